@@ -1,0 +1,159 @@
+"""Findings: what validation has to say, in words that are the same everywhere.
+
+Every kind of finding is a row of `RULES`: a stable code, the entry of
+`docs/requirements.md` behind it, how bad it is, and one sentence for the
+documentation. The sentence a user sees is written where the finding is made,
+because only that place knows the file's own words.
+"""
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TypeAlias
+
+from skillwire.core.uri import SKILL_FILE
+
+Line: TypeAlias = int | None
+
+
+class Severity(StrEnum):
+    """How bad a finding is: an error breaks a rule, a warning a recommendation, info neither."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    INFO = "info"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One kind of finding."""
+
+    requirement: str
+    severity: Severity
+    summary: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One remark about a skill: which rule, how bad, where, what, and what to do.
+
+    `file` is the path inside the skill, and `line` counts from 1.
+    """
+
+    code: str
+    message: str
+    file: str = SKILL_FILE
+    line: Line = None
+    fix: str = ""
+
+    @property
+    def rule(self) -> str:
+        """The entry of `docs/requirements.md` behind this finding."""
+        return RULES[self.code].requirement
+
+    @property
+    def severity(self) -> Severity:
+        return RULES[self.code].severity
+
+    @property
+    def is_error(self) -> bool:
+        return self.severity is Severity.ERROR
+
+    def inside(self, directory: str) -> "Finding":
+        """Return the same finding with `directory` put before its file."""
+        return replace(self, file=f"{directory}/{self.file}") if directory else self
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "code": self.code,
+            "rule": self.rule,
+            "severity": self.severity.value,
+            "file": self.file,
+            "line": self.line,
+            "message": self.message,
+            "fix": self.fix,
+        }
+
+
+_E, _W, _I = Severity.ERROR, Severity.WARNING, Severity.INFO
+
+RULES: dict[str, Rule] = {
+    # the folder
+    "skill-file-missing": Rule("FMT-01", _E, "The folder has no `SKILL.md`."),
+    "skill-file-case": Rule("FMT-01", _E, "A file is named almost `SKILL.md`; the case must match exactly."),
+    "unreadable": Rule("FMT-01", _E, "A file or folder cannot be read."),
+    "link": Rule("READ-10", _E, "A symbolic link does not lead to a file inside the same skill."),
+    "special-file": Rule("READ-10", _E, "A device, FIFO or socket stands where a file should."),
+    "unusable-path": Rule("URI-10", _E, "A file's name cannot be part of a URI."),
+    "path-twins": Rule("CACHE-08", _E, "Two paths differ only in case or Unicode form."),
+    "reserved-path": Rule(
+        "CACHE-08", _W, "A file's name is reserved on some systems, so hosts there cannot store it."
+    ),
+    "too-many-files": Rule("LIM-03", _E, "The skill has more than 512 files."),
+    "too-large": Rule("LIM-03", _E, "The skill's files add up to more than 16 MiB."),
+    "generated-file": Rule("LIST-06", _W, "A generated file is part of the skill and changes its manifest."),
+    "unsettled": Rule("SDK-07", _W, "Files are still being written; the skill is taken when they settle."),
+    "linked-folder": Rule("READ-10", _I, "A linked folder is not followed unless the publisher asks for it."),
+    # SKILL.md as a file
+    "not-utf8": Rule("FMT-02", _E, "`SKILL.md` is not UTF-8 text."),
+    "frontmatter-missing": Rule("FMT-02", _E, "`SKILL.md` does not start with frontmatter."),
+    "frontmatter-unclosed": Rule("FMT-02", _E, "No `---` line ends the frontmatter."),
+    "frontmatter-too-large": Rule("FMT-10", _E, "The frontmatter is larger than 64 KiB."),
+    "frontmatter-not-a-mapping": Rule("FMT-02", _E, "The frontmatter is not a mapping."),
+    "yaml-syntax": Rule("FMT-10", _E, "The frontmatter is not valid YAML."),
+    "yaml-alias": Rule("FMT-10", _E, "The frontmatter uses anchors or aliases."),
+    "yaml-tag": Rule("FMT-10", _E, "The frontmatter uses tags."),
+    "yaml-duplicate-key": Rule("FMT-10", _E, "A field appears twice."),
+    "yaml-non-string-key": Rule("FMT-10", _E, "A key is not a string."),
+    "yaml-number": Rule("FMT-10", _E, "A number has no JSON form."),
+    "yaml-too-deep": Rule("FMT-10", _E, "The frontmatter nests deeper than 32 levels."),
+    "yaml-too-large": Rule("FMT-10", _E, "The frontmatter holds more than 10,000 values."),
+    "yaml-documents": Rule("FMT-10", _E, "The frontmatter holds several YAML documents."),
+    "yaml-line-break": Rule(
+        "FMT-10", _E, "A character ends a line for some YAML readers and not for others."
+    ),
+    "yaml-subset": Rule("FMT-10", _W, "Valid YAML that the official TypeScript SDK refuses."),
+    "big-integer": Rule("FMT-10", _W, "An integer loses precision in JavaScript clients."),
+    # fields
+    "name-missing": Rule("FMT-02", _E, "`name` is missing."),
+    "name-invalid": Rule("FMT-03", _E, "`name` breaks the naming rules."),
+    "name-unicode": Rule(
+        "FMT-03", _W, "`name` has letters beyond a-z, so it works locally but not over MCP."
+    ),
+    "name-differs-from-folder": Rule("FMT-03", _E, "`name` differs from the folder's name."),
+    "description-missing": Rule("FMT-02", _E, "`description` is missing or empty."),
+    "description-too-long": Rule("FMT-04", _E, "`description` is longer than 1,024 characters."),
+    "description-vague": Rule("FMT-04", _I, "`description` does not say when to use the skill."),
+    "license-invalid": Rule("FMT-05", _W, "`license` is not a string."),
+    "compatibility-invalid": Rule("FMT-05", _E, "`compatibility` is not a string of 1 to 500 characters."),
+    "metadata-invalid": Rule("FMT-05", _E, "`metadata` is not a mapping from strings to strings."),
+    "metadata-reserved": Rule("FMT-07", _W, "A `metadata` key uses the prefix reserved for MCP extensions."),
+    "allowed-tools-invalid": Rule("FMT-05", _W, "`allowed-tools` is not a space-separated string."),
+    "field-unknown": Rule(
+        "FMT-06", _I, "A field the Agent Skills format does not define; it is passed through."
+    ),
+    # content
+    "hidden-characters": Rule(
+        "SEC-13", _W, "Invisible, bidirectional or tag characters hide text from readers."
+    ),
+    "terminal-escape": Rule("SEC-13", _W, "Control characters that a terminal would obey."),
+    "html-comment": Rule("SEC-13", _I, "An HTML comment: models read it, people looking at the page do not."),
+    "broken-link": Rule("FMT-08", _W, "`SKILL.md` links to a file the skill does not have."),
+    "link-outside": Rule("FMT-08", _W, "`SKILL.md` links to a path outside the skill."),
+    "unlinked-file": Rule("FMT-08", _I, "Nothing mentions the file, so an agent will not find it."),
+    "long-skill-file": Rule("FMT-09", _I, "`SKILL.md` is longer than 500 lines or about 5,000 tokens."),
+    "empty-body": Rule("FMT-09", _W, "`SKILL.md` has no instructions after the frontmatter."),
+    # the published entry
+    "entry-invalid": Rule(
+        "LIST-03", _E, "The entry is not an object with `uri`, `frontmatter` and `resources`."
+    ),
+    "uri-invalid": Rule("URI-10", _E, "A URI is malformed or dangerous."),
+    "uri-name-mismatch": Rule("LIST-05", _E, "The last segment of the skill's path is not its `name`."),
+    "uri-first-segment": Rule("URI-04", _W, "The first segment is not a plain lowercase registered name."),
+    "uri-reserved": Rule("URI-13", _W, "`skill://index.json` is reserved by older generations of the wire."),
+    "resources-invalid": Rule("LIST-10", _E, "`resources` is neither a list of files nor `dynamic`."),
+    "resource-invalid": Rule("LIST-11", _E, "A line of `resources` is malformed or appears twice."),
+    "resource-outside": Rule("LIST-07", _E, "A line of `resources` is outside the skill's directory."),
+    "resource-self-missing": Rule("LIST-06", _E, "`resources` does not list `SKILL.md` itself."),
+    "duplicate-uri": Rule("SDK-05", _E, "Two skills would be served under the same URI."),
+    "duplicate-name": Rule("NAME-02", _W, "Two skills of one catalog share a name."),
+}

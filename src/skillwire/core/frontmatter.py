@@ -1,0 +1,233 @@
+"""`SKILL.md` taken apart: frontmatter kept verbatim, and the body after it.
+
+The file's bytes are what a digest covers, so nothing here changes them. A
+byte order mark and CRLF line ends are read as their authors meant them.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import cast
+
+from skillwire.core.yaml12 import JsonValue, Observer, YamlRefusedError, parse_yaml
+from skillwire.errors import FrontmatterError
+
+MAX_FRONTMATTER_BYTES = 65_536
+
+_OPENING = re.compile(rb"(?:\xef\xbb\xbf)?---[ \t]*\r?\n")
+_CLOSING = re.compile(rb"^---[ \t]*\r?$", re.MULTILINE)
+_UNQUOTED_COLON = re.compile(r"^(?P<key>[A-Za-z][\w-]*): +(?P<value>[^\s'\"|>\[{#&*!].*: .*)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Frontmatter:
+    """The frontmatter mapping exactly as written, as the values JSON has.
+
+    Treat `fields` as read-only: entries, listings and comparisons share it.
+    """
+
+    fields: Mapping[str, JsonValue]
+
+    @property
+    def name(self) -> str:
+        """The `name` field; empty when it is missing or no string."""
+        value = self.fields.get("name")
+        return value if isinstance(value, str) else ""
+
+    @property
+    def description(self) -> str:
+        """The `description` field; empty when it is missing or no string."""
+        value = self.fields.get("description")
+        return value if isinstance(value, str) else ""
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Frontmatter):
+            return NotImplemented
+        return same_value(dict(self.fields), dict(other.fields))
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.description))
+
+    def differences(self, other: "Frontmatter") -> list[str]:
+        """Name every top-level field whose value differs, sorted; a missing field is not null."""
+        keys = sorted(self.fields.keys() | other.fields.keys())
+        return [
+            key
+            for key in keys
+            if key not in self.fields
+            or key not in other.fields
+            or not same_value(self.fields[key], other.fields[key])
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class SkillDocument:
+    """A parsed `SKILL.md`. `body_line` is the line, counted from 1, on which the body starts."""
+
+    frontmatter: Frontmatter
+    body: str
+    body_line: int
+
+
+def parse_skill_md(data: bytes, observer: Observer | None = None) -> SkillDocument:
+    """Read a whole `SKILL.md`.
+
+    Raises:
+        FrontmatterError: There is no readable frontmatter, or the file is not UTF-8 text.
+    """
+    start, end, after = _block(data)
+    frontmatter = _parse_block(data, start, end, observer)
+    try:
+        body = data[after:].decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise _not_utf8(data, after + error.start) from None
+    return SkillDocument(frontmatter, body, data.count(b"\n", 0, after) + 1)
+
+
+def same_value(left: JsonValue, right: JsonValue) -> bool:
+    """Compare two frontmatter values as both sides of the wire must (INT-05).
+
+    Numbers are compared as the doubles every JSON reader has, so `1 == 1.0`;
+    booleans are no numbers, so `True != 1`; lists compare in order; a mapping
+    with a missing key differs from one where the key is null.
+    """
+    if isinstance(left, bool) or isinstance(right, bool):
+        return left is right
+    if isinstance(left, int | float) and isinstance(right, int | float):
+        return float(left) == float(right)
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(same_value(left[key], right[key]) for key in left)
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(same_value, left, right))
+    return type(left) is type(right) and left == right
+
+
+def frontmatter_text(data: bytes) -> tuple[str, int]:
+    """Return the text between the `---` lines, and the file's line on which it starts.
+
+    Raises:
+        FrontmatterError: There is no such block.
+    """
+    start, end, _ = _block(data)
+    return data[start:end].decode("utf-8", "replace"), data.count(b"\n", 0, start) + 1
+
+
+def _block(data: bytes) -> tuple[int, int, int]:
+    """Locate the frontmatter: where it starts, where it ends, where the body starts."""
+    opening = _OPENING.match(data)
+    if opening is None:
+        raise _missing_block(data)
+    start = opening.end()
+    closing = _CLOSING.search(data, start, start + MAX_FRONTMATTER_BYTES + 8)
+    # A match cut off by the search limit is no line of its own.
+    if closing is None or (closing.end() < len(data) and data[closing.end()] != 0x0A):
+        if len(data) - start > MAX_FRONTMATTER_BYTES:
+            raise FrontmatterError(
+                f"no line with --- closes the frontmatter within {MAX_FRONTMATTER_BYTES} bytes",
+                reason="frontmatter-too-large",
+                line=1,
+                fix="close the frontmatter with a line --- and move long text into the body",
+            )
+        raise FrontmatterError(
+            "the frontmatter is never closed",
+            reason="frontmatter-unclosed",
+            line=1,
+            fix="add a line --- after the last field",
+        )
+    return start, closing.start(), min(closing.end() + 1, len(data))
+
+
+def _parse_block(data: bytes, start: int, end: int, observer: Observer | None) -> Frontmatter:
+    if end - start > MAX_FRONTMATTER_BYTES:
+        raise FrontmatterError(
+            f"the frontmatter is larger than {MAX_FRONTMATTER_BYTES} bytes",
+            reason="frontmatter-too-large",
+            line=1,
+            fix="move long text into the body",
+        )
+    try:
+        text = data[start:end].decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise _not_utf8(data, start + error.start) from None
+    first_line = data.count(b"\n", 0, start) + 1
+    try:
+        value = parse_yaml(text, observer)
+    except YamlRefusedError as error:
+        line = first_line if error.line is None else first_line + error.line
+        raise FrontmatterError(
+            f"the frontmatter cannot be read: {error}",
+            reason=f"yaml-{error.reason}",
+            line=line,
+            fix=_yaml_fix(text, error),
+        ) from error
+    if not isinstance(value, dict):
+        raise FrontmatterError(
+            "the frontmatter is not a mapping of fields",
+            reason="frontmatter-not-a-mapping",
+            line=first_line,
+            fix="write fields as `name: …` and `description: …`",
+        )
+    return Frontmatter(value)
+
+
+def _missing_block(data: bytes) -> FrontmatterError:
+    later = re.search(rb"^---[ \t]*\r?$", data[:MAX_FRONTMATTER_BYTES], re.MULTILINE)
+    if not data.strip():
+        message, fix = "the file is empty", "start it with frontmatter that holds `name` and `description`"
+    elif later and re.match(rb"\s*---", data.removeprefix(b"\xef\xbb\xbf")):
+        message, fix = (
+            "something stands before the opening --- line",
+            "make --- the very first line of the file",
+        )
+    else:
+        message = "the file does not start with frontmatter"
+        fix = "start it with a line ---, then `name: …` and `description: …`, then a line ---"
+    return FrontmatterError(message, reason="frontmatter-missing", line=1, fix=fix)
+
+
+def _not_utf8(data: bytes, position: int) -> FrontmatterError:
+    return FrontmatterError(
+        "the file is not UTF-8 text",
+        reason="not-utf8",
+        line=data.count(b"\n", 0, position) + 1,
+        fix="save it as UTF-8",
+    )
+
+
+def _yaml_fix(text: str, error: YamlRefusedError) -> str:
+    """Say what to change, for the mistakes people make most."""
+    if error.reason != "syntax":
+        return _YAML_FIXES[error.reason]
+    for match in _UNQUOTED_COLON.finditer(text):
+        # libyaml reports the line of the mistake or the one after it.
+        if error.line is None or text.count("\n", 0, match.start()) in (error.line - 1, error.line):
+            return f"put the value of `{match['key']}` in quotes: it contains a colon followed by a space"
+    if "\t" in text:
+        return "indent with spaces: YAML does not allow tabs there"
+    return "check the quotes, colons and indentation on that line"
+
+
+_YAML_FIXES = {
+    "alias": "write the value out instead of using & and *",
+    "tag": "remove the ! tag; use quotes to make a value a string",
+    "duplicate-key": "keep one of the two",
+    "non-string-key": "put the key in quotes",
+    "number": "put the value in quotes",
+    "too-deep": "flatten the structure",
+    "too-large": "move the data into a file of the skill",
+    "documents": "keep a single mapping between the --- lines",
+    "line-break": "replace the character by a space or an ordinary line end",
+}
+
+
+def walk_strings(value: JsonValue) -> Iterator[str]:
+    """Yield every string in a frontmatter value, keys included."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        for item in value:
+            yield from walk_strings(item)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield key
+            yield from walk_strings(cast(JsonValue, item))

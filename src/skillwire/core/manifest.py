@@ -1,0 +1,102 @@
+"""Manifests: every file of a skill with its digest and size, and what they promise."""
+
+import hashlib
+import re
+from bisect import bisect_left
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from operator import attrgetter
+
+from skillwire.errors import DigestMismatchError, SizeMismatchError, UnlistedFileError
+
+MAX_FILES = 512
+MAX_TOTAL_SIZE = 16 * 1024 * 1024
+
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_URI = attrgetter("uri")
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestFile:
+    """One line of a manifest: where the file is, and which bytes it promises.
+
+    `uri` is canonical. `spelling` is the publisher's own, when it came from a
+    stranger: some servers know a file by that one spelling only.
+    """
+
+    uri: str
+    digest: str
+    size: int
+    spelling: str = field(default="", compare=False)
+
+    @classmethod
+    def of(cls, uri: str, content: bytes) -> "ManifestFile":
+        """Describe `content` as the file at `uri`."""
+        return cls(uri, digest_of(content), len(content))
+
+    @property
+    def published(self) -> str:
+        """The spelling to use when asking the publisher for this file."""
+        return self.spelling or self.uri
+
+    def verify(self, content: bytes) -> None:
+        """Check that `content` is the file this line promises.
+
+        The length is compared first, so a truncated read is named as such
+        instead of surfacing as a puzzling digest (SEP-2640, "Resources"). A
+        match means consistency with the listing, and nothing more.
+
+        Raises:
+            SizeMismatchError: The length differs.
+            DigestMismatchError: The bytes differ.
+        """
+        if len(content) != self.size:
+            raise SizeMismatchError(
+                f"{self.uri} has {len(content)} bytes where the listing says {self.size}", uri=self.uri
+            )
+        if digest_of(content) != self.digest:
+            raise DigestMismatchError(f"{self.uri} does not match the listing's digest", uri=self.uri)
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """All files of one skill, sorted by URI, each exactly once."""
+
+    files: tuple[ManifestFile, ...]
+
+    @classmethod
+    def of(cls, files: Iterable[ManifestFile]) -> "Manifest":
+        """Make a manifest of files in any order."""
+        return cls(tuple(sorted(files, key=_URI)))
+
+    @property
+    def total_size(self) -> int:
+        return sum(file.size for file in self.files)
+
+    def find(self, uri: str) -> ManifestFile | None:
+        """Return the line for the canonical `uri`, or None when the skill has no such file."""
+        position = bisect_left(self.files, uri, key=_URI)
+        if position < len(self.files) and self.files[position].uri == uri:
+            return self.files[position]
+        return None
+
+    def require(self, uri: str) -> ManifestFile:
+        """Return the line for the canonical `uri`.
+
+        Raises:
+            UnlistedFileError: The manifest has no such file, so it is no part of the skill.
+        """
+        found = self.find(uri)
+        if found is None:
+            raise UnlistedFileError(f"{uri} is not listed in the skill's manifest", uri=uri)
+        return found
+
+
+def digest_of(content: bytes) -> str:
+    """Return the digest of raw bytes as the wire spells it."""
+    return "sha256:" + hashlib.sha256(content).hexdigest()
+
+
+def is_digest(text: object) -> bool:
+    """Tell whether `text` is `sha256:` and 64 lowercase hexadecimal digits, and nothing else."""
+    return isinstance(text, str) and _DIGEST.fullmatch(text) is not None

@@ -1,0 +1,258 @@
+"""Skill URIs: one canonical spelling, and every dangerous one refused.
+
+A resource URI has the form `scheme://segment/segment/…`. The first segment
+sits where other schemes keep a host name, but it is only a name: it is never
+resolved, lower-cased or otherwise interpreted, which is why no URL library is
+used here. Two spellings that decode to the same segments mean the same
+resource and share one canonical spelling.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from urllib.parse import quote, unquote_to_bytes
+
+from skillwire.errors import InvalidUriError
+
+SKILL_FILE = "SKILL.md"
+DEFAULT_SCHEME = "skill"
+MAX_URI_LENGTH = 16_384
+
+# Schemes that make a host read the local disk or run text; never a skill's home (URI-12).
+UNSAFE_SCHEMES = frozenset(
+    {"about", "blob", "data", "file", "filesystem", "javascript", "vbscript", "view-source"}
+)
+
+_SKILL_SUFFIX = "/" + SKILL_FILE
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*")
+_BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+# RFC 3986: pchar in a path segment, reg-name in the first one.
+_SEGMENT_SAFE = "!$&'()*+,;=:@~"
+_AUTHORITY_SAFE = "!$&'()*+,;=~"
+_PLAIN_SEGMENT = re.compile(r"[A-Za-z0-9\-._~!$&'()*+,;=:@]+")
+# Canonical as it stands: unreserved characters only, so nothing to decode and nothing to encode.
+_PLAIN_URI = re.compile(
+    r"[a-z][a-z0-9+.\-]*://[A-Za-z0-9\-_~][A-Za-z0-9\-._~]*(?:/[A-Za-z0-9\-_~][A-Za-z0-9\-._~]*)*"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SkillUri:
+    """The URI of a skill's `SKILL.md`, in canonical spelling.
+
+    The text is the identity: two values are equal when they name the same
+    resource. Use `parse` for what a stranger wrote and `build` for a path of
+    your own. `spelling` keeps what the stranger wrote, because some servers
+    know a skill by that one spelling only.
+    """
+
+    text: str
+    spelling: str = field(default="", compare=False)
+
+    @classmethod
+    def parse(cls, text: str) -> "SkillUri":
+        """Read the URI of a `SKILL.md`.
+
+        Raises:
+            InvalidUriError: The URI is malformed, dangerous, or names something else.
+        """
+        canonical = canonical_uri(text)
+        if not canonical.endswith(_SKILL_SUFFIX):
+            raise InvalidUriError(f"{_shown(text)} is not the URI of a {SKILL_FILE}")
+        if canonical.count("/") < 3:
+            raise InvalidUriError(f"{_shown(text)} has no skill path before {SKILL_FILE}")
+        return cls(canonical, text)
+
+    @classmethod
+    def build(cls, path: str, *, scheme: str = DEFAULT_SCHEME) -> "SkillUri":
+        """Make the URI of the skill at `path`, such as `acme/billing/refunds`.
+
+        Raises:
+            InvalidUriError: A segment of the path cannot be part of a URI.
+        """
+        segments = path.split("/")
+        for segment in segments:
+            check_segment(segment)
+        return cls(_compose(_checked_scheme(scheme), [*segments, SKILL_FILE]))
+
+    @property
+    def root(self) -> str:
+        """The skill's directory: the URI without `/SKILL.md`, and no trailing slash."""
+        return self.text.removesuffix(_SKILL_SUFFIX)
+
+    @property
+    def published(self) -> str:
+        """The spelling to use when asking the publisher for this skill."""
+        return self.spelling or self.text
+
+    @property
+    def scheme(self) -> str:
+        return self.text.partition(":")[0]
+
+    @property
+    def path(self) -> str:
+        """The skill's path, decoded: `acme/billing/refunds`."""
+        return "/".join(_decode(part) for part in self.root.split("/")[2:])
+
+    @property
+    def name(self) -> str:
+        """The last segment of the path, which must equal the frontmatter's `name`."""
+        return _decode(self.root.rpartition("/")[2])
+
+    def join(self, path: str) -> str:
+        """Return the URI of the file at `path` (decoded, `/`-separated) in this skill.
+
+        Raises:
+            InvalidUriError: The path is empty, absolute, or leaves the skill.
+        """
+        return self.root + "/" + "/".join(map(_encode, path.split("/")))
+
+    def resolve(self, reference: str) -> str | None:
+        """Return the URI of the file that `reference`, found in this skill's text, means.
+
+        None when the reference does not point at a file of this skill: it has
+        a scheme, is absolute, leaves the root, is only a fragment, or is no
+        usable path (SEP-2640, "Reading").
+        """
+        target = re.split(r"[?#]", reference.strip(), maxsplit=1)[0]
+        if not target or target.startswith("/") or re.match(r"[A-Za-z][A-Za-z0-9+.\-]*:", target):
+            return None
+        kept: list[str] = []
+        try:
+            for part in target.split("/"):
+                segment = _decode(part)
+                if segment == "..":
+                    if not kept:
+                        return None
+                    kept.pop()
+                elif segment not in ("", "."):
+                    check_segment(segment)
+                    kept.append(segment)
+            return self.join("/".join(kept)) if kept else None
+        except InvalidUriError:
+            return None
+
+    def contains(self, uri: str) -> bool:
+        """Tell whether `uri` names something inside this skill's directory."""
+        try:
+            return canonical_uri(uri).startswith(self.root + "/")
+        except InvalidUriError:
+            return False
+
+    def relative_path(self, uri: str) -> str:
+        """Return the path inside this skill, decoded, of the file at `uri`.
+
+        Raises:
+            InvalidUriError: The URI is malformed or outside this skill.
+        """
+        canonical = canonical_uri(uri)
+        if not canonical.startswith(self.root + "/"):
+            raise InvalidUriError(f"{_shown(uri)} is not inside {self.root}")
+        rest = canonical[len(self.root) + 1 :]
+        return _decode(rest) if "%" in rest else rest
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def canonical_uri(text: str) -> str:
+    """Return the one spelling used for every comparison of resource URIs.
+
+    Raises:
+        InvalidUriError: The URI is malformed or dangerous.
+    """
+    if len(text) <= MAX_URI_LENGTH and _PLAIN_URI.fullmatch(text) and not text.startswith(_UNSAFE_PREFIXES):
+        return text
+    return _compose(*parse_uri(text))
+
+
+def parse_uri(text: str) -> tuple[str, tuple[str, ...]]:
+    """Take a resource URI apart into its scheme and decoded segments.
+
+    Raises:
+        InvalidUriError: The URI is malformed or dangerous.
+    """
+    if len(text) > MAX_URI_LENGTH:
+        raise InvalidUriError(f"{_shown(text)} is longer than {MAX_URI_LENGTH} characters")
+    scheme, separator, rest = text.partition("://")
+    if not separator:
+        raise InvalidUriError(f"{_shown(text)} is not of the form scheme://path")
+    scheme = _checked_scheme(scheme)
+    if "?" in rest or "#" in rest:
+        raise InvalidUriError(f"{_shown(text)} has a query or a fragment")
+    authority, *path = rest.split("/")
+    if "@" in authority or ":" in authority or "[" in authority or "]" in authority:
+        raise InvalidUriError(
+            f"{_shown(text)} has user information, a port or an address in its first segment"
+        )
+    segments = tuple(map(_decode, (authority, *path)))
+    for segment in segments:
+        check_segment(segment)
+    return scheme, segments
+
+
+def check_segment(segment: str) -> None:
+    """Check that a decoded segment is harmless, however often it is decoded again.
+
+    Raises:
+        InvalidUriError: It is empty, `.` or `..`, or hides a separator, a
+            control character or a lone surrogate.
+    """
+    if _PLAIN_SEGMENT.fullmatch(segment) and segment not in (".", ".."):
+        return
+    if not segment:
+        raise InvalidUriError("a path has an empty segment")
+    if _SURROGATE.search(segment):
+        raise InvalidUriError(f"the path segment {_shown(segment)} is not valid Unicode text")
+    decoded = segment
+    while True:
+        if decoded in (".", ".."):
+            raise InvalidUriError(f"the path segment {_shown(segment)} walks through the directory tree")
+        if "/" in decoded or "\\" in decoded or _CONTROL.search(decoded):
+            raise InvalidUriError(
+                f"the path segment {_shown(segment)} hides a separator or control character"
+            )
+        again = unquote_to_bytes(decoded).decode("utf-8", "replace")
+        if again == decoded:
+            return
+        decoded = again
+
+
+def _checked_scheme(scheme: str) -> str:
+    if not _SCHEME.fullmatch(scheme):
+        raise InvalidUriError(f"{_shown(scheme)} is not a URI scheme")
+    scheme = scheme.lower()
+    if scheme in UNSAFE_SCHEMES:
+        raise InvalidUriError(f"a skill cannot live under the scheme {scheme!r}")
+    return scheme
+
+
+def _compose(scheme: str, segments: Iterable[str]) -> str:
+    authority, *path = segments
+    return "/".join([f"{scheme}:/", quote(authority, safe=_AUTHORITY_SAFE), *map(_encode, path)])
+
+
+def _encode(segment: str) -> str:
+    check_segment(segment)
+    return segment if _PLAIN_SEGMENT.fullmatch(segment) else quote(segment, safe=_SEGMENT_SAFE)
+
+
+def _decode(part: str) -> str:
+    if "%" not in part:
+        return part
+    if _BAD_ESCAPE.search(part):
+        raise InvalidUriError(f"{_shown(part)} has a broken percent-escape")
+    try:
+        return unquote_to_bytes(part).decode("utf-8")
+    except UnicodeError:
+        raise InvalidUriError(f"{_shown(part)} does not decode to UTF-8 text") from None
+
+
+def _shown(text: str) -> str:
+    """Quote a stranger's text for a message: short, on one line, and inert."""
+    return ascii(text if len(text) <= 120 else text[:117] + "...")
+
+
+_UNSAFE_PREFIXES = tuple(f"{scheme}://" for scheme in sorted(UNSAFE_SCHEMES))

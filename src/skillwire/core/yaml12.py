@@ -1,0 +1,245 @@
+"""YAML read the one way both sides of the wire agree on.
+
+The grammar is libyaml's; the typing is the YAML 1.2 core schema, so `yes`,
+`2026-01-02`, `12:30` and `1_000` stay strings. What has no JSON form, or could
+mean different things to different readers, is refused: aliases, anchors and
+tags, duplicate and non-string keys, `.inf` and `.nan`, integers beyond 64 bits.
+
+Values are built straight from libyaml's events. That is faster than PyYAML's
+own constructors, and shows every anchor, tag and line on the way.
+"""
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias, cast
+
+import yaml
+from yaml.cyaml import CParser  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType]  # the bundled stubs omit it
+
+JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
+
+MAX_DEPTH = 32
+MAX_NODES = 10_000
+
+_INT = re.compile(r"[-+]?[0-9]+")
+_OCTAL = re.compile(r"0o[0-7]+")
+_HEX = re.compile(r"0x[0-9a-fA-F]+")
+_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_NOT_FINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
+_WORDS: dict[str, bool | None] = {
+    "": None,
+    "~": None,
+    "null": None,
+    "Null": None,
+    "NULL": None,
+    "true": True,
+    "True": True,
+    "TRUE": True,
+    "false": False,
+    "False": False,
+    "FALSE": False,
+}
+_MAYBE_NUMBER = frozenset("0123456789+-.")
+_MAX_NUMBER_LENGTH = 64
+# libyaml follows YAML 1.1 and folds lines at these; YAML 1.2 does not, so readers would disagree.
+_LEGACY_BREAKS = re.compile("[\x85\u2028\u2029]")
+
+
+class YamlRefusedError(ValueError):
+    """The text is not YAML, or not YAML that means one thing to every reader.
+
+    `line` counts from 0. `reason` is stable: `syntax`, `alias`, `tag`,
+    `duplicate-key`, `non-string-key`, `number`, `too-deep`, `too-large`,
+    `documents`, `line-break`.
+    """
+
+    def __init__(self, reason: str, message: str, line: int | None) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.line = line
+
+
+class Mark(Protocol):
+    """A position libyaml reports, counted from 0."""
+
+    line: int
+    column: int
+
+
+class Event(Protocol):
+    """What we use of PyYAML's events, which carry no type information of their own."""
+
+    anchor: str | None
+    tag: str | None
+    value: str
+    style: str | None
+    implicit: tuple[bool, bool]
+    flow_style: bool
+    start_mark: Mark
+    end_mark: Mark
+
+
+Observer: TypeAlias = Callable[[type[object], Event, int, bool], None]
+"""Called with each event's type, the event, its depth, and whether it is a mapping key."""
+
+
+@dataclass(slots=True)
+class _Open:
+    """A collection still being read."""
+
+    container: "list[JsonValue] | dict[str, JsonValue]"
+    key: str | None = None
+    lines: dict[str, int] = field(default_factory=dict[str, int])
+
+
+class _Parser(Protocol):
+    def get_event(self) -> Event: ...
+    def dispose(self) -> None: ...
+
+
+def parse_yaml(text: str, observer: Observer | None = None) -> JsonValue:
+    """Read one YAML document into the values JSON has.
+
+    Raises:
+        YamlRefusedError: See the class.
+    """
+    if not text.isascii() and (found := _LEGACY_BREAKS.search(text)):
+        line = text.count("\n", 0, found.start())
+        label = f"U+{ord(found.group()):04X}"
+        raise YamlRefusedError(
+            "line-break", f"{label} ends a line for some YAML readers and not for others", line
+        )
+    try:
+        parser = cast(_Parser, CParser(text))
+        try:
+            return _build(parser, observer)
+        finally:
+            parser.dispose()
+    except yaml.MarkedYAMLError as error:
+        mark = cast("Mark | None", error.problem_mark or error.context_mark)
+        problem = error.problem or "not valid YAML"
+        raise YamlRefusedError("syntax", problem, mark.line if mark else None) from None
+    except yaml.YAMLError as error:
+        position = cast("int | None", getattr(error, "position", None))
+        line = text.encode().count(b"\n", 0, position) if position is not None else None
+        raise YamlRefusedError("syntax", "it holds a character YAML does not allow", line) from None
+
+
+def _build(parser: _Parser, observer: Observer | None) -> JsonValue:
+    """Turn the event stream into a value, without recursion."""
+    stack: list[_Open] = []
+    result: JsonValue = None
+    documents = nodes = 0
+    while True:
+        event = parser.get_event()
+        kind = cast("type[object]", type(event))
+        if kind is yaml.ScalarEvent:
+            nodes += 1
+            top = stack[-1] if stack else None
+            is_key = top is not None and top.key is None and isinstance(top.container, dict)
+            if observer is not None:
+                observer(kind, event, len(stack), is_key)
+            value = _scalar(event)
+            if top is None:
+                result = value
+            elif is_key:
+                _set_key(top, value, event)
+            else:
+                _place(top, value)
+        elif kind is yaml.MappingStartEvent or kind is yaml.SequenceStartEvent:
+            nodes += 1
+            container: list[JsonValue] | dict[str, JsonValue] = {} if kind is yaml.MappingStartEvent else []
+            _refuse_decoration(event)
+            if observer is not None:
+                observer(kind, event, len(stack), False)
+            if not stack:
+                result = container
+            elif stack[-1].key is None and isinstance(stack[-1].container, dict):
+                raise _refused("non-string-key", "a mapping key is a list or a mapping", event)
+            else:
+                _place(stack[-1], container)
+            stack.append(_Open(container))
+            if len(stack) > MAX_DEPTH:
+                raise _refused("too-deep", f"it nests deeper than {MAX_DEPTH} levels", event)
+        elif kind is yaml.MappingEndEvent or kind is yaml.SequenceEndEvent:
+            stack.pop()
+            if observer is not None:
+                observer(kind, event, len(stack), False)
+        elif kind is yaml.AliasEvent:
+            raise _refused("alias", f"it uses the alias *{event.anchor}; write the value out", event)
+        elif kind is yaml.DocumentStartEvent:
+            documents += 1
+            if documents > 1:
+                raise _refused("documents", "it holds more than one YAML document", event)
+        elif kind is yaml.StreamEndEvent:
+            return result
+        if nodes > MAX_NODES:
+            raise _refused("too-large", f"it holds more than {MAX_NODES} values", event)
+
+
+def _set_key(top: _Open, value: JsonValue, event: Event) -> None:
+    if not isinstance(value, str):
+        raise _refused("non-string-key", f"the key {event.value!r} is not a string; quote it", event)
+    if value in top.lines:
+        first = top.lines[value] + 1
+        raise _refused(
+            "duplicate-key", f"the key {value!r} appears twice (first on line {first} of the block)", event
+        )
+    top.key = value
+    top.lines[value] = event.start_mark.line
+
+
+def _place(top: _Open, value: JsonValue) -> None:
+    if isinstance(top.container, dict):
+        assert top.key is not None
+        top.container[top.key] = value
+        top.key = None
+    else:
+        top.container.append(value)
+
+
+def _scalar(event: Event) -> JsonValue:
+    if event.anchor is not None or event.tag is not None:
+        _refuse_decoration(event)
+    text = event.value
+    if event.style or not event.implicit[0]:
+        return text
+    if text in _WORDS:
+        return _WORDS[text]
+    if text[0] in _MAYBE_NUMBER:
+        return _number(text, event)
+    return text
+
+
+def _number(text: str, event: Event) -> JsonValue:
+    if _NOT_FINITE.fullmatch(text):
+        raise _refused("number", f"{text} has no JSON form; quote it", event)
+    if _INT.fullmatch(text):
+        base, digits = 10, text
+    elif _OCTAL.fullmatch(text):
+        base, digits = 8, text[2:]
+    elif _HEX.fullmatch(text):
+        base, digits = 16, text[2:]
+    elif _FLOAT.fullmatch(text):
+        value = float(text)
+        if math.isinf(value):
+            raise _refused("number", "a number is too large for JSON; quote it", event)
+        return value
+    else:
+        return text
+    if len(digits) > _MAX_NUMBER_LENGTH or not -(2**63) <= (number := int(digits, base)) < 2**64:
+        raise _refused("number", "an integer does not fit into 64 bits; quote it", event)
+    return number
+
+
+def _refuse_decoration(event: Event) -> None:
+    if event.anchor is not None:
+        raise _refused("alias", f"it defines the anchor &{event.anchor}; remove it", event)
+    if event.tag is not None:
+        raise _refused("tag", f"it uses the tag {event.tag!r}; remove it", event)
+
+
+def _refused(reason: str, message: str, event: Event) -> YamlRefusedError:
+    return YamlRefusedError(reason, message, event.start_mark.line)

@@ -1,0 +1,178 @@
+"""Every failure skillwire raises on purpose.
+
+    SkillError                      something about skills went wrong
+    ├── InvalidSkillError           what should be a skill is not one
+    │   ├── InvalidUriError         a URI no skill may have
+    │   ├── FrontmatterError        SKILL.md has no readable frontmatter
+    │   ├── InvalidEntryError       a published entry breaks the rules
+    │   ├── InvalidArchiveError     an archive that must not be unpacked
+    │   └── DuplicateSkillError     one URI, served by more than one skill
+    ├── LimitError                  a skill larger than the extension allows
+    ├── NotFoundError               the URI names nothing that is served
+    ├── SourceError                 a place skills come from cannot be read
+    └── VerificationError           bytes that break a promise
+        ├── SizeMismatchError
+        ├── DigestMismatchError
+        ├── UnlistedFileError
+        └── FrontmatterMismatchError
+
+Messages are safe for a peer to read: they name URIs and file names inside a
+skill, never a local path. Private detail travels in `__cause__` and the log.
+"""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+INVALID_PARAMS = -32602
+INTERNAL_ERROR = -32603
+
+
+class SkillError(Exception):
+    """Something about skills went wrong, and a reader can be told what.
+
+    `code` is the JSON-RPC code it becomes on the wire, `refusal` the stable
+    name the command line, JSON output and tool results use for it, and
+    `requirement` the entry of `docs/requirements.md` behind it.
+    """
+
+    code: ClassVar[int] = INTERNAL_ERROR
+    refusal: ClassVar[str] = "skill-error"
+    requirement: ClassVar[str] = ""
+
+    def __init__(self, message: str, *, fix: str = "") -> None:
+        super().__init__(message)
+        self.fix = fix
+
+
+class InvalidSkillError(SkillError):
+    """What should be a skill is not one."""
+
+    refusal = "invalid-skill"
+    requirement = "FMT-01"
+
+
+class InvalidUriError(InvalidSkillError):
+    """A URI no skill, file or directory may have."""
+
+    code = INVALID_PARAMS
+    refusal = "invalid-uri"
+    requirement = "URI-10"
+
+
+class FrontmatterError(InvalidSkillError):
+    """`SKILL.md` does not start with frontmatter that can be read.
+
+    `line` counts from 1 in the file, so an editor can jump there. `reason`
+    is the code of the finding that validation makes of this error.
+    """
+
+    refusal = "invalid-frontmatter"
+    requirement = "FMT-02"
+
+    def __init__(self, message: str, *, reason: str, line: int | None = None, fix: str = "") -> None:
+        super().__init__(message, fix=fix)
+        self.reason = reason
+        self.line = line
+
+
+class InvalidEntryError(InvalidSkillError):
+    """An entry of a listing breaks the extension's rules, and is not used."""
+
+    refusal = "invalid-entry"
+    requirement = "LIST-10"
+
+
+class InvalidArchiveError(InvalidSkillError):
+    """An archive that must not be unpacked; nothing of it was written."""
+
+    refusal = "invalid-archive"
+    requirement = "ARC-06"
+
+    def __init__(self, message: str, *, requirement: str = "ARC-06") -> None:
+        super().__init__(message)
+        self.violates = requirement
+
+
+class DuplicateSkillError(InvalidSkillError):
+    """More than one skill would be served under the same URI.
+
+    `uris` holds every such URI, so one run shows the whole damage.
+    """
+
+    refusal = "duplicate-uri"
+    requirement = "SDK-05"
+
+    def __init__(self, message: str, *, uris: Sequence[str], fix: str = "") -> None:
+        super().__init__(message, fix=fix)
+        self.uris = tuple(uris)
+
+
+class LimitError(SkillError):
+    """A skill, file or listing larger than the extension or the policy allows."""
+
+    refusal = "over-limit"
+    requirement = "LIM-02"
+
+
+class NotFoundError(SkillError):
+    """The URI names nothing this source serves."""
+
+    code = INVALID_PARAMS
+    refusal = "not-found"
+    requirement = "GET-02"
+
+    def __init__(self, message: str, *, uri: str, fix: str = "") -> None:
+        super().__init__(message, fix=fix)
+        self.uri = uri
+
+
+class SourceError(SkillError):
+    """A place skills come from cannot be read."""
+
+    refusal = "source-unreadable"
+    requirement = "SDK-07"
+
+
+class VerificationError(SkillError):
+    """Bytes that are not what an entry promised."""
+
+    refusal = "verification-failed"
+    requirement = "INT-02"
+
+    def __init__(self, message: str, *, uri: str, fix: str = "") -> None:
+        super().__init__(message, fix=fix)
+        self.uri = uri
+
+
+class SizeMismatchError(VerificationError):
+    """A file is shorter or longer than the entry says."""
+
+    refusal = "size-mismatch"
+    requirement = "INT-03"
+
+
+class DigestMismatchError(VerificationError):
+    """A file has the right length and other bytes."""
+
+    refusal = "digest-mismatch"
+
+
+class UnlistedFileError(VerificationError):
+    """A file the entry does not list, so it is no part of the skill."""
+
+    refusal = "unlisted-file"
+    requirement = "INT-04"
+
+
+class FrontmatterMismatchError(VerificationError):
+    """The file's frontmatter differs from the entry's.
+
+    `differences` names each field that differs.
+    """
+
+    refusal = "frontmatter-mismatch"
+    requirement = "INT-05"
+
+    def __init__(self, message: str, *, uri: str, differences: Sequence[str], fix: str = "") -> None:
+        super().__init__(message, uri=uri, fix=fix)
+        self.differences = tuple(differences)
