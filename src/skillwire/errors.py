@@ -20,7 +20,7 @@ Messages are safe for a peer to read: they name URIs and file names inside a
 skill, never a local path. Private detail travels in `__cause__` and the log.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 INVALID_PARAMS = -32602
@@ -96,15 +96,25 @@ class InvalidArchiveError(InvalidSkillError):
 class DuplicateSkillError(InvalidSkillError):
     """More than one skill would be served under the same URI.
 
-    `uris` holds every such URI, so one run shows the whole damage.
+    `uris` holds every such URI, so one run shows the whole damage. `claims`
+    says for each where the rivals come from; it may hold local paths, which
+    the message never does.
     """
 
     refusal = "duplicate-uri"
     requirement = "SDK-05"
 
-    def __init__(self, message: str, *, uris: Sequence[str], fix: str = "") -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        uris: Sequence[str],
+        claims: Mapping[str, Sequence[str]] | None = None,
+        fix: str = "",
+    ) -> None:
         super().__init__(message, fix=fix)
         self.uris = tuple(uris)
+        self.claims = dict(claims or {})
 
 
 class LimitError(SkillError):

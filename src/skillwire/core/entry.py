@@ -17,6 +17,8 @@ MAX_JSON_SIZE = 2**63 - 1
 
 JsonObject: TypeAlias = dict[str, JsonValue]
 
+_NOTHING: Mapping[str, JsonValue] = {}
+
 
 @dataclass(frozen=True, slots=True)
 class SkillEntry:
@@ -30,7 +32,7 @@ class SkillEntry:
     uri: SkillUri
     frontmatter: Frontmatter
     manifest: Manifest | None
-    extra: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
+    extra: Mapping[str, JsonValue] = field(default_factory=lambda: _NOTHING)
 
     @property
     def name(self) -> str:
@@ -127,7 +129,7 @@ def limit_findings(manifest: Manifest | None) -> list[Finding]:
     """Check a manifest against both limits of the extension."""
     if manifest is None:
         return []
-    return size_findings(len(manifest.files), manifest.total_size)
+    return size_findings(len(manifest), manifest.total_size)
 
 
 def size_findings(count: int, total: int) -> list[Finding]:

@@ -13,7 +13,6 @@ MAX_FILES = 512
 MAX_TOTAL_SIZE = 16 * 1024 * 1024
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
-_URI = attrgetter("uri")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,24 +59,44 @@ class ManifestFile:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """All files of one skill, sorted by URI, each exactly once."""
+    """All files of one skill, sorted by URI, each exactly once.
 
-    files: tuple[ManifestFile, ...]
+    Kept as columns, because a catalog holds many manifests and looks into
+    few; `files` makes the lines on demand.
+    """
+
+    uris: tuple[str, ...]
+    digests: tuple[str, ...]
+    sizes: tuple[int, ...]
+    spellings: tuple[str, ...] = field(default=(), compare=False)
 
     @classmethod
     def of(cls, files: Iterable[ManifestFile]) -> "Manifest":
         """Make a manifest of files in any order."""
-        return cls(tuple(sorted(files, key=_URI)))
+        lines = sorted(files, key=attrgetter("uri"))
+        return cls(
+            tuple(line.uri for line in lines),
+            tuple(line.digest for line in lines),
+            tuple(line.size for line in lines),
+            tuple(line.spelling for line in lines) if any(line.spelling for line in lines) else (),
+        )
+
+    @property
+    def files(self) -> tuple[ManifestFile, ...]:
+        return tuple(map(self._line, range(len(self.uris))))
 
     @property
     def total_size(self) -> int:
-        return sum(file.size for file in self.files)
+        return sum(self.sizes)
+
+    def __len__(self) -> int:
+        return len(self.uris)
 
     def find(self, uri: str) -> ManifestFile | None:
         """Return the line for the canonical `uri`, or None when the skill has no such file."""
-        position = bisect_left(self.files, uri, key=_URI)
-        if position < len(self.files) and self.files[position].uri == uri:
-            return self.files[position]
+        position = bisect_left(self.uris, uri)
+        if position < len(self.uris) and self.uris[position] == uri:
+            return self._line(position)
         return None
 
     def require(self, uri: str) -> ManifestFile:
@@ -90,6 +109,10 @@ class Manifest:
         if found is None:
             raise UnlistedFileError(f"{uri} is not listed in the skill's manifest", uri=uri)
         return found
+
+    def _line(self, position: int) -> ManifestFile:
+        spelling = self.spellings[position] if self.spellings else ""
+        return ManifestFile(self.uris[position], self.digests[position], self.sizes[position], spelling)
 
 
 def digest_of(content: bytes) -> str:

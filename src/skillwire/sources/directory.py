@@ -1,0 +1,204 @@
+"""`DirectorySource`: a folder of skills, served from snapshots that never lie."""
+
+import logging
+import os
+from collections.abc import AsyncIterator, Iterable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from types import TracebackType
+
+import anyio
+import anyio.to_thread
+
+from skillwire.core.entry import SkillEntry
+from skillwire.core.manifest import ManifestFile
+from skillwire.core.uri import DEFAULT_SCHEME, SkillUri
+from skillwire.errors import SourceError, VerificationError
+from skillwire.sources.index import ScanIndex
+from skillwire.sources.publish import Mount, Publication, Published
+from skillwire.sources.scan import read_published
+from skillwire.sources.snapshot import Snapshot
+from skillwire.sources.tree import SkillTree
+from skillwire.sources.watch import SETTLE_SECONDS, TreeWatcher
+
+logger = logging.getLogger(__name__)
+
+# How often a read that meets a changed file looks again before it gives up.
+_READ_ATTEMPTS = 3
+_RETRY_DELAY = 0.05
+_SETTLE_ATTEMPTS = 3
+
+
+class DirectorySource:
+    """The skills in a folder and its subfolders.
+
+        async with DirectorySource("skills/") as source:
+            for entry in source.snapshot.entries: ...
+
+    Entering scans the folder; with `watch`, edits are picked up while it is
+    open. `prefix` goes before every skill's path. `follow_links` enters
+    folders that are symbolic links. `index` keeps digests between runs, in
+    `cache_dir` or else in the user's cache.
+    """
+
+    def __init__(
+        self,
+        root: str | Path,
+        *,
+        prefix: str = "",
+        scheme: str = DEFAULT_SCHEME,
+        watch: bool = True,
+        follow_links: bool = False,
+        index: bool = True,
+        cache_dir: Path | None = None,
+    ) -> None:
+        self.root = Path(root)
+        self._mount = Mount(scheme, prefix.strip("/"))
+        self._watch = watch
+        self._follow_links = follow_links
+        self._use_index = index
+        self._cache_dir = cache_dir
+        self._tree: SkillTree | None = None
+        self._published: Published | None = None
+        self._changed = anyio.Event()
+        self._scanning = anyio.Lock()
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> "DirectorySource":
+        """Scan the folder.
+
+        Raises:
+            SourceError: There is no such folder, or it cannot be read.
+        """
+        self._tree = await anyio.to_thread.run_sync(self._make_tree)
+        async with AsyncExitStack() as stack:
+            await self._scan_until_settled()
+            stack.push_async_callback(self._save_index)
+            if self._watch:
+                group = await stack.enter_async_context(anyio.create_task_group())
+                stack.callback(group.cancel_scope.cancel)
+                group.start_soon(TreeWatcher(self._tree.root, self).run)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return await self._stack.__aexit__(kind, error, trace)
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The state of the folder now.
+
+        Raises:
+            SourceError: The source was not entered with `async with`.
+        """
+        return self._state.snapshot
+
+    async def wait_for_change(self, revision: int) -> Snapshot:
+        """Return the snapshot once its revision is newer than `revision`."""
+        while self.snapshot.revision <= revision:
+            await self._changed.wait()
+        return self.snapshot
+
+    async def list_skills(self) -> AsyncIterator[SkillEntry]:
+        for entry in self.snapshot.entries:
+            yield entry
+
+    async def get_skill(self, uri: SkillUri) -> SkillEntry:
+        return self.snapshot.get(uri)
+
+    async def read_file(self, uri: str) -> bytes:
+        """Return a file's bytes exactly as the snapshot promises them.
+
+        When the file has moved on, the folder is scanned again and the answer
+        comes from the new snapshot.
+
+        Raises:
+            NotFoundError: No skill has such a file, or it has none any more.
+            SourceError: The file keeps changing, or cannot be read.
+        """
+        for attempt in range(_READ_ATTEMPTS):
+            state = self._state
+            entry, file = state.snapshot.locate(uri)
+            assert file is not None, "a folder has no dynamic skills"
+            publication = state.publications[entry.uri.text]
+            try:
+                return await anyio.to_thread.run_sync(self._read_verified, publication, file)
+            except (OSError, VerificationError) as error:
+                logger.info("%s differs from the snapshot: %s", file.uri, error)
+                if attempt:
+                    await anyio.sleep(_RETRY_DELAY)
+                await self.refresh([publication.record.directory])
+        raise SourceError(f"{uri} is changing and cannot be served as published")
+
+    async def refresh(self, places: Iterable[str] | None = None) -> Snapshot:
+        """Scan again, and publish the result if anything differs.
+
+        `places` limits the scan to the skills around these paths, relative to
+        the root; without it the whole folder is scanned.
+
+        Raises:
+            SourceError: The folder cannot be read; the snapshot stays as it was.
+        """
+        tree = self._open_tree
+        async with self._scanning:
+            published = await anyio.to_thread.run_sync(tree.scan, None if places is None else list(places))
+            if published is not self._published:
+                self._published = published
+                self._changed.set()
+                self._changed = anyio.Event()
+        return published.snapshot
+
+    @property
+    def unsettled(self) -> frozenset[str]:
+        """The folders, relative to the root, that were still being written when last looked at."""
+        return self._open_tree.unsettled
+
+    def place_of(self, uri: SkillUri) -> str:
+        """Return the folder a published skill comes from, for people who run the server."""
+        return str(self.root / self._state.publications[uri.text].record.directory)
+
+    def start_for(self, place: str) -> str | None:
+        """Return the folder that must be looked at when `place` changed, or None for no folder."""
+        return self._open_tree.start_for(place)
+
+    def _make_tree(self) -> SkillTree:
+        if not self.root.is_dir():
+            raise SourceError(f"{self.root.name!r} is not a folder") from NotADirectoryError(str(self.root))
+        root = os.path.realpath(self.root)
+        index = ScanIndex.for_root(root, self._cache_dir) if self._use_index else None
+        return SkillTree(root, self._mount, follow_links=self._follow_links, index=index)
+
+    async def _scan_until_settled(self) -> None:
+        """Scan, and look a few times more at folders that are being written just now."""
+        await self.refresh()
+        for _ in range(_SETTLE_ATTEMPTS):
+            if not self.unsettled:
+                return
+            await anyio.sleep(SETTLE_SECONDS)
+            await self.refresh(self.unsettled)
+
+    async def _save_index(self) -> None:
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(self._open_tree.save)
+
+    @property
+    def _state(self) -> Published:
+        if self._published is None:
+            raise SourceError("the source is not open; use it with `async with`")
+        return self._published
+
+    @property
+    def _open_tree(self) -> SkillTree:
+        if self._tree is None:
+            raise SourceError("the source is not open; use it with `async with`")
+        return self._tree
+
+    def _read_verified(self, publication: Publication, file: ManifestFile) -> bytes:
+        record, path = publication.record, publication.path_of(file)
+        content = read_published(
+            self._open_tree.root, record, path, file.size, follow_links=self._follow_links
+        )
+        file.verify(content)
+        return content

@@ -1,0 +1,134 @@
+"""`MemorySource`: skills built in code."""
+
+from collections.abc import AsyncIterator, Iterable, Iterator
+from typing import TypeAlias
+
+import anyio
+
+from skillwire.core.entry import SkillEntry
+from skillwire.core.skill import Skill
+from skillwire.core.uri import SkillUri
+from skillwire.errors import DuplicateSkillError
+from skillwire.sources.dynamic import DynamicSkill
+from skillwire.sources.snapshot import Report, Snapshot, nest
+
+BuiltSkill: TypeAlias = Skill | DynamicSkill
+
+
+class MemorySource:
+    """Skills held in memory; adding one publishes a new snapshot.
+
+    One URI belongs to one skill. Whoever adds a second is told all clashes at
+    once, and nothing is added.
+    """
+
+    def __init__(self, skills: Iterable[BuiltSkill] = ()) -> None:
+        self._skills: dict[str, BuiltSkill] = {}
+        self._contents: dict[str, bytes] = {}
+        self._snapshot = Snapshot.of(())
+        self._changed = anyio.Event()
+        self.add(*skills)
+
+    @property
+    def snapshot(self) -> Snapshot:
+        return self._snapshot
+
+    def add(self, *skills: BuiltSkill) -> None:
+        """Publish more skills, all or none.
+
+        Raises:
+            DuplicateSkillError: A URI would be served twice; the error names every such URI.
+            InvalidSkillError: A skill without digests would lie inside one that has them.
+        """
+        everything = [*self._skills.values(), *skills]
+        _refuse_duplicates(everything)
+        self._publish(everything)
+
+    def merge(self, other: "MemorySource") -> None:
+        """Publish every skill of `other` as well, under the rules of `add`."""
+        self.add(*other._skills.values())
+
+    def remove(self, uri: SkillUri) -> None:
+        """Stop publishing a skill.
+
+        Raises:
+            NotFoundError: There is no such skill.
+        """
+        self._snapshot.get(uri)
+        self._publish([skill for key, skill in self._skills.items() if key != uri.text])
+
+    async def wait_for_change(self, revision: int) -> Snapshot:
+        """Return the snapshot once its revision is newer than `revision`."""
+        while self._snapshot.revision <= revision:
+            await self._changed.wait()
+        return self._snapshot
+
+    async def list_skills(self) -> AsyncIterator[SkillEntry]:
+        for entry in self._snapshot.entries:
+            yield entry
+
+    async def get_skill(self, uri: SkillUri) -> SkillEntry:
+        return self._snapshot.get(uri)
+
+    async def read_file(self, uri: str) -> bytes:
+        entry, file = self._snapshot.locate(uri)
+        if file is not None:
+            return self._contents[file.uri]
+        skill = self._skills[entry.uri.text]
+        assert isinstance(skill, DynamicSkill), "only a dynamic skill has no manifest"
+        return await skill.read(entry.uri.relative_path(uri))
+
+    def place_of(self, uri: SkillUri) -> str:
+        """Say where a published skill comes from, for people who run the server."""
+        return f"{uri.path} (built in code)"
+
+    def _publish(self, skills: Iterable[BuiltSkill]) -> None:
+        by_uri = {skill.uri.text: skill for skill in skills}
+        entries = nest(skill.entry() for skill in by_uri.values())
+        reports = [
+            Report(skill.uri.path, tuple(findings), skill.uri)
+            for skill in by_uri.values()
+            if isinstance(skill, Skill) and (findings := skill.findings())
+        ]
+        self._skills = by_uri
+        self._contents = {
+            uri: content
+            for skill in by_uri.values()
+            if isinstance(skill, Skill)
+            for uri, content in _contents(skill)
+        }
+        self._snapshot = Snapshot.of(entries, reports=reports, revision=self._snapshot.revision + 1)
+        self._changed.set()
+        self._changed = anyio.Event()
+
+
+def _refuse_duplicates(skills: Iterable[BuiltSkill]) -> None:
+    """Find every URI that two skills would serve with different bytes."""
+    owners: dict[str, tuple[BuiltSkill, str]] = {}
+    twice: set[str] = set()
+    for skill in skills:
+        for uri, digest in _served(skill):
+            owner, known = owners.setdefault(uri, (skill, digest))
+            if owner is not skill and (known != digest or uri == skill.uri.text == owner.uri.text):
+                twice.add(uri)
+    if twice:
+        listed = ", ".join(sorted(twice))
+        raise DuplicateSkillError(
+            f"more than one skill would be served at {listed}",
+            uris=sorted(twice),
+            fix="give one of them another path",
+        )
+
+
+def _contents(skill: Skill) -> Iterator[tuple[str, bytes]]:
+    yield skill.uri.text, skill.skill_md
+    for file in skill.files:
+        yield skill.uri.join(file.path), file.content
+
+
+def _served(skill: BuiltSkill) -> list[tuple[str, str]]:
+    entry = skill.entry()
+    if entry.manifest is not None:
+        return [(file.uri, file.digest) for file in entry.manifest.files]
+    paths = skill.files if isinstance(skill, DynamicSkill) else ()
+    return [(entry.uri.text, ""), *((entry.uri.join(path), "") for path in paths)]

@@ -1,0 +1,177 @@
+"""From records to a snapshot: where each skill is mounted, and which ones clash."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from skillwire.core.entry import SkillEntry
+from skillwire.core.finding import Finding
+from skillwire.core.manifest import Manifest, ManifestFile
+from skillwire.core.uri import SkillUri
+from skillwire.errors import InvalidUriError
+from skillwire.sources.scan import SkillRecord
+from skillwire.sources.snapshot import Report, Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """Where a source's folder appears in the namespace: under a scheme and an optional prefix."""
+
+    scheme: str
+    prefix: str = ""
+
+    def uri_for(self, path: str) -> SkillUri:
+        """Return the URI of the skill at `path`, with the first segment in lower case (URI-11)."""
+        full = f"{self.prefix}/{path}" if self.prefix else path
+        first, slash, rest = full.partition("/")
+        return SkillUri.build(first.lower() + slash + rest, scheme=self.scheme)
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """What one record comes to: an entry, or the findings that say why there is none."""
+
+    record: SkillRecord
+    entry: SkillEntry | None
+    findings: tuple[Finding, ...]
+    path: str = ""
+
+    def says_the_same_as(self, other: "Publication") -> bool:
+        return self.entry == other.entry and self.findings == other.findings and self.path == other.path
+
+    def path_of(self, file: ManifestFile) -> str:
+        """Return the path inside the skill's folder where the bytes of `file` lie.
+
+        It comes from the scan, never from what a client asked for.
+        """
+        assert self.entry is not None, "only what is published has files"
+        path = self.entry.uri.relative_path(file.uri)
+        links = self.record.links
+        return links.get(path, path) if links else path
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A snapshot, and for each entry's URI the publication behind it."""
+
+    snapshot: Snapshot
+    publications: Mapping[str, Publication]
+
+
+def publish(
+    records: Iterable[SkillRecord], mount: Mount, root_name: str, known: Mapping[str, Publication]
+) -> dict[str, Publication]:
+    """Give every record its place, by folder.
+
+    The records must be all those of one or more subtrees, none of which lies
+    inside a skill. A publication in `known` that says the same is taken over,
+    so unchanged skills keep their entries.
+    """
+    published: dict[str, Publication] = {}
+    enclosing: list[Publication] = []
+    for record in sorted(records, key=lambda record: record.directory.replace("/", "\0")):
+        while enclosing and not _encloses(enclosing[-1].record.directory, record.directory):
+            enclosing.pop()
+        before = known.get(record.directory)
+        if before is not None and before.record is record and not enclosing:
+            publication = before
+        else:
+            publication = _publish_one(record, mount, root_name, enclosing)
+            if before is not None and before.says_the_same_as(publication):
+                publication = replace(before, record=record)
+        published[record.directory] = publication
+        if publication.entry is not None:
+            enclosing.append(publication)
+    return published
+
+
+def combine(
+    publications: Iterable[Publication], loose: Iterable[tuple[str, Finding]], revision: int
+) -> Published:
+    """Make the snapshot of all publications, setting aside those that claim the same URI."""
+    claims: dict[str, list[Publication]] = {}
+    reports: list[Report] = []
+    for publication in publications:
+        if publication.entry is None:
+            reports.append(Report(publication.record.directory, publication.findings))
+        else:
+            claims.setdefault(publication.entry.uri.text, []).append(publication)
+    chosen: dict[str, Publication] = {}
+    for uri, rivals in claims.items():
+        winner = rivals[0] if len(rivals) == 1 else _rightful(rivals)
+        if winner is not None:
+            chosen[uri] = winner
+            if winner.findings:
+                reports.append(Report(winner.record.directory, winner.findings, SkillUri(uri)))
+        for rival in rivals:
+            if rival is not winner:
+                reports.append(Report(rival.record.directory, (_clash(uri, rivals, rival), *rival.findings)))
+    by_place: dict[str, list[Finding]] = {}
+    for place, finding in loose:
+        by_place.setdefault(place, []).append(finding)
+    reports += [Report(place, tuple(findings)) for place, findings in by_place.items()]
+    entries = [publication.entry for publication in chosen.values() if publication.entry is not None]
+    return Published(Snapshot.of(entries, reports=reports, revision=revision), chosen)
+
+
+def _encloses(outer: str, inner: str) -> bool:
+    return not outer or inner.startswith(outer + "/")
+
+
+def _publish_one(
+    record: SkillRecord, mount: Mount, root_name: str, enclosing: list[Publication]
+) -> Publication:
+    if record.frontmatter is None:
+        return Publication(record, None, record.findings)
+    name = record.frontmatter.name
+    folder = record.directory.rpartition("/")[2] or root_name
+    findings = record.findings
+    if folder != name:
+        findings = (*findings, _misnamed(folder, name, nested=bool(enclosing)))
+    try:
+        if enclosing:
+            outer = enclosing[-1]
+            inner = record.directory[len(outer.record.directory) :].lstrip("/")
+            path = f"{outer.path}/{inner}"
+            if folder != name:
+                return Publication(record, None, findings)
+        else:
+            above = record.directory.rpartition("/")[0]
+            path = f"{above}/{name}" if above else name
+        uri = mount.uri_for(path)
+        entry = SkillEntry(uri, record.frontmatter, _manifest(uri, record))
+    except InvalidUriError as error:
+        problem = Finding("unusable-path", str(error), file="", fix="rename the folder")
+        return Publication(record, None, (*findings, problem))
+    return Publication(record, entry, findings, path)
+
+
+def _manifest(uri: SkillUri, record: SkillRecord) -> Manifest:
+    uris = uri.join_all(record.paths)
+    if uris is not None:
+        return Manifest(tuple(uris), tuple(record.digests), tuple(record.sizes))
+    return Manifest.of(map(ManifestFile, map(uri.join, record.paths), record.digests, record.sizes))
+
+
+def _misnamed(folder: str, name: str, *, nested: bool) -> Finding:
+    message = f"the folder is named {folder!r} and the skill {name!r}; "
+    if nested:
+        message += "inside another skill the two must be equal, so it is not published on its own"
+    else:
+        message += f"it is published as {name!r}"
+    return Finding("name-differs-from-folder", message, fix=f"rename the folder to `{name}`")
+
+
+def _rightful(rivals: Sequence[Publication]) -> Publication | None:
+    """Return the one rival whose folder bears the skill's name; None when no single one does."""
+    named = [
+        rival
+        for rival in rivals
+        if rival.entry is not None and rival.record.directory.rpartition("/")[2] == rival.entry.name
+    ]
+    return named[0] if len(named) == 1 else None
+
+
+def _clash(uri: str, rivals: Sequence[Publication], loser: Publication) -> Finding:
+    others = ", ".join(sorted(repr(rival.record.directory) for rival in rivals if rival is not loser))
+    message = f"{uri} is also claimed by {others}"
+    return Finding("duplicate-uri", message, fix="give one of them another name, or move it")

@@ -1,0 +1,146 @@
+"""Reviewing a skill's folder: every file read once, and all there is to say about them.
+
+Serving reads as little as it can and stops at the first error; a review is for
+the author, who wants to know everything. The bytes that were judged stay at
+hand, so that what is packed is what was reviewed.
+"""
+
+import errno
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from skillwire.core.finding import Finding
+from skillwire.core.frontmatter import parse_skill_md
+from skillwire.core.manifest import MAX_FILES, MAX_TOTAL_SIZE
+from skillwire.core.uri import SKILL_FILE
+from skillwire.core.validation import Content, validate
+from skillwire.errors import FrontmatterError
+from skillwire.sources.opening import FileMovedError, FolderReader
+from skillwire.sources.walk import Facts, FoundSkill
+
+# What a file that was listed a moment ago answers with when it was moved, deleted or replaced since.
+_MOVED = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO})
+
+
+@dataclass(frozen=True, slots=True)
+class SkillReading:
+    """A skill's folder as it was read.
+
+    `files` holds the bytes of each file, or only its size where the bytes
+    could not be read or are too many. `executables` are the paths of files
+    that someone may run. `problems` are the findings that the reading made.
+    """
+
+    folder: str | None
+    files: Mapping[str, Content]
+    executables: frozenset[str]
+    problems: tuple[Finding, ...]
+
+    @property
+    def name(self) -> str:
+        """The skill's `name`; empty when its frontmatter cannot be read or has none."""
+        skill_md = self.files.get(SKILL_FILE)
+        if not isinstance(skill_md, bytes):
+            return ""
+        try:
+            return parse_skill_md(skill_md).frontmatter.name
+        except FrontmatterError:
+            return ""
+
+    def findings(self) -> list[Finding]:
+        """Validate what was read; sorted by file and line, with `SKILL.md` first."""
+        odd = {problem.file for problem in self.problems}
+        # A file that cannot be served is there all the same: nothing about it is missing.
+        files = {**dict.fromkeys(sorted(odd - {""}), 0), **self.files}
+        findings = [
+            finding
+            for finding in validate(self.folder, files)
+            if not (finding.code == "unlinked-file" and finding.file in odd)
+        ]
+        return sorted([*self.problems, *findings], key=_place)
+
+
+def review(root: str, found: FoundSkill, *, follow_links: bool = False) -> list[Finding]:
+    """Return everything there is to say about a skill that a walk of `root` found.
+
+    It never raises, whatever the files are or become meanwhile.
+    """
+    return read_skill(root, found, follow_links=follow_links).findings()
+
+
+def read_skill(root: str, found: FoundSkill, *, follow_links: bool = False) -> SkillReading:
+    """Read the files of a skill that a walk of `root` found.
+
+    No link is followed below `root`; with `follow_links`, as for the walk,
+    none is followed below the skill's own folder.
+
+    Files are read in the order of their paths, `SKILL.md` first, while they
+    add up to no more than 16 MiB; of a skill with more than 512 files, only
+    `SKILL.md` is read. Nothing here raises: what cannot be read is a problem.
+    """
+    folder = PurePath(found.directory or os.path.realpath(root)).name or None
+    base = found.directory
+    if follow_links:
+        root, base = os.path.realpath(f"{root}/{base}"), ""
+    try:
+        with FolderReader(root) as reader:
+            return _Reading(found, base).run(reader, folder)
+    except OSError as error:
+        sizes = {facts[0]: facts[1] for facts in found.files}
+        return SkillReading(folder, sizes, frozenset(), (*found.problems, _problem(SKILL_FILE, error)))
+
+
+class _Reading:
+    """One pass over a skill's files."""
+
+    def __init__(self, found: FoundSkill, base: str) -> None:
+        self._found = found
+        self._base = f"{base}/" if base else ""
+        self._files: dict[str, Content] = {}
+        self._executables: set[str] = set()
+        self._problems = list(found.problems)
+        self._left = MAX_TOTAL_SIZE
+
+    def run(self, reader: FolderReader, folder: str | None) -> SkillReading:
+        files = sorted(self._found.files, key=lambda facts: (facts[0] != SKILL_FILE, facts[0]))
+        for facts in files:
+            if facts[1] > self._left or (len(files) > MAX_FILES and facts[0] != SKILL_FILE):
+                self._files[facts[0]] = facts[1]
+            else:
+                self._take(reader, facts)
+        return SkillReading(folder, self._files, frozenset(self._executables), tuple(self._problems))
+
+    def _take(self, reader: FolderReader, facts: Facts) -> None:
+        path, size = facts[:2]
+        folder, _, name = (self._base + self._found.links.get(path, path)).rpartition("/")
+        self._files[path] = size
+        try:
+            content, status = reader.read(folder, name, size)
+        except OSError as error:
+            self._problems.append(_problem(path, error))
+            return
+        if len(content) != size or status.st_size != size:
+            self._problems.append(_unsettled(path))
+            return
+        self._left -= size
+        self._files[path] = content
+        if status.st_mode & 0o111:
+            self._executables.add(path)
+
+
+def _problem(path: str, error: OSError) -> Finding:
+    if isinstance(error, FileMovedError) or error.errno in _MOVED:
+        return _unsettled(path)
+    reason = os.strerror(error.errno) if error.errno else "unknown reason"
+    return Finding("unreadable", f"it cannot be read: {reason}", file=path, fix="check its permissions")
+
+
+def _unsettled(path: str) -> Finding:
+    message = "it changed while it was read"
+    return Finding("unsettled", message, file=path, fix="try again when nothing writes to it")
+
+
+def _place(finding: Finding) -> tuple[bool, str, int]:
+    return finding.file != SKILL_FILE, finding.file, finding.line or 0

@@ -1,0 +1,217 @@
+"""From a folder to what is published about it: hashing, parsing, judging.
+
+A scan turns each `FoundSkill` of a walk into a `SkillRecord`. A record whose
+stamp is still true is taken over as it is, so an unchanged skill costs one
+comparison; nothing of it is read again.
+"""
+
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import cast
+
+from skillwire.core.entry import size_findings
+from skillwire.core.fields import field_findings
+from skillwire.core.finding import Finding, Severity
+from skillwire.core.frontmatter import Frontmatter, parse_skill_md
+from skillwire.core.manifest import digest_of
+from skillwire.core.uri import SKILL_FILE, check_segment
+from skillwire.core.validation import fold_path
+from skillwire.errors import FrontmatterError, InvalidUriError
+from skillwire.sources.opening import FolderReader
+from skillwire.sources.walk import STAMP_WIDTH, Facts, FoundSkill, Stamp
+
+# A file written this recently may be written again within the same tick of the file system's
+# clock, and would then look unchanged. Its record is used now and not trusted later.
+RACY_NS = 2_000_000_000
+
+_UNSETTLED = Finding("unsettled", "its files are being written; it is taken when they settle", file="")
+
+
+@dataclass(frozen=True, slots=True)
+class SkillRecord:
+    """What is known about one skill's folder.
+
+    `digests` runs parallel to the paths in `stamp`. `frontmatter` is None
+    when the skill cannot be published; `findings` then holds an error.
+    `settled` is False when a file changed while it was read, and `racy` when
+    one was written too recently for its stamp to be trusted next time.
+    """
+
+    directory: str
+    stamp: Stamp
+    digests: list[str]
+    frontmatter: Frontmatter | None
+    findings: tuple[Finding, ...] = ()
+    links: Mapping[str, str] | None = None
+    settled: bool = True
+    racy: bool = False
+
+    @property
+    def paths(self) -> list[str]:
+        return self.stamp[::STAMP_WIDTH]  # pyright: ignore[reportReturnType]  # every fifth value is a path
+
+    @property
+    def sizes(self) -> list[int]:
+        return self.stamp[1::STAMP_WIDTH]  # pyright: ignore[reportReturnType]  # and the one after it a size
+
+
+class Scanner:
+    """Turns found skills into records, reading only what may have changed.
+
+    With `follow_links` each skill's own folder counts as the place below
+    which no link is followed; otherwise that place is the root.
+    """
+
+    def __init__(self, root: str, *, follow_links: bool = False) -> None:
+        self._root = root
+        self._follow_links = follow_links
+        self._reader: FolderReader | None = None
+
+    def __enter__(self) -> "Scanner":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._reader is not None:
+            self._reader.__exit__(kind, error, trace)
+
+    def take(self, found: FoundSkill, known: SkillRecord | None) -> SkillRecord:
+        """Return the record of a skill's folder; `known` itself when nothing has changed since."""
+        stamp = found.stamp()
+        if (
+            known is not None
+            and known.stamp == stamp
+            and known.settled
+            and not known.racy
+            and not found.problems
+        ):
+            return known
+        findings = list(found.problems)
+        paths = [file[0] for file in found.files]
+        findings += _path_findings(paths)
+        findings += size_findings(len(paths), sum(file[1] for file in found.files))
+        if SKILL_FILE not in paths and not findings:
+            return SkillRecord(found.directory, stamp, [], None, (_UNSETTLED,), settled=False)
+        if any(finding.is_error for finding in findings):
+            return SkillRecord(found.directory, stamp, [], None, tuple(findings))
+        return self._read(found, stamp, findings, _trusted_digests(known))
+
+    def _read(
+        self, found: FoundSkill, stamp: Stamp, findings: list[Finding], trusted: Mapping[Facts, str]
+    ) -> SkillRecord:
+        digests: list[str] = []
+        skill_md = b""
+        settled = True
+        for file, (folder, name) in zip(found.files, self._locations(found), strict=True):
+            digest = trusted.get(file)
+            if digest is None or file[0] == SKILL_FILE:
+                try:
+                    content, after = self._open_reader(found.directory).read(folder, name, file[1])
+                except PermissionError:
+                    message = "the file cannot be read: permission denied"
+                    findings.append(Finding("unreadable", message, file=file[0], fix="check its permissions"))
+                    continue
+                except OSError:
+                    settled = False  # Gone, or no longer what the walk saw: it must be looked at again.
+                    continue
+                settled = settled and len(content) == file[1] and _facts(after) == file[1:]
+                digest = digest_of(content)
+                if file[0] == SKILL_FILE:
+                    skill_md = content
+            digests.append(digest)
+        frontmatter, more = _parse(skill_md) if settled else (None, [])
+        findings += more
+        if not settled:
+            findings = [_UNSETTLED]
+        if not settled or any(finding.is_error for finding in findings):
+            frontmatter, digests = None, []
+        return SkillRecord(
+            found.directory,
+            stamp,
+            digests,
+            frontmatter,
+            tuple(finding for finding in findings if finding.severity is not Severity.INFO),
+            found.links or None,
+            settled=settled,
+            racy=_is_racy(found),
+        )
+
+    def _locations(self, found: FoundSkill) -> Iterator[tuple[str, str]]:
+        """Yield for each file the folder and name, below the reader's root, where its bytes lie."""
+        base = "" if self._follow_links or not found.directory else found.directory + "/"
+        for file in found.files:
+            path = found.links.get(file[0], file[0]) if found.links else file[0]
+            folder, _, name = (base + path).rpartition("/")
+            yield folder, name
+
+    def _open_reader(self, directory: str) -> FolderReader:
+        if self._follow_links:
+            self.__exit__(None, None, None)
+            self._reader = FolderReader(os.path.realpath(f"{self._root}/{directory}"))
+        elif self._reader is None:
+            self._reader = FolderReader(self._root)
+        return self._reader
+
+
+def read_published(root: str, record: SkillRecord, path: str, size: int, *, follow_links: bool) -> bytes:
+    """Read the file at `path` inside a recorded skill, as no more than `size` + 1 bytes.
+
+    Raises:
+        OSError: It is gone, cannot be read, or is not the file it was.
+    """
+    base = os.path.realpath(f"{root}/{record.directory}") if follow_links else root
+    inside = "" if follow_links or not record.directory else record.directory + "/"
+    folder, _, name = (inside + path).rpartition("/")
+    with FolderReader(base) as reader:
+        return reader.read(folder, name, size)[0]
+
+
+def _facts(found: os.stat_result) -> tuple[int, int, int, int]:
+    return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino
+
+
+def _is_racy(found: FoundSkill) -> bool:
+    newest = max(max(file[2], file[3]) for file in found.files)
+    return newest > time.time_ns() - RACY_NS
+
+
+def _trusted_digests(known: SkillRecord | None) -> Mapping[Facts, str]:
+    """Map each file's facts in an older record to its digest, for files that did not change."""
+    if known is None or known.racy or not known.settled or not known.digests:
+        return {}
+    rows = zip(*(known.stamp[column::STAMP_WIDTH] for column in range(STAMP_WIDTH)), strict=True)
+    return cast(Mapping[Facts, str], dict(zip(rows, known.digests, strict=True)))
+
+
+def _parse(skill_md: bytes) -> tuple[Frontmatter | None, list[Finding]]:
+    try:
+        frontmatter = parse_skill_md(skill_md).frontmatter
+    except FrontmatterError as error:
+        return None, [Finding(error.reason, str(error), line=error.line, fix=error.fix)]
+    findings = field_findings(frontmatter)
+    for finding in findings:
+        if finding.code == "name-unicode":
+            findings.append(Finding("name-invalid", finding.message, fix=finding.fix))
+    return frontmatter, findings
+
+
+def _path_findings(paths: Iterable[str]) -> list[Finding]:
+    findings: list[Finding] = []
+    seen: dict[str, str] = {}
+    for path in paths:
+        try:
+            for segment in path.split("/"):
+                check_segment(segment)
+        except InvalidUriError as error:
+            shown = os.fsencode(path).decode("utf-8", "replace")
+            findings.append(Finding("unusable-path", str(error), file=shown, fix="rename the file"))
+            continue
+        twin = seen.setdefault(path if path.isascii() and path.islower() else fold_path(path), path)
+        if twin != path:
+            message = f"its path and {twin!r} are the same on systems that ignore case or Unicode form"
+            findings.append(Finding("path-twins", message, file=path, fix="rename one of the two"))
+    return findings

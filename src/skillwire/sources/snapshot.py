@@ -1,0 +1,163 @@
+"""`Snapshot`: everything a source publishes at one moment, immutable."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from operator import attrgetter
+
+from skillwire.core.entry import SkillEntry
+from skillwire.core.finding import Finding
+from skillwire.core.manifest import Manifest, ManifestFile
+from skillwire.core.uri import SKILL_FILE, SkillUri, canonical_uri
+from skillwire.errors import InvalidSkillError, InvalidUriError, NotFoundError
+
+_TEXT = attrgetter("uri.text")
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a source has to say about one place: a folder, or a skill built in code.
+
+    `uri` is None when nothing is published from there, and then the findings
+    say why.
+    """
+
+    place: str
+    findings: tuple[Finding, ...]
+    uri: SkillUri | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Which skills differ between two snapshots, by the URI of their `SKILL.md`."""
+
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+    changed: tuple[str, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.removed or self.changed)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Entries sorted by URI, with remarks about what is not among them and why.
+
+    `revision` grows with every snapshot of one source in one process.
+    """
+
+    revision: int
+    entries: tuple[SkillEntry, ...]
+    reports: tuple[Report, ...]
+    by_uri: Mapping[str, SkillEntry]
+
+    @classmethod
+    def of(
+        cls, entries: Iterable[SkillEntry], *, reports: Iterable[Report] = (), revision: int = 1
+    ) -> "Snapshot":
+        """Make a snapshot of entries with distinct URIs, in any order."""
+        ordered = tuple(sorted(entries, key=_TEXT))
+        by_uri = {entry.uri.text: entry for entry in ordered}
+        return cls(revision, ordered, tuple(sorted(reports, key=attrgetter("place"))), by_uri)
+
+    @property
+    def quarantined(self) -> tuple[Report, ...]:
+        """The places from which nothing is published."""
+        return tuple(report for report in self.reports if report.uri is None)
+
+    def get(self, uri: SkillUri) -> SkillEntry:
+        """Return the entry at `uri`.
+
+        Raises:
+            NotFoundError: No skill is served there.
+        """
+        entry = self.by_uri.get(uri.text)
+        if entry is None:
+            raise NotFoundError(f"no skill is served at {uri.text}", uri=uri.text)
+        return entry
+
+    def locate(self, uri: str) -> tuple[SkillEntry, ManifestFile | None]:
+        """Find the innermost skill that has a file at `uri`, and the file's line in its manifest.
+
+        Any equivalent spelling will do. For a dynamic skill there is no line.
+
+        Raises:
+            NotFoundError: No skill has such a file.
+        """
+        try:
+            wanted = canonical_uri(uri)
+        except InvalidUriError as error:
+            raise NotFoundError(str(error), uri=uri) from error
+        root = wanted.rpartition("/")[0]
+        while root.count("/") >= 2:
+            entry = self.by_uri.get(f"{root}/{SKILL_FILE}")
+            if entry is not None:
+                if entry.manifest is None:
+                    return entry, None
+                file = entry.manifest.find(wanted)
+                if file is not None:
+                    return entry, file
+            root = root.rpartition("/")[0]
+        raise NotFoundError(f"no skill has a file at {wanted}", uri=wanted)
+
+    def changes_since(self, older: "Snapshot") -> Changes:
+        """Tell which skills were added, removed, or published with other content."""
+        now, before = self.by_uri, older.by_uri
+        changed = (uri for uri, entry in now.items() if uri in before and not _same(entry, before[uri]))
+        return Changes(
+            added=tuple(uri for uri in now if uri not in before),
+            removed=tuple(uri for uri in before if uri not in now),
+            changed=tuple(changed),
+        )
+
+
+def _same(left: SkillEntry, right: SkillEntry) -> bool:
+    return left is right or left == right
+
+
+def nest(entries: Iterable[SkillEntry]) -> list[SkillEntry]:
+    """Complete the manifests of skills that lie inside each other.
+
+    Seen from outside, a nested skill's files are files of the enclosing skill
+    too, and its manifest must list them (SEP-2640, "Resources"). A folder
+    gives that for free; skills that were put together from parts need this.
+
+    Raises:
+        InvalidSkillError: A dynamic skill lies inside one that promises digests.
+    """
+    ordered = sorted(entries, key=_TEXT)
+    roots = {entry.uri.root: entry for entry in ordered}
+    nested = [entry for entry in ordered if any(parent in roots for parent in _parents(entry.uri.root))]
+    if not nested:
+        return ordered
+    enclosing = {parent for entry in nested for parent in _parents(entry.uri.root) if parent in roots}
+    for entry in nested:
+        static = [
+            parent for parent in _parents(entry.uri.root) if parent in roots and not roots[parent].is_dynamic
+        ]
+        if entry.is_dynamic and static:
+            raise InvalidSkillError(
+                f"{entry.uri} is dynamic and lies inside {static[0]}, which promises digests",
+                fix="move it out, or make the enclosing skill dynamic",
+            )
+    touched = enclosing | {entry.uri.root for entry in nested}
+    files = {
+        file.uri: file for root in sorted(touched) if (held := roots[root].manifest) for file in held.files
+    }
+    return [_completed(entry, files) if entry.uri.root in touched else entry for entry in ordered]
+
+
+def _parents(root: str) -> Iterator[str]:
+    """Yield the directories above a skill's root, innermost first."""
+    while root.count("/") > 2:
+        root = root.rpartition("/")[0]
+        yield root
+
+
+def _completed(entry: SkillEntry, files: Mapping[str, ManifestFile]) -> SkillEntry:
+    if entry.manifest is None:
+        return entry
+    inside = entry.uri.root + "/"
+    manifest = Manifest.of(file for uri, file in files.items() if uri.startswith(inside))
+    if len(manifest) == len(entry.manifest):
+        return entry
+    return SkillEntry(entry.uri, entry.frontmatter, manifest, entry.extra)

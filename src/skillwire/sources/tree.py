@@ -1,0 +1,162 @@
+"""`SkillTree`: the records of one folder, brought up to date a part at a time."""
+
+import gc
+import logging
+import os
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
+
+from skillwire.core.finding import Finding
+from skillwire.core.uri import SKILL_FILE
+from skillwire.errors import SourceError
+from skillwire.sources.index import ScanIndex
+from skillwire.sources.publish import Mount, Publication, Published, combine, publish
+from skillwire.sources.scan import Scanner, SkillRecord
+from skillwire.sources.walk import Walk
+
+logger = logging.getLogger(__name__)
+
+
+class SkillTree:
+    """Everything known about the skills below `root`; one thread at a time may call it.
+
+    `scan` may be told which places changed. It then looks at no more than the
+    skills around them, so an edit costs much the same in a catalog of any size.
+    """
+
+    def __init__(
+        self, root: str, mount: Mount, *, follow_links: bool = False, index: ScanIndex | None = None
+    ) -> None:
+        self.root = root
+        self.unsettled: frozenset[str] = frozenset()
+        self._mount = mount
+        self._follow_links = follow_links
+        self._index = index
+        self._remembered: dict[str, SkillRecord] = {}
+        self._records: dict[str, SkillRecord] = {}
+        self._publications: dict[str, Publication] = {}
+        self._loose: list[tuple[str, Finding]] = []
+        self._published: Published | None = None
+        self._unsaved = False
+
+    def scan(self, places: Sequence[str] | None = None) -> Published:
+        """Bring the records up to date; the same object comes back when nothing differs.
+
+        Folders whose files changed while they were read keep what they had,
+        and are named in `unsettled`.
+
+        Raises:
+            SourceError: The root itself cannot be read.
+        """
+        with _collector_paused():
+            return self._scan(places)
+
+    def _scan(self, places: Sequence[str] | None) -> Published:
+        first = self._published is None
+        if first:
+            self._remembered = self._index.load() if self._index else {}
+        changed = [self._scan_subtree(start) for start in ([""] if first else self._starts(places))]
+        if self._published is None or any(changed):
+            revision = self._published.snapshot.revision + 1 if self._published else 1
+            self._published = combine(self._publications.values(), self._loose, revision)
+        if first:
+            self._remembered = {}
+            self.save()
+        return self._published
+
+    def save(self) -> None:
+        """Write the index if records changed since it was last written."""
+        if self._index is not None and self._unsaved:
+            self._index.save(self._records.values())
+            self._unsaved = False
+
+    def _starts(self, places: Sequence[str] | None) -> list[str]:
+        """Turn changed places into the fewest folders that must be walked."""
+        if places is None:
+            return [""]
+        starts = {start for place in places if (start := self.start_for(place)) is not None}
+        kept: list[str] = []
+        for start in sorted(starts, key=lambda start: start.replace("/", "\0")):
+            if not kept or not _within(start, kept[-1]):
+                kept.append(start)
+        return kept
+
+    def start_for(self, place: str) -> str | None:
+        """Return the folder to walk for a change at `place`: the outermost skill around it, or itself."""
+        parts = place.split("/") if place else []
+        if any(part.startswith(".") for part in parts):
+            return None
+        for count in range(len(parts) + 1):
+            folder = "/".join(parts[:count])
+            if folder in self._records or os.path.lexists(f"{self.root}/{folder}/{SKILL_FILE}"):
+                return folder
+        if parts and parts[-1].casefold() == SKILL_FILE.casefold():
+            return "/".join(parts[:-1])
+        return place
+
+    def _scan_subtree(self, start: str) -> bool:
+        """Walk and read one subtree; tell whether anything that is published or reported differs."""
+        if not start:
+            self._check_root()
+        walk = Walk(self.root, self._follow_links).run(start)
+        fresh: dict[str, SkillRecord] = {}
+        unsettled: set[str] = set()
+        with Scanner(self.root, follow_links=self._follow_links) as scanner:
+            for found in walk.skills:
+                known = self._records.get(found.directory) or self._remembered.get(found.directory)
+                record = scanner.take(found, known)
+                if not record.settled:
+                    unsettled.add(found.directory)
+                    logger.info("%s is being written; it is taken when it settles", found.directory or ".")
+                    record = self._records.get(found.directory, record)
+                fresh[found.directory] = record
+        self.unsettled = frozenset(
+            {place for place in self.unsettled if not _within(place, start)} | unsettled
+        )
+        return self._replace(start, fresh, walk.loose)
+
+    def _check_root(self) -> None:
+        try:
+            os.scandir(self.root).close()
+        except OSError as error:
+            raise SourceError(f"the folder of skills cannot be read: {error.strerror}") from error
+
+    def _replace(
+        self, start: str, fresh: dict[str, SkillRecord], loose: Iterable[tuple[str, Finding]]
+    ) -> bool:
+        gone = [folder for folder in self._records if _within(folder, start)]
+        publications = publish(fresh.values(), self._mount, self.root.rpartition("/")[2], self._publications)
+        before = {folder: self._publications.pop(folder) for folder in gone}
+        popped = {folder: self._records.pop(folder) for folder in gone}
+        known = popped if self._published else self._remembered
+        if known.keys() != fresh.keys() or any(known[place] is not record for place, record in fresh.items()):
+            self._unsaved = True
+        self._records.update(fresh)
+        self._publications.update(publications)
+        old_loose = [item for item in self._loose if _within(item[0], start)]
+        new_loose = list(loose)
+        self._loose = [item for item in self._loose if not _within(item[0], start)] + new_loose
+        return (
+            old_loose != new_loose
+            or before.keys() != publications.keys()
+            or not all(before[folder].says_the_same_as(item) for folder, item in publications.items())
+        )
+
+
+@contextmanager
+def _collector_paused() -> Generator[None]:
+    """Keep Python's cycle collector from running over the many new objects of a scan.
+
+    None of them is garbage and none forms a cycle, so its passes would only cost time.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _within(folder: str, start: str) -> bool:
+    return not start or folder == start or folder.startswith(start + "/")

@@ -1,0 +1,205 @@
+"""Walking a tree of folders and telling which of them are skills.
+
+The walk lists and stats; it opens no file. What it returns for a skill is a
+*stamp*: the path, size, times and inode of every file, flat and sorted, so
+that "has anything changed?" is one comparison of two lists.
+"""
+
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from skillwire.core.finding import Finding
+from skillwire.core.uri import SKILL_FILE
+
+Stamp: TypeAlias = list[str | int]
+"""For each file, sorted by path: path, size, mtime_ns, ctime_ns, inode."""
+
+Facts: TypeAlias = tuple[str, int, int, int, int]
+"""The same for a single file."""
+
+STAMP_WIDTH = 5
+MAX_DEPTH = 64
+
+_SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__"})
+
+
+class FoundSkill:
+    """A folder with a `SKILL.md`, as the walk saw it.
+
+    `directory` is relative to the root of the walk, and empty for the root
+    itself. `links` maps the path of each link inside the skill to the file,
+    also inside it, that it leads to. `problems` keep the skill from being
+    published.
+    """
+
+    __slots__ = ("directory", "files", "links", "problems")
+
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+        self.files: list[Facts] = []
+        self.links: dict[str, str] = {}
+        self.problems: list[Finding] = []
+
+    def stamp(self) -> Stamp:
+        self.files.sort()
+        return [value for file in self.files for value in file]
+
+    def problem(self, code: str, path: str, message: str, fix: str) -> None:
+        self.problems.append(Finding(code, message, file=path, fix=fix))
+
+
+@dataclass(slots=True)
+class Walk:
+    """One pass over a tree: every skill found, and remarks about folders that are none.
+
+    With `follow_links`, folders that are links are entered, each real folder
+    once. `loose` holds findings by folder, for folders outside every skill.
+    """
+
+    root: str
+    follow_links: bool = False
+    skills: list[FoundSkill] = field(default_factory=list[FoundSkill])
+    loose: list[tuple[str, Finding]] = field(default_factory=list[tuple[str, Finding]])
+    directories: int = 0
+    _entered: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])
+
+    def run(self, start: str = "") -> "Walk":
+        """Walk the subtree at `start`, which must not lie inside a skill."""
+        for _ in self.steps(start):
+            pass
+        return self
+
+    def steps(self, start: str = "") -> Iterator[int]:
+        """Walk as `run` does, yielding the number of folders seen so far after each."""
+        pending: list[tuple[str, tuple[FoundSkill, ...]]] = [(start, ())]
+        while pending:
+            directory, enclosing = pending.pop()
+            self._enter(directory, enclosing, pending)
+            self.directories += 1
+            yield self.directories
+
+    def _enter(
+        self,
+        directory: str,
+        enclosing: tuple[FoundSkill, ...],
+        pending: list[tuple[str, tuple[FoundSkill, ...]]],
+    ) -> None:
+        path = f"{self.root}/{directory}" if directory else self.root
+        try:
+            with os.scandir(path) as listing:
+                entries = [entry for entry in listing if entry.name[0] != "."]
+        except OSError as error:
+            self._report_unreadable(directory, enclosing, error)
+            return
+        names = [entry.name for entry in entries]
+        if SKILL_FILE in names and not _is_directory(entries[names.index(SKILL_FILE)]):
+            skill = FoundSkill(directory)
+            self.skills.append(skill)
+            enclosing = (*enclosing, skill)
+        elif not enclosing:
+            self._report_near_miss(directory, names)
+        base = directory + "/" if directory else ""
+        for entry in entries:
+            try:
+                if entry.is_dir(follow_symlinks=False):
+                    if enclosing or entry.name not in _SKIPPED_FOLDERS:
+                        self._descend(base + entry.name, enclosing, pending)
+                elif enclosing:
+                    found = entry.stat(follow_symlinks=False)
+                    if stat.S_ISREG(found.st_mode):
+                        _add_file(base + entry.name, found, enclosing)
+                    else:
+                        _take_oddity(self.root, base + entry.name, found, enclosing)
+                elif entry.is_symlink():
+                    self._take_linked_folder(entry, base + entry.name, pending)
+            except FileNotFoundError:
+                continue  # It vanished between the listing and the look; the next scan will not list it.
+            except OSError as error:
+                self._report_unreadable(base + entry.name, enclosing, error)
+
+    def _descend(
+        self, path: str, enclosing: tuple[FoundSkill, ...], pending: list[tuple[str, tuple[FoundSkill, ...]]]
+    ) -> None:
+        if path.count("/") < MAX_DEPTH:
+            pending.append((path, enclosing))
+            return
+        message = f"the folder lies more than {MAX_DEPTH} levels deep and is not looked at"
+        for skill in enclosing:
+            skill.problem("unreadable", inside(path, skill), message, "move it up")
+        if not enclosing:
+            self.loose.append((path, Finding("unreadable", message, file="", fix="move it up")))
+
+    def _take_linked_folder(
+        self, entry: os.DirEntry[str], path: str, pending: list[tuple[str, tuple[FoundSkill, ...]]]
+    ) -> None:
+        if not entry.is_dir():
+            return
+        if not self.follow_links:
+            message = "the folder is a link and is not followed"
+            fix = "ask for linked folders with --follow-links, or replace the link by a copy"
+            self.loose.append((path, Finding("linked-folder", message, file="", fix=fix)))
+            return
+        found = entry.stat()
+        if (found.st_dev, found.st_ino) not in self._entered:
+            self._entered.add((found.st_dev, found.st_ino))
+            self._descend(path, (), pending)
+
+    def _report_unreadable(self, path: str, enclosing: tuple[FoundSkill, ...], error: OSError) -> None:
+        if isinstance(error, FileNotFoundError | NotADirectoryError) and path:
+            return  # It was moved or deleted meanwhile.
+        message = f"it cannot be read: {os.strerror(error.errno) if error.errno else 'unknown reason'}"
+        for skill in enclosing:
+            skill.problem("unreadable", inside(path, skill), message, "check its permissions")
+        if not enclosing:
+            self.loose.append((path, Finding("unreadable", message, file="", fix="check its permissions")))
+
+    def _report_near_miss(self, directory: str, names: list[str]) -> None:
+        for name in names:
+            if len(name) == len(SKILL_FILE) and name.lower() == "skill.md":
+                message = f"the file is named {name!r}; its name must be exactly {SKILL_FILE}"
+                finding = Finding("skill-file-case", message, file=name, fix=f"rename it to {SKILL_FILE}")
+                self.loose.append((directory, finding))
+
+
+def inside(path: str, skill: FoundSkill) -> str:
+    """Return `path`, relative to the root of the walk, relative to the skill instead."""
+    return path[len(skill.directory) + 1 :] if skill.directory else path
+
+
+def _is_directory(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir(follow_symlinks=False)
+    except OSError:
+        return False
+
+
+def _add_file(path: str, found: os.stat_result, skills: tuple[FoundSkill, ...]) -> None:
+    for skill in skills:
+        inner = path[len(skill.directory) + 1 :] if skill.directory else path
+        skill.files.append((inner, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino))
+
+
+def _take_oddity(root: str, path: str, found: os.stat_result, skills: tuple[FoundSkill, ...]) -> None:
+    """Take a link to a file inside the skill as that file; note anything else as a problem."""
+    if not stat.S_ISLNK(found.st_mode):
+        for skill in skills:
+            message = "this is a device, FIFO or socket, not a file"
+            skill.problem("special-file", inside(path, skill), message, "delete it")
+        return
+    target = os.path.realpath(f"{root}/{path}")
+    for skill in skills:
+        base = os.path.realpath(f"{root}/{skill.directory}") + "/"
+        inner = target[len(base) :]
+        hidden = any(part.startswith(".") for part in inner.split("/"))
+        real = (
+            os.lstat(target) if target.startswith(base) and not hidden and os.path.lexists(target) else None
+        )
+        if real is None or not stat.S_ISREG(real.st_mode):
+            message = "the link does not lead to a file inside the skill"
+            skill.problem("link", inside(path, skill), message, "replace it by a copy of what it points to")
+        else:
+            skill.links[inside(path, skill)] = inner
+            _add_file(path, real, (skill,))

@@ -1,0 +1,122 @@
+"""The house rules: which room may import which, and what each front door offers."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import skillwire
+import skillwire.core
+import skillwire.sources
+
+SRC = Path(skillwire.__file__).parent
+
+MAY_IMPORT: dict[str, set[str]] = {
+    "errors": set(),
+    "core": {"errors"},
+    "sources": {"core", "errors"},
+    "cli": {"core", "errors", "sources"},
+    "__init__": {"core", "errors", "sources"},
+    "__main__": {"cli"},
+}
+
+
+def test_rooms_import_only_the_rooms_below_them() -> None:
+    for path in SRC.rglob("*.py"):
+        room = path.relative_to(SRC).parts[0].removesuffix(".py")
+        imported = set(re.findall(r"(?m)^\s*(?:from|import) skillwire\.(\w+)", path.read_text("utf-8")))
+        assert imported <= MAY_IMPORT[room] | {room}, path
+
+
+def test_no_module_imports_its_own_project_inside_a_function() -> None:
+    for path in SRC.rglob("*.py"):
+        assert not re.search(r"^\s+(?:from|import) skillwire", path.read_text("utf-8"), re.MULTILINE), path
+
+
+def test_core_knows_nothing_of_files_networks_or_event_loops() -> None:
+    forbidden = r"^\s*(?:from|import) (?:os|pathlib|socket|asyncio|anyio|mcp|subprocess|threading)\b"
+    for path in (SRC / "core").rglob("*.py"):
+        assert not re.search(forbidden, path.read_text("utf-8"), re.MULTILINE), path
+
+
+def test_the_front_door_offers_the_vocabulary_and_nothing_else() -> None:
+    assert sorted(skillwire.__all__) == [
+        "Catalog",
+        "DirectorySource",
+        "DynamicSkill",
+        "Finding",
+        "Frontmatter",
+        "InvalidSkillError",
+        "Manifest",
+        "ManifestFile",
+        "MemorySource",
+        "NotFoundError",
+        "Severity",
+        "Skill",
+        "SkillEntry",
+        "SkillError",
+        "SkillUri",
+        "Source",
+        "SourceError",
+        "VerificationError",
+        "__version__",
+        "validate",
+    ]
+
+
+def test_the_front_door_of_core_is_pinned() -> None:
+    assert sorted(skillwire.core.__all__) == [
+        "MAX_FILES",
+        "MAX_TOTAL_SIZE",
+        "RULES",
+        "SKILL_FILE",
+        "Finding",
+        "Frontmatter",
+        "HiddenCharacter",
+        "Manifest",
+        "ManifestFile",
+        "Rule",
+        "Severity",
+        "Skill",
+        "SkillDocument",
+        "SkillEntry",
+        "SkillFile",
+        "SkillUri",
+        "canonical_uri",
+        "check_entry",
+        "digest_of",
+        "entry_findings",
+        "hidden_characters",
+        "media_type_of",
+        "parse_entry",
+        "parse_skill_md",
+        "same_value",
+        "validate",
+        "visible",
+    ]
+
+
+def test_the_front_door_of_sources_is_pinned() -> None:
+    assert sorted(skillwire.sources.__all__) == [
+        "Catalog",
+        "Changes",
+        "DirectorySource",
+        "DynamicSkill",
+        "LiveSource",
+        "MemorySource",
+        "Report",
+        "Snapshot",
+        "Source",
+    ]
+
+
+@pytest.mark.parametrize("module", ["skillwire", "skillwire.cli.app"])
+def test_importing_the_front_door_loads_neither_the_mcp_sdk_nor_an_event_loop(module: str) -> None:
+    code = f"import sys, {module}; print(sorted({{'mcp', 'asyncio', 'watchfiles'}} & set(sys.modules)))"
+
+    command = [sys.executable, "-c", code]
+    result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+
+    assert result.stdout.strip() == "[]"
