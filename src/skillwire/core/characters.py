@@ -7,22 +7,29 @@ see, or that a terminal would obey, is found here and nowhere else.
 import re
 import unicodedata
 from dataclasses import dataclass
+from functools import cache
 
 # Ranges of code points, by what they do. Kept as data so that the findings and the filters agree.
 _KINDS: dict[str, str] = {
-    "control": "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f",
+    "control": "\x00-\x08\x0b-\x1f\x7f-\x9f",
     "bidi": "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069",
     "zero-width": "\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200d\u2060-\u2065\u206a-\u206f"
-    "\u3164\ufeff\uffa0\ufff9-\ufffb",
-    "tag": "\U000e0000-\U000e007f",
+    "\u3164\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a",
+    "tag": "\U000e0000-\U000e00ff\U000e01f0-\U000e0fff",
     "variation": "\ufe00-\ufe0f\U000e0100-\U000e01ef",
     "line": "\u2028\u2029",
 }
-_SUSPICIOUS = re.compile(
-    "|".join(f"(?P<{kind.replace('-', '_')}>[{chars}])" for kind, chars in _KINDS.items())
-)
+_PATTERNS = {kind: re.compile(f"[{chars}]") for kind, chars in _KINDS.items()}
 _ANY = re.compile(f"[{''.join(_KINDS.values())}]")
-_UNPRINTABLE = re.compile(f"[{''.join(_KINDS.values())}\t\n\r\ud800-\udfff]")
+_UNPRINTABLE = re.compile(f"[{''.join(_KINDS.values())}\t\n\ud800-\udfff]")
+# The three flags that are written with tag characters: England, Scotland, Wales.
+_FLAG = re.compile(
+    "\U0001f3f4\U000e0067\U000e0062(?:\U000e0065\U000e006e\U000e0067"
+    "|\U000e0073\U000e0063\U000e0074|\U000e0077\U000e006c\U000e0073)\U000e007f"
+)
+# The characters with a text and an emoji form that are no symbols.
+_EMOJI_BASES = "#*0123456789\u203c\u2049\u2139\u3030"
+_VIRAMA = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,28 +42,26 @@ class HiddenCharacter:
 
     @property
     def label(self) -> str:
-        return f"U+{ord(self.character):04X} {unicodedata.name(self.character, 'control character')}"
+        return f"U+{ord(self.character):04X} {unicodedata.name(self.character, f'{self.kind} character')}"
 
 
 def hidden_characters(text: str) -> list[HiddenCharacter]:
     """Find the characters in `text` that hide something from a reader.
 
-    Joiners inside emoji and words of scripts that need them, single variation
-    selectors after a visible character, and a leading byte order mark are
-    ordinary writing and are not reported.
+    Joiners inside emoji and words of scripts that need them, a variation
+    selector after a character that has variants, the flags made of tags, CRLF
+    line ends and a leading byte order mark are ordinary writing and are not
+    reported.
     """
-    if text.isascii() and not _ANY.search(text):
-        return []
     found: list[HiddenCharacter] = []
     line, counted = 1, 0
-    for match in _SUSPICIOUS.finditer(text):
+    for match in _ANY.finditer(text):
         position = match.start()
-        if _is_ordinary(text, position, match.group()):
+        if _is_ordinary(text, position):
             continue
         line += text.count("\n", counted, position)
         counted = position
-        kind = (match.lastgroup or "control").replace("_", "-")
-        found.append(HiddenCharacter(kind, match.group(), line))
+        found.append(HiddenCharacter(_kind_of(text[position]), text[position], line))
     return found
 
 
@@ -76,22 +81,56 @@ def _spelled_out(match: re.Match[str]) -> str:
     return f"<U+{ord(character):04X}>"
 
 
-def _is_ordinary(text: str, position: int, character: str) -> bool:
-    before = text[position - 1] if position else ""
-    after = text[position + 1] if position + 1 < len(text) else ""
+@cache
+def _kind_of(character: str) -> str:
+    return next(kind for kind, pattern in _PATTERNS.items() if pattern.match(character))
+
+
+def _is_ordinary(text: str, position: int) -> bool:
+    character = text[position]
+    before, after = text[position - 1 : position], text[position + 1 : position + 2]
+    if character == "\r":
+        return after == "\n"
     if character == "\ufeff":
         return position == 0
     if character in "\u200c\u200d":
-        return _joins(before) and _joins(after)
+        return _ends_in_virama(before) or (_joins(before) and _joins(after))
     if "\ufe00" <= character <= "\ufe0f":
-        return bool(before) and not before.isspace() and not _ANY.match(before)
-    return False
+        return _has_variant(before, character)
+    return character >= "\U000e0000" and _in_flag(text, position)
+
+
+def _in_flag(text: str, position: int) -> bool:
+    start = text.rfind("\U0001f3f4", max(0, position - 6), position)
+    return start >= 0 and _FLAG.match(text, start) is not None
+
+
+def _ends_in_virama(before: str) -> bool:
+    """Tell whether a joiner may follow even at the end of a word (RFC 5892, "CONTEXTJ")."""
+    return bool(before) and unicodedata.combining(before) == _VIRAMA
 
 
 def _joins(character: str) -> bool:
-    """Tell whether a joiner beside `character` is part of ordinary writing."""
-    return (
-        bool(character)
-        and not character.isascii()
-        and (unicodedata.category(character)[0] in "LMS" or "\ufe00" <= character <= "\ufe0f")
-    )
+    """Tell whether a joiner beside `character` is ordinary: in emoji, or in a script that needs it.
+
+    Cased letters, as of Latin or Cyrillic, and the wide ones of East Asia
+    never need one, so there it could only carry something hidden.
+    """
+    if not character or character.isascii():
+        return False
+    category = unicodedata.category(character)
+    if category in ("Lm", "Lo"):
+        return unicodedata.east_asian_width(character) not in ("F", "H", "W")
+    return category[0] in "MS"
+
+
+def _has_variant(before: str, selector: str) -> bool:
+    """Tell whether Unicode knows another look of `before`; after anything else a selector is hidden data."""
+    if not before:
+        return False
+    category = unicodedata.category(before)
+    if selector in "\ufe0e\ufe0f":
+        return before in _EMOJI_BASES or (category[0] == "S" and not before.isascii())
+    if selector in "\ufe00\ufe01\ufe02":
+        return before == "0" or (not before.isascii() and (category == "Lo" or category[0] in "PS"))
+    return False

@@ -1,10 +1,11 @@
 """`SkillEntry`: what is published about a skill, and the one check both halves share."""
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, cast
 
-from skillwire.core.fields import field_findings
+from skillwire.core.fields import published_findings
 from skillwire.core.finding import Finding
 from skillwire.core.frontmatter import Frontmatter
 from skillwire.core.manifest import MAX_FILES, MAX_TOTAL_SIZE, Manifest, ManifestFile, is_digest
@@ -17,7 +18,10 @@ MAX_JSON_SIZE = 2**63 - 1
 
 JsonObject: TypeAlias = dict[str, JsonValue]
 
+_FIRST_SEGMENT = re.compile(r"[a-z0-9._-]+")
 _NOTHING: Mapping[str, JsonValue] = {}
+_ENTRY_FIELDS = frozenset({"uri", "frontmatter", "resources"})
+_RESOURCE_FIELDS = frozenset({"uri", "digest", "size"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +60,7 @@ class SkillEntry:
         resources: JsonValue = DYNAMIC
         if self.manifest is not None:
             resources = [
-                {"uri": file.published, "digest": file.digest, "size": file.size}
+                {"uri": file.published, "digest": file.digest, "size": file.size, **(file.extra or {})}
                 for file in self.manifest.files
             ]
         return {
@@ -107,22 +111,25 @@ def check_entry(value: object) -> tuple[SkillEntry | None, list[Finding]]:
         findings += resource_problems
         if manifest is None:
             return None, findings
-    known = {"uri", "frontmatter", "resources"}
-    extra = {key: cast(JsonValue, item) for key, item in raw.items() if key not in known}
-    return SkillEntry(uri, frontmatter, manifest, extra), findings
+    return SkillEntry(uri, frontmatter, manifest, _unknown(raw, _ENTRY_FIELDS)), findings
 
 
 def entry_findings(entry: SkillEntry) -> list[Finding]:
     """Check an entry of our own before it is published: fields, name, limits, first segment."""
-    findings = field_findings(entry.frontmatter)
+    findings = published_findings(entry.frontmatter)
     if entry.uri.name != entry.frontmatter.name:
         message = f"the path ends in {entry.uri.name!r} but the name is {entry.frontmatter.name!r}"
         findings.append(_broken("uri-name-mismatch", message))
-    first = entry.uri.root.split("/")[2]
-    if first != first.lower() or not first.replace("-", "").replace(".", "").replace("_", "").isalnum():
-        message = f"the first path segment {first!r} is not a plain lowercase name"
-        findings.append(Finding("uri-first-segment", message, fix="use a-z, 0-9, hyphens and dots"))
-    return findings + limit_findings(entry.manifest)
+    return [*findings, *segment_findings(entry.uri), *limit_findings(entry.manifest)]
+
+
+def segment_findings(uri: SkillUri) -> list[Finding]:
+    """Check the first segment of a skill's path, which stands where other URIs have a host name."""
+    first = uri.root.split("/")[2]
+    if _FIRST_SEGMENT.fullmatch(first):
+        return []
+    message = f"the first path segment {first!r} is not a plain lowercase name"
+    return [Finding("uri-first-segment", message, file="", fix="use a-z, 0-9, hyphens and dots")]
 
 
 def limit_findings(manifest: Manifest | None) -> list[Finding]:
@@ -163,10 +170,7 @@ def _check_frontmatter(value: object) -> tuple[Frontmatter | None, list[Finding]
     if _depth_exceeds(cast(JsonValue, value), MAX_DEPTH):
         return None, [_broken("yaml-too-deep", f"the frontmatter nests deeper than {MAX_DEPTH} levels")]
     frontmatter = Frontmatter(cast(Mapping[str, JsonValue], value))
-    findings = field_findings(frontmatter)
-    if frontmatter.name and any(finding.code == "name-unicode" for finding in findings):
-        findings.append(_broken("name-invalid", f"`name` {frontmatter.name!r} has letters beyond a-z"))
-    return frontmatter, findings
+    return frontmatter, published_findings(frontmatter)
 
 
 def _check_resources(uri: SkillUri, value: object) -> tuple[Manifest | None, list[Finding]]:
@@ -203,8 +207,16 @@ def _check_resource(item: object, inside: str, files: dict[str, ManifestFile]) -
         return _broken("resource-invalid", f"{canonical} has no well-formed sha256 digest")
     if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= MAX_JSON_SIZE:
         return _broken("resource-invalid", f"{canonical} has no size in bytes")
-    files[canonical] = ManifestFile(canonical, digest, size, spelling=uri)
+    extra = _unknown(line, _RESOURCE_FIELDS) or None
+    files[canonical] = ManifestFile(canonical, digest, size, spelling=uri, extra=extra)
     return None
+
+
+def _unknown(raw: Mapping[str, object], known: frozenset[str]) -> Mapping[str, JsonValue]:
+    """Return the fields of the wire this version does not know, so that a relay passes them on."""
+    if raw.keys() <= known:
+        return _NOTHING
+    return {key: cast(JsonValue, item) for key, item in raw.items() if key not in known}
 
 
 def _depth_exceeds(value: JsonValue, limit: int) -> bool:

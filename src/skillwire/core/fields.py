@@ -1,10 +1,13 @@
 """The rules for frontmatter fields, shared by publishing, validating and hosts."""
 
+import json
 import re
 import unicodedata
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TypeAlias
 
+from skillwire.core.characters import visible
 from skillwire.core.finding import Finding, Line
 from skillwire.core.frontmatter import Frontmatter
 from skillwire.core.yaml12 import JsonValue
@@ -51,11 +54,20 @@ def field_findings(frontmatter: Frontmatter, line_of: LineOf = no_line) -> list[
     ]
     for key in fields:
         if key not in KNOWN_FIELDS:
-            message = f"`{key}` is not a field of the Agent Skills format; it is passed through unchanged"
-            fix = f"keep it, or move it to `metadata.{key}` as a string"
+            shown = _shown(key)
+            message = f"`{shown}` is not a field of the Agent Skills format; it is passed through unchanged"
+            fix = f"keep it, or move it to `metadata.{shown}` as a string"
             findings.append(Finding("field-unknown", message, line=line_of(key), fix=fix))
     findings += _integer_findings(fields, line_of)
     return findings
+
+
+def published_findings(frontmatter: Frontmatter) -> list[Finding]:
+    """Check every frontmatter field of a skill that is served over MCP, where `name` is ASCII (OPEN-02)."""
+    return [
+        replace(finding, code="name-invalid") if finding.code == "name-unicode" else finding
+        for finding in field_findings(frontmatter)
+    ]
 
 
 def _name_findings(fields: Mapping[str, JsonValue], line_of: LineOf) -> list[Finding]:
@@ -113,7 +125,8 @@ def _description_findings(fields: Mapping[str, JsonValue], line_of: LineOf) -> l
     description = fields.get("description")
     line = line_of("description")
     if not isinstance(description, str) or not description.strip():
-        message = "`description` is missing or empty" if not description else "`description` is not a string"
+        is_empty = not description or isinstance(description, str)
+        message = "`description` is missing or empty" if is_empty else "`description` is not a string"
         return [
             Finding(
                 "description-missing", message, line=line, fix="say what the skill does and when to use it"
@@ -175,12 +188,14 @@ def _metadata_findings(fields: Mapping[str, JsonValue], line_of: LineOf) -> list
         return [Finding("metadata-invalid", message, line=line_of("metadata"), fix=fix)]
     findings: list[Finding] = []
     for key, value in metadata.items():
-        line = line_of("metadata", key)
+        line, shown = line_of("metadata", key), _shown(key)
         if not isinstance(value, str):
-            message = f"`metadata.{key}` is {_kind(value)}, not a string; some clients refuse a whole listing for it"
-            findings.append(Finding("metadata-invalid", message, line=line, fix=_metadata_fix(key, value)))
+            message = (
+                f"`metadata.{shown}` is {_kind(value)}, not a string; clients may refuse a listing over it"
+            )
+            findings.append(Finding("metadata-invalid", message, line=line, fix=_metadata_fix(shown, value)))
         if key.startswith(RESERVED_METADATA_PREFIX):
-            message = f"`metadata.{key}` uses a prefix reserved for MCP extensions, and none defines it"
+            message = f"`metadata.{shown}` uses a prefix reserved for MCP extensions, and none defines it"
             findings.append(Finding("metadata-reserved", message, line=line, fix="use a prefix of your own"))
     return findings
 
@@ -189,19 +204,27 @@ def _metadata_fix(key: str, value: JsonValue) -> str:
     if isinstance(value, dict):
         return f"flatten it to `{key}.…` keys with string values"
     if isinstance(value, list):
-        return f'write it as one string: `{key}: "{", ".join(str(item) for item in value[:3])}"`'
+        return f'write it as one string: `{key}: "…, …"`'
     if value is None:
         return f'write `{key}: ""`, or remove it'
-    return f'write `{key}: "{str(value).lower() if isinstance(value, bool) else value}"`'
+    return f'write `{key}: "{json.dumps(value)}"`'
 
 
 def _integer_findings(fields: Mapping[str, JsonValue], line_of: LineOf) -> list[Finding]:
     findings: list[Finding] = []
     for key, value in fields.items():
-        if isinstance(value, int) and abs(value) > MAX_SAFE_INTEGER:
-            message = f"`{key}` is an integer that JavaScript clients cannot hold exactly"
+        if _has_big_integer(value):
+            message = f"`{_shown(key)}` holds an integer that JavaScript clients cannot hold exactly"
             findings.append(Finding("big-integer", message, line=line_of(key), fix="put it in quotes"))
     return findings
+
+
+def _has_big_integer(value: JsonValue) -> bool:
+    if isinstance(value, dict):
+        return any(map(_has_big_integer, value.values()))
+    if isinstance(value, list):
+        return any(map(_has_big_integer, value))
+    return isinstance(value, int) and abs(value) > MAX_SAFE_INTEGER
 
 
 def _kind(value: JsonValue) -> str:
@@ -212,6 +235,11 @@ def _kind(value: JsonValue) -> str:
     if isinstance(value, int | float):
         return "a number"
     return "a list" if isinstance(value, list) else "a mapping"
+
+
+def _shown(key: str) -> str:
+    """Return a stranger's key for a message: short, on one line, and inert."""
+    return visible(key if len(key) <= 40 else key[:37] + "...")
 
 
 def _shortened(text: str) -> str:

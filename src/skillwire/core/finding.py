@@ -84,7 +84,9 @@ RULES: dict[str, Rule] = {
     "link": Rule("READ-10", _E, "A symbolic link does not lead to a file inside the same skill."),
     "special-file": Rule("READ-10", _E, "A device, FIFO or socket stands where a file should."),
     "unusable-path": Rule("URI-10", _E, "A file's name cannot be part of a URI."),
-    "path-twins": Rule("CACHE-08", _E, "Two paths differ only in case or Unicode form."),
+    "path-twins": Rule(
+        "CACHE-08", _E, "Two paths differ only in case or Unicode form, or a file is also a folder."
+    ),
     "reserved-path": Rule(
         "CACHE-08", _W, "A file's name is reserved on some systems, so hosts there cannot store it."
     ),
@@ -94,7 +96,7 @@ RULES: dict[str, Rule] = {
     "unsettled": Rule("SDK-07", _W, "Files are still being written; the skill is taken when they settle."),
     "linked-folder": Rule("READ-10", _I, "A linked folder is not followed unless the publisher asks for it."),
     # SKILL.md as a file
-    "not-utf8": Rule("FMT-02", _E, "`SKILL.md` is not UTF-8 text."),
+    "not-utf8": Rule("FMT-02", _E, "`SKILL.md`, or a text that is added to a skill, is not UTF-8."),
     "frontmatter-missing": Rule("FMT-02", _E, "`SKILL.md` does not start with frontmatter."),
     "frontmatter-unclosed": Rule("FMT-02", _E, "No `---` line ends the frontmatter."),
     "frontmatter-too-large": Rule("FMT-10", _E, "The frontmatter is larger than 64 KiB."),
@@ -102,6 +104,7 @@ RULES: dict[str, Rule] = {
     "yaml-syntax": Rule("FMT-10", _E, "The frontmatter is not valid YAML."),
     "yaml-alias": Rule("FMT-10", _E, "The frontmatter uses anchors or aliases."),
     "yaml-tag": Rule("FMT-10", _E, "The frontmatter uses tags."),
+    "yaml-directive": Rule("FMT-10", _E, "The frontmatter has a `%` directive."),
     "yaml-duplicate-key": Rule("FMT-10", _E, "A field appears twice."),
     "yaml-non-string-key": Rule("FMT-10", _E, "A key is not a string."),
     "yaml-number": Rule("FMT-10", _E, "A number has no JSON form."),
@@ -155,5 +158,11 @@ RULES: dict[str, Rule] = {
     "resource-outside": Rule("LIST-07", _E, "A line of `resources` is outside the skill's directory."),
     "resource-self-missing": Rule("LIST-06", _E, "`resources` does not list `SKILL.md` itself."),
     "duplicate-uri": Rule("SDK-05", _E, "Two skills would be served under the same URI."),
+    "uri-overlap": Rule(
+        "NEST-03", _E, "The skill's URI lies inside another skill that comes from elsewhere."
+    ),
     "duplicate-name": Rule("NAME-02", _W, "Two skills of one catalog share a name."),
+    "dynamic-inside-static": Rule(
+        "NEST-03", _E, "A dynamic skill lies inside one that promises digests of all its files."
+    ),
 }

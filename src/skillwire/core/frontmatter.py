@@ -16,7 +16,9 @@ MAX_FRONTMATTER_BYTES = 65_536
 
 _OPENING = re.compile(rb"(?:\xef\xbb\xbf)?---[ \t]*\r?\n")
 _CLOSING = re.compile(rb"^---[ \t]*\r?$", re.MULTILINE)
-_UNQUOTED_COLON = re.compile(r"^(?P<key>[A-Za-z][\w-]*): +(?P<value>[^\s'\"|>\[{#&*!].*: .*)$", re.MULTILINE)
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+_UNQUOTED_COLON = re.compile(r"[ -]*(?P<key>[A-Za-z][\w-]*): +[^\s'\"|>\[{#&*!].*:(?:\s.*)?")
+_HALF_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,7 +96,10 @@ def same_value(left: JsonValue, right: JsonValue) -> bool:
     if isinstance(left, bool) or isinstance(right, bool):
         return left is right
     if isinstance(left, int | float) and isinstance(right, int | float):
-        return float(left) == float(right)
+        try:
+            return float(left) == float(right)
+        except OverflowError:  # a stranger's entry may hold an integer no double can
+            return left == right
     if isinstance(left, dict) and isinstance(right, dict):
         return left.keys() == right.keys() and all(same_value(left[key], right[key]) for key in left)
     if isinstance(left, list) and isinstance(right, list):
@@ -119,8 +124,9 @@ def _block(data: bytes) -> tuple[int, int, int]:
         raise _missing_block(data)
     start = opening.end()
     closing = _CLOSING.search(data, start, start + MAX_FRONTMATTER_BYTES + 8)
-    # A match cut off by the search limit is no line of its own.
-    if closing is None or (closing.end() < len(data) and data[closing.end()] != 0x0A):
+    # The search limit may have cut the line off, so look at all of it.
+    closing = closing and _CLOSING.match(data, closing.start())
+    if closing is None:
         if len(data) - start > MAX_FRONTMATTER_BYTES:
             raise FrontmatterError(
                 f"no line with --- closes the frontmatter within {MAX_FRONTMATTER_BYTES} bytes",
@@ -171,6 +177,8 @@ def _parse_block(data: bytes, start: int, end: int, observer: Observer | None) -
 
 
 def _missing_block(data: bytes) -> FrontmatterError:
+    if data.startswith(_UTF16):
+        return _not_utf8(data, 0)
     later = re.search(rb"^---[ \t]*\r?$", data[:MAX_FRONTMATTER_BYTES], re.MULTILINE)
     if not data.strip():
         message, fix = "the file is empty", "start it with frontmatter that holds `name` and `description`"
@@ -198,18 +206,23 @@ def _yaml_fix(text: str, error: YamlRefusedError) -> str:
     """Say what to change, for the mistakes people make most."""
     if error.reason != "syntax":
         return _YAML_FIXES[error.reason]
-    for match in _UNQUOTED_COLON.finditer(text):
-        # libyaml reports the line of the mistake or the one after it.
-        if error.line is None or text.count("\n", 0, match.start()) in (error.line - 1, error.line):
+    rows = text.split("\n")
+    last = len(rows) - 1 if error.line is None else error.line
+    # libyaml reports the line of the mistake or the one after it.
+    for row in rows[max(last - 1, 0) : last + 1]:
+        if match := _UNQUOTED_COLON.fullmatch(row):
             return f"put the value of `{match['key']}` in quotes: it contains a colon followed by a space"
-    if "\t" in text:
-        return "indent with spaces: YAML does not allow tabs there"
+        if _HALF_ESCAPE.search(row):
+            return "write the character itself instead of two \\u escapes"
+        if "\t" in row:
+            return "use spaces: YAML does not allow tabs there"
     return "check the quotes, colons and indentation on that line"
 
 
 _YAML_FIXES = {
     "alias": "write the value out instead of using & and *",
     "tag": "remove the ! tag; use quotes to make a value a string",
+    "directive": "remove the line that starts with %",
     "duplicate-key": "keep one of the two",
     "non-string-key": "put the key in quotes",
     "number": "put the value in quotes",

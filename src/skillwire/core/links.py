@@ -8,15 +8,18 @@ stranger's.
 import re
 from dataclasses import dataclass
 
-_FENCE = re.compile(r" {0,3}(?P<mark>`{3,}|~{3,})")
-_CODE_SPAN = re.compile(r"(?<!`)(?P<ticks>`{1,3})(?!`)[^`\n]{0,1000}(?P=ticks)(?!`)")
+# At any depth and right after a list marker, since steps often carry their code along.
+_FENCE = re.compile(r"(?P<indent>[ \t]*(?:(?:[-*+]|[0-9]{1,9}[.)])[ \t]+)?)(?P<mark>`{3,}(?=[^`]*$)|~{3,})")
+_TICKS = re.compile(r"`+")
+_TITLE = r"(?:[ \t]+(?:\"[^\"\n]{0,500}\"|'[^'\n]{0,500}'|\([^()\n]{0,500}\)))?"
 _INLINE = re.compile(
-    r"\]\([ \t]*(?:<(?P<angled>[^<>\n]{1,2000})>"
-    r"|(?P<plain>[^\s()<>]{1,2000}(?:\([^\s()<>]{0,200}\)[^\s()<>]{0,200})?))"
-    r"(?:[ \t]+(?:\"[^\"\n]{0,500}\"|'[^'\n]{0,500}'))?[ \t]*\)"
+    r"(?<!\\)\]\([ \t]*(?:<(?P<angled>[^<>`\n]{1,2000})>"
+    r"|(?P<plain>[^\s()<>`]{1,2000}(?:\([^\s()<>`]{0,200}\)[^\s()<>`]{0,200}){0,8}))" + _TITLE + r"[ \t]*\)"
 )
+# A label that starts with ^ belongs to a footnote, whose text is no target.
 _DEFINITION = re.compile(
-    r" {0,3}\[[^\[\]\n]{1,200}\]:[ \t]*(?:<(?P<angled>[^<>\n]{1,2000})>|(?P<plain>\S{1,2000}))"
+    r" {0,3}\[(?!\^)[^\[\]\n]{1,200}\]:[ \t]*(?:<(?P<angled>[^<>`\n]{1,2000})>"
+    r"|(?P<plain>[^\s<`][^\s`]{0,1999}))" + _TITLE + r"\s*$"
 )
 
 
@@ -31,20 +34,43 @@ class Link:
 def links_in(markdown: str, *, first_line: int = 1) -> list[Link]:
     """Find the links, images and reference definitions in `markdown`, outside of code."""
     found: list[Link] = []
-    fence = ""
-    for number, line in enumerate(markdown.splitlines(), first_line):
+    fence: re.Match[str] | None = None
+    for number, line in enumerate(markdown.split("\n"), first_line):
         marker = _FENCE.match(line)
         if fence:
-            if marker and marker["mark"].startswith(fence) and not line[marker.end() :].strip():
-                fence = ""
-            continue
-        if marker:
-            fence = marker["mark"]
-            continue
-        if "](" not in line and "]:" not in line:
-            continue
-        text = _CODE_SPAN.sub("", line)
-        definition = _DEFINITION.match(text)
-        for match in [definition] if definition else _INLINE.finditer(text):
-            found.append(Link(match["angled"] or match["plain"], number))
+            if marker and _closes(fence, marker):
+                fence = None
+        elif marker:
+            fence = marker
+        elif "](" in line or "]:" in line:
+            text = _without_code(line)
+            definition = _DEFINITION.match(text)
+            matches = [definition] if definition else _INLINE.finditer(text)
+            found += [Link(match["angled"] or match["plain"], number) for match in matches]
     return found
+
+
+def _closes(fence: re.Match[str], marker: re.Match[str]) -> bool:
+    """Tell whether `marker` ends the code that `fence` opened: as long, alone, and hardly deeper."""
+    return (
+        marker["mark"].startswith(fence["mark"])
+        and not (marker["indent"] + marker.string[marker.end() :]).strip()
+        and len(marker["indent"]) <= len(fence["indent"]) + 3
+    )
+
+
+def _without_code(line: str) -> str:
+    """Shrink each code span, which ends at the next run of as many backticks, to one backtick."""
+    runs = list(_TICKS.finditer(line))
+    ahead: dict[int, list[re.Match[str]]] = {}
+    for run in reversed(runs):
+        ahead.setdefault(len(run[0]), []).append(run)
+    kept: list[str] = []
+    done = 0
+    for run in runs:
+        same = ahead[len(run[0])]
+        same.pop()
+        if same and run.start() >= done and line[run.start() - 1 : run.start()] != "\\":
+            kept += (line[done : run.start()], "`")
+            done = same[-1].end()
+    return "".join([*kept, line[done:]])

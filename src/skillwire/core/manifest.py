@@ -3,10 +3,11 @@
 import hashlib
 import re
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
 
+from skillwire.core.yaml12 import JsonValue
 from skillwire.errors import DigestMismatchError, SizeMismatchError, UnlistedFileError
 
 MAX_FILES = 512
@@ -20,13 +21,15 @@ class ManifestFile:
     """One line of a manifest: where the file is, and which bytes it promises.
 
     `uri` is canonical. `spelling` is the publisher's own, when it came from a
-    stranger: some servers know a file by that one spelling only.
+    stranger: some servers know a file by that one spelling only. `extra` keeps
+    fields of the wire this version does not know, so that a relay passes them on.
     """
 
     uri: str
     digest: str
     size: int
     spelling: str = field(default="", compare=False)
+    extra: Mapping[str, JsonValue] | None = field(default=None, compare=False)
 
     @classmethod
     def of(cls, uri: str, content: bytes) -> "ManifestFile":
@@ -69,6 +72,7 @@ class Manifest:
     digests: tuple[str, ...]
     sizes: tuple[int, ...]
     spellings: tuple[str, ...] = field(default=(), compare=False)
+    extras: tuple[Mapping[str, JsonValue] | None, ...] = field(default=(), compare=False)
 
     @classmethod
     def of(cls, files: Iterable[ManifestFile]) -> "Manifest":
@@ -79,6 +83,7 @@ class Manifest:
             tuple(line.digest for line in lines),
             tuple(line.size for line in lines),
             tuple(line.spelling for line in lines) if any(line.spelling for line in lines) else (),
+            tuple(line.extra for line in lines) if any(line.extra for line in lines) else (),
         )
 
     @property
@@ -112,7 +117,10 @@ class Manifest:
 
     def _line(self, position: int) -> ManifestFile:
         spelling = self.spellings[position] if self.spellings else ""
-        return ManifestFile(self.uris[position], self.digests[position], self.sizes[position], spelling)
+        extra = self.extras[position] if self.extras else None
+        return ManifestFile(
+            self.uris[position], self.digests[position], self.sizes[position], spelling, extra
+        )
 
 
 def digest_of(content: bytes) -> str:

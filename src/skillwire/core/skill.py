@@ -6,16 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from skillwire.core.entry import SkillEntry, entry_findings
-from skillwire.core.fields import field_findings, is_name
+from skillwire.core.fields import published_findings
 from skillwire.core.finding import Finding
 from skillwire.core.frontmatter import Frontmatter, SkillDocument, parse_skill_md
 from skillwire.core.manifest import Manifest, ManifestFile
 from skillwire.core.media import media_type_of
-from skillwire.core.uri import DEFAULT_SCHEME, SKILL_FILE, SkillUri, check_segment
+from skillwire.core.uri import DEFAULT_SCHEME, SKILL_FILE, SkillUri
 from skillwire.core.yaml12 import JsonValue
 from skillwire.errors import InvalidSkillError, InvalidUriError
 
-_YAML_WORDS = frozenset({"null", "true", "false"})
+_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+# Words that YAML 1.2, or the YAML 1.1 many readers still speak, takes for no string.
+_YAML_WORDS = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})
 # What JSON allows bare inside a string and YAML does not.
 _UNPRINTABLE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff\ud800-\udfff]")
 
@@ -62,7 +64,7 @@ class Skill:
             InvalidSkillError: A rule of the format is broken, `path` does not
                 end in `name`, or `name` differs from the frontmatter's.
         """
-        content = body.encode("utf-8") if isinstance(body, str) else body
+        content = _encoded(body)
         if description is not None or frontmatter is not None or not _has_frontmatter(content):
             content = _synthesised(name, description, frontmatter, content)
         document = parse_skill_md(content)
@@ -70,15 +72,15 @@ class Skill:
             raise InvalidSkillError(
                 f"the skill is called {name!r} but its frontmatter says {document.frontmatter.name!r}"
             )
-        uri = SkillUri.build(path or name, scheme=scheme)
+        errors = [finding for finding in published_findings(document.frontmatter) if finding.is_error]
+        if errors:
+            raise InvalidSkillError("; ".join(finding.message for finding in errors), fix=errors[0].fix)
+        uri = SkillUri.build(name if path is None else path, scheme=scheme)
         if uri.name != name:
             raise InvalidSkillError(
                 f"the path {path!r} must end in the skill's name {name!r}",
                 fix=f"use the path '{path}/{name}'",
             )
-        errors = [finding for finding in field_findings(document.frontmatter) if finding.is_error]
-        if errors:
-            raise InvalidSkillError("; ".join(finding.message for finding in errors), fix=errors[0].fix)
         self._fill(uri, content, document, ())
 
     @property
@@ -110,7 +112,10 @@ class Skill:
             return Finding(
                 "unusable-path", f"the path {path!r} {problem}", file=path, fix="choose another path"
             )
-        data = content.encode("utf-8") if isinstance(content, str) else content
+        try:
+            data = _encoded(content)
+        except InvalidSkillError as error:
+            return Finding("not-utf8", str(error), file=path, fix=error.fix)
         added = SkillFile(path, data, media_type or media_type_of(path))
         extended = object.__new__(Skill)
         extended._fill(self.uri, self.skill_md, self.document, (*self.files, added))
@@ -155,15 +160,24 @@ class Skill:
         if "://" in path:
             return "has a scheme"
         try:
-            for segment in path.split("/"):
-                check_segment(segment)
+            self.uri.join(path)
         except InvalidUriError:
             return "leaves the skill or cannot be part of a URI"
-        if path == SKILL_FILE:
-            return "is the skill's own file"
-        if any(file.path == path for file in self.files):
+        taken = [SKILL_FILE, *(file.path for file in self.files)]
+        if path in taken:
             return "is already taken"
+        if any(f"{path}/".startswith(f"{other}/") or other.startswith(f"{path}/") for other in taken):
+            return "would be both a file and a folder"
         return ""
+
+
+def _encoded(text: str | bytes) -> bytes:
+    try:
+        return text.encode("utf-8") if isinstance(text, str) else text
+    except UnicodeEncodeError as error:
+        raise InvalidSkillError(
+            "the text holds half of a surrogate pair", fix="pass the bytes of the file instead"
+        ) from error
 
 
 def _has_frontmatter(content: bytes) -> bool:
@@ -179,11 +193,13 @@ def _synthesised(
             f"the body of {name!r} already has frontmatter",
             fix="leave out description and frontmatter, or pass only the instructions",
         )
-    if not description:
+    fields: dict[str, JsonValue] = {"name": name, "description": description, **(extra or {})}
+    if description is None and "description" not in (extra or {}):
         raise InvalidSkillError(
             f"the skill {name!r} has neither frontmatter nor a description", fix="pass description=…"
         )
-    fields: dict[str, JsonValue] = {"name": name, "description": description, **(extra or {})}
+    if description is not None and fields["description"] != description:
+        raise InvalidSkillError(f"the skill {name!r} has two descriptions", fix="pass one of them")
     return b"---\n" + write_frontmatter(fields).encode("utf-8") + b"---\n\n" + body
 
 
@@ -195,22 +211,24 @@ def write_frontmatter(fields: Mapping[str, JsonValue]) -> str:
     """
     lines: list[str] = []
     for key, value in fields.items():
-        if key == "name" and isinstance(value, str) and is_name(value):
-            lines.append(f"name: {value}")
+        if key == "name" and isinstance(value, str):
+            lines.append(f"name: {_plain(value)}")
         elif key == "metadata" and isinstance(value, dict) and value:
             lines.append("metadata:")
-            lines += [f"  {_key(inner)}: {_json(item)}" for inner, item in value.items()]
+            lines += [f"  {_plain(inner)}: {_json(item)}" for inner, item in value.items()]
         else:
-            lines.append(f"{_key(key)}: {_json(value)}")
+            lines.append(f"{_plain(key)}: {_json(value)}")
     return "\n".join(lines) + "\n"
 
 
-def _key(key: str) -> str:
-    return (
-        key if re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", key) and key.lower() not in _YAML_WORDS else _json(key)
-    )
+def _plain(text: str) -> str:
+    """Write a key or a name, in quotes only where some reader would not take it for a string."""
+    return text if _PLAIN.fullmatch(text) and text.lower() not in _YAML_WORDS else _json(text)
 
 
 def _json(value: JsonValue) -> str:
-    text = json.dumps(value, ensure_ascii=False)
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        raise InvalidSkillError("a number has no JSON form", fix="write it as a string") from None
     return _UNPRINTABLE.sub(lambda found: f"\\u{ord(found.group()):04x}", text)

@@ -6,7 +6,7 @@ or a whole listing. It never raises, whatever the bytes are.
 
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import TypeAlias
 
@@ -15,9 +15,9 @@ from skillwire.core.dialect import FrontmatterNotes
 from skillwire.core.entry import size_findings
 from skillwire.core.fields import field_findings, is_name
 from skillwire.core.finding import Finding
-from skillwire.core.frontmatter import SkillDocument, frontmatter_text, parse_skill_md
+from skillwire.core.frontmatter import SkillDocument, parse_skill_md
 from skillwire.core.links import links_in
-from skillwire.core.uri import SKILL_FILE, SkillUri, check_segment
+from skillwire.core.uri import SKILL_FILE, SkillUri
 from skillwire.errors import FrontmatterError, InvalidUriError
 
 Content: TypeAlias = bytes | int
@@ -33,6 +33,9 @@ _GENERATED = re.compile(
     r"(?:.*/)?(?:__pycache__|node_modules)/.*|.*\.(?:pyc|pyo|swp|swo|orig|rej)|.*~|(?:.*/)?Thumbs\.db"
 )
 _NEEDS_NO_LINK = re.compile(r"(?:license|notice|readme|changelog)(?:\..*)?|manifest\.json", re.IGNORECASE)
+_HERE = SkillUri.build("skill")
+"""A stand-in for the skill's own URI, to resolve paths and links against."""
+
 _COMMENT = re.compile(r"<!--")
 
 
@@ -81,10 +84,10 @@ def _missing_skill_file(files: Mapping[str, Content]) -> Finding:
 
 def _path_findings(files: Mapping[str, Content]) -> Iterator[Finding]:
     seen: dict[str, str] = {}
+    folders = {fold_path(parent) for parent in _folders(files)}
     for path in sorted(files):
         try:
-            for segment in path.split("/"):
-                check_segment(segment)
+            _HERE.join(path)
         except InvalidUriError as error:
             yield Finding("unusable-path", str(error), file=path, fix="rename the file")
             continue
@@ -93,6 +96,9 @@ def _path_findings(files: Mapping[str, Content]) -> Iterator[Finding]:
             message = (
                 f"its path and {seen[folded]!r} are the same on systems that ignore case or Unicode form"
             )
+            yield Finding("path-twins", message, file=path, fix="rename one of the two")
+        elif folded in folders:
+            message = "it is a file, and its path is that of a folder too"
             yield Finding("path-twins", message, file=path, fix="rename one of the two")
         seen.setdefault(folded, path)
         if any(_RESERVED.fullmatch(segment) for segment in path.split("/")):
@@ -111,10 +117,8 @@ def fold_path(path: str) -> str:
 
 
 def _skill_file_findings(folder: str | None, data: bytes, files: Mapping[str, Content]) -> list[Finding]:
-    notes = FrontmatterNotes("", 1)
     try:
-        text, first_line = frontmatter_text(data)
-        notes = FrontmatterNotes(text, first_line)
+        notes = FrontmatterNotes.of(data)
         document = parse_skill_md(data, notes)
     except FrontmatterError as error:
         findings = [Finding(error.reason, str(error), line=error.line, fix=error.fix)]
@@ -126,9 +130,9 @@ def _skill_file_findings(folder: str | None, data: bytes, files: Mapping[str, Co
     findings += [
         Finding(
             "yaml-subset",
-            f"the frontmatter uses {what}, which the official TypeScript SDK refuses",
+            f"the frontmatter has {what}, which the official TypeScript SDK refuses",
             line=line,
-            fix="write it on one line, or as plain indented lines",
+            fix="write plain indented `key: value` lines, each value on one line or after | or >",
         )
         for line, what in notes.outside
     ]
@@ -174,7 +178,7 @@ def _body_findings(document: SkillDocument, data: bytes, files: Mapping[str, Con
     if lines > ADVISED_LINES or tokens > ADVISED_TOKENS:
         message = f"the file has {lines} lines, about {tokens} tokens; all of it is loaded at once"
         findings.append(Finding("long-skill-file", message, fix="move detail into files under references/"))
-    for number, line in enumerate(document.body.splitlines(), document.body_line):
+    for number, line in enumerate(document.body.split("\n"), document.body_line):
         if _COMMENT.search(line):
             message = "an HTML comment: a model reads it, a person looking at the rendered page does not"
             findings.append(
@@ -184,26 +188,30 @@ def _body_findings(document: SkillDocument, data: bytes, files: Mapping[str, Con
 
 
 def _link_findings(document: SkillDocument, files: Mapping[str, Content]) -> list[Finding]:
-    here = SkillUri.build("skill")
-    directories = {parent for path in files for parent in _parents(path)}
+    folders = _folders(files)
     findings: list[Finding] = []
     for link in links_in(document.body, first_line=document.body_line):
         if re.match(r"[A-Za-z][A-Za-z0-9+.\-]*:|[#/?]|//", link.target) or re.search(
             r"[{}<>$*]", link.target
         ):
             continue
-        resolved = here.resolve(link.target)
+        resolved = _HERE.resolve(link.target)
         if resolved is None:
             message = f"the link to {link.target!r} leads out of the skill, where no client can follow it"
             findings.append(
                 Finding("link-outside", message, line=link.line, fix="copy the file into the skill")
             )
             continue
-        path = here.relative_path(resolved)
-        if path not in files and path not in directories:
+        path = _HERE.relative_path(resolved)
+        if path not in files and path not in folders:
             message = f"the link to {link.target!r} leads to a file the skill does not have"
             findings.append(Finding("broken-link", message, line=link.line, fix=_link_fix(path, files)))
     return findings + _unlinked_findings(document, files)
+
+
+def _folders(paths: Iterable[str]) -> set[str]:
+    """Return every folder that one of the files lies in."""
+    return {parent for path in paths for parent in _parents(path)}
 
 
 def _parents(path: str) -> Iterator[str]:

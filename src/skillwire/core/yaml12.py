@@ -2,8 +2,9 @@
 
 The grammar is libyaml's; the typing is the YAML 1.2 core schema, so `yes`,
 `2026-01-02`, `12:30` and `1_000` stay strings. What has no JSON form, or could
-mean different things to different readers, is refused: aliases, anchors and
-tags, duplicate and non-string keys, `.inf` and `.nan`, integers beyond 64 bits.
+mean different things to different readers, is refused: aliases, anchors, tags
+and directives, duplicate and non-string keys, `.inf` and `.nan`, integers
+beyond 64 bits, and line ends that only some readers take for one.
 
 Values are built straight from libyaml's events. That is faster than PyYAML's
 own constructors, and shows every anchor, tag and line on the way.
@@ -43,16 +44,17 @@ _WORDS: dict[str, bool | None] = {
 }
 _MAYBE_NUMBER = frozenset("0123456789+-.")
 _MAX_NUMBER_LENGTH = 64
-# libyaml follows YAML 1.1 and folds lines at these; YAML 1.2 does not, so readers would disagree.
-_LEGACY_BREAKS = re.compile("[\x85\u2028\u2029]")
+# libyaml ends a line at each of these. YAML 1.2 does so only at the first, and the official SDK at none.
+# At the start of a line, libyaml skips a byte order mark yet counts it as indentation; others do neither.
+_DISPUTED = re.compile("\r(?!\n)|[\x85\u2028\u2029]|^\ufeff", re.MULTILINE)
 
 
 class YamlRefusedError(ValueError):
     """The text is not YAML, or not YAML that means one thing to every reader.
 
     `line` counts from 0. `reason` is stable: `syntax`, `alias`, `tag`,
-    `duplicate-key`, `non-string-key`, `number`, `too-deep`, `too-large`,
-    `documents`, `line-break`.
+    `directive`, `duplicate-key`, `non-string-key`, `number`, `too-deep`,
+    `too-large`, `documents`, `line-break`.
     """
 
     def __init__(self, reason: str, message: str, line: int | None) -> None:
@@ -62,8 +64,9 @@ class YamlRefusedError(ValueError):
 
 
 class Mark(Protocol):
-    """A position libyaml reports, counted from 0."""
+    """A position libyaml reports, counted from 0; `index` counts characters of the text."""
 
+    index: int
     line: int
     column: int
 
@@ -77,12 +80,18 @@ class Event(Protocol):
     style: str | None
     implicit: tuple[bool, bool]
     flow_style: bool
+    explicit: bool
+    version: tuple[int, int] | None
+    tags: dict[str, str] | None
     start_mark: Mark
     end_mark: Mark
 
 
 Observer: TypeAlias = Callable[[type[object], Event, int, bool], None]
-"""Called with each event's type, the event, its depth, and whether it is a mapping key."""
+"""Called with each event's type, the event, its depth, and whether it is a mapping key.
+
+The start and the end of the stream, and an alias, are not reported.
+"""
 
 
 @dataclass(slots=True)
@@ -105,16 +114,11 @@ def parse_yaml(text: str, observer: Observer | None = None) -> JsonValue:
     Raises:
         YamlRefusedError: See the class.
     """
-    if not text.isascii() and (found := _LEGACY_BREAKS.search(text)):
-        line = text.count("\n", 0, found.start())
-        label = f"U+{ord(found.group()):04X}"
-        raise YamlRefusedError(
-            "line-break", f"{label} ends a line for some YAML readers and not for others", line
-        )
+    _refuse_disputed_characters(text)
     try:
         parser = cast(_Parser, CParser(text))
         try:
-            return _build(parser, observer)
+            return _build(text, parser, observer)
         finally:
             parser.dispose()
     except yaml.MarkedYAMLError as error:
@@ -125,9 +129,30 @@ def parse_yaml(text: str, observer: Observer | None = None) -> JsonValue:
         position = cast("int | None", getattr(error, "position", None))
         line = text.encode().count(b"\n", 0, position) if position is not None else None
         raise YamlRefusedError("syntax", "it holds a character YAML does not allow", line) from None
+    except UnicodeEncodeError as error:
+        line = text.count("\n", 0, error.start)
+        raise YamlRefusedError("syntax", "it holds half of a surrogate pair", line) from None
+    except UnicodeDecodeError:
+        # libyaml checks every text but the one a tag's percent-escapes stand for.
+        raise YamlRefusedError("tag", "it uses a tag that is not UTF-8; remove it", None) from None
 
 
-def _build(parser: _Parser, observer: Observer | None) -> JsonValue:
+def _refuse_disputed_characters(text: str) -> None:
+    if text.isascii() and "\r" not in text:
+        return
+    found = _DISPUTED.search(text)
+    if found is None:
+        return
+    line = text.count("\n", 0, found.start())
+    if found.group() == "\ufeff":
+        raise YamlRefusedError("syntax", "a line starts with a byte order mark", line)
+    label = f"U+{ord(found.group()):04X}"
+    raise YamlRefusedError(
+        "line-break", f"{label} ends a line for some YAML readers and not for others", line
+    )
+
+
+def _build(text: str, parser: _Parser, observer: Observer | None) -> JsonValue:
     """Turn the event stream into a value, without recursion."""
     stack: list[_Open] = []
     result: JsonValue = None
@@ -146,6 +171,7 @@ def _build(parser: _Parser, observer: Observer | None) -> JsonValue:
                 result = value
             elif is_key:
                 _set_key(top, value, event)
+                _refuse_glued_question_mark(text, event)
             else:
                 _place(top, value)
         elif kind is yaml.MappingStartEvent or kind is yaml.SequenceStartEvent:
@@ -173,10 +199,24 @@ def _build(parser: _Parser, observer: Observer | None) -> JsonValue:
             documents += 1
             if documents > 1:
                 raise _refused("documents", "it holds more than one YAML document", event)
+            if event.version is not None or event.tags:
+                raise _refused("directive", "it has a % directive; remove it", event)
+            if observer is not None:
+                observer(kind, event, 0, False)
+        elif kind is yaml.DocumentEndEvent:
+            if observer is not None:
+                observer(kind, event, 0, False)
         elif kind is yaml.StreamEndEvent:
             return result
         if nodes > MAX_NODES:
             raise _refused("too-large", f"it holds more than {MAX_NODES} values", event)
+
+
+def _refuse_glued_question_mark(text: str, event: Event) -> None:
+    """Refuse `[?x]`, which libyaml takes for the key `x` and YAML 1.2 for the string `?x`."""
+    index = event.start_mark.index
+    if text[index - 1 : index] == "?":
+        raise _refused("syntax", "a value inside [ ] or { } starts with ?; quote it", event)
 
 
 def _set_key(top: _Open, value: JsonValue, event: Event) -> None:

@@ -14,6 +14,7 @@ from skillwire.core.entry import SkillEntry
 from skillwire.core.manifest import ManifestFile
 from skillwire.core.uri import DEFAULT_SCHEME, SkillUri
 from skillwire.errors import SourceError, VerificationError
+from skillwire.sources.background import running
 from skillwire.sources.index import ScanIndex
 from skillwire.sources.publish import Mount, Publication, Published
 from skillwire.sources.scan import read_published
@@ -75,9 +76,7 @@ class DirectorySource:
             await self._scan_until_settled()
             stack.push_async_callback(self._save_index)
             if self._watch:
-                group = await stack.enter_async_context(anyio.create_task_group())
-                stack.callback(group.cancel_scope.cancel)
-                group.start_soon(TreeWatcher(self._tree.root, self).run)
+                await stack.enter_async_context(running(TreeWatcher(self._tree.root, self).run))
             self._stack = stack.pop_all()
         return self
 

@@ -75,10 +75,11 @@ class DynamicSkill:
             content = await anyio.to_thread.run_sync(produce)
             if isawaitable(content):
                 content = await content
+            # A view takes only what is bytes, where `bytes` alone would take a number for a length.
+            data = content.encode("utf-8") if isinstance(content, str) else bytes(memoryview(content))
+            return self._shape(data).skill_md if path == SKILL_FILE else data
         except Exception as error:
             raise SourceError(f"the content of {self.uri.join(path)} could not be made") from error
-        data = content.encode("utf-8") if isinstance(content, str) else content
-        return self._shape(data).skill_md if path == SKILL_FILE else data
 
     def _shape(self, body: bytes = b"") -> Skill:
         return Skill(

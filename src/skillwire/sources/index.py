@@ -10,22 +10,25 @@ import logging
 import os
 import stat
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import orjson
 import platformdirs
 
-from skillwire.core.finding import RULES, Finding
+from skillwire.core.finding import Finding
 from skillwire.core.frontmatter import Frontmatter
 from skillwire.sources.scan import SkillRecord
-from skillwire.sources.walk import STAMP_WIDTH
 
+# To be raised whenever a row, or what a scan makes of a file, changes.
 FORMAT = 1
 MAX_INDEX_BYTES = 1024 * 1024 * 1024
+
+_ROWS = b',"skills":'
+_PLAIN_FILE = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 logger = logging.getLogger(__name__)
 
@@ -47,23 +50,19 @@ class ScanIndex:
     def load(self) -> dict[str, SkillRecord]:
         """Return the records by folder; none when there is no usable index."""
         try:
-            data = self._read()
-            content: Any = orjson.loads(data) if data else None
-            if not isinstance(content, dict):
+            head, _, rows = self._read().partition(_ROWS)
+            if head != self._head(rows[:-1]):
                 return {}
-            stored = cast(Mapping[str, Any], content)
-            if stored.get("format") != FORMAT or stored.get("root") != self.root:
-                return {}
-            return {row[0]: _record(row) for row in stored["skills"]}
-        except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+            return {row[0]: _record(row) for row in orjson.loads(rows[:-1])}
+        except (OSError, ValueError) as error:
             logger.info("ignoring the index of an earlier scan: %s", error)
             return {}
 
     def save(self, records: Iterable[SkillRecord]) -> None:
         """Write the records, replacing the file in one step; a failure costs only the next start time."""
-        rows = [_row(record) for record in records if record.settled and not record.racy]
         try:
-            data = orjson.dumps({"format": FORMAT, "root": self.root, "skills": rows})
+            rows = _dump([_row(record) for record in records if record.lasting])
+            data = b"".join((self._head(rows), _ROWS, rows, b"}"))
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             descriptor, temporary = tempfile.mkstemp(dir=self.path.parent, prefix=".index-")
             try:
@@ -74,21 +73,31 @@ class ScanIndex:
                 with suppress(OSError):
                     Path(temporary).unlink()
                 raise
-        except (OSError, TypeError, ValueError) as error:
+        except OSError as error:
             logger.info("the index of this scan could not be kept: %s", error)
+
+    def _head(self, rows: bytes) -> bytes:
+        """Return what must stand before the rows: whose they are, and that they are whole."""
+        root = os.fsencode(self.root).hex()
+        return orjson.dumps({"format": FORMAT, "root": root, "sha256": hashlib.sha256(rows).hexdigest()})[:-1]
 
     def _read(self) -> bytes:
         """Read the file if it is ours alone; an index others can write is no index."""
         try:
-            descriptor = os.open(self.path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+            descriptor = os.open(self.path, os.O_RDONLY | _PLAIN_FILE)
         except FileNotFoundError:
             return b""
-        with os.fdopen(descriptor, "rb") as file:
-            found = os.fstat(file.fileno())
+        try:
+            found = os.fstat(descriptor)
             foreign = hasattr(os, "geteuid") and found.st_uid != os.geteuid()
-            if foreign or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) or found.st_size > MAX_INDEX_BYTES:
-                raise ValueError("the file is not this user's own")
-            return file.read()
+            if foreign or not stat.S_ISREG(found.st_mode) or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+                raise ValueError("it is not a file of this user alone")
+            if found.st_size > MAX_INDEX_BYTES:
+                raise ValueError("it is too large")
+            with os.fdopen(descriptor, "rb", closefd=False) as file:
+                return file.read()
+        finally:
+            os.close(descriptor)
 
 
 def _row(record: SkillRecord) -> list[object]:
@@ -102,15 +111,30 @@ def _row(record: SkillRecord) -> list[object]:
     ]
 
 
+def _dump(rows: list[list[object]]) -> bytes:
+    """Write rows as JSON, without those that have none: names that are not UTF-8."""
+    try:
+        return orjson.dumps(rows)
+    except TypeError:
+        return orjson.dumps([row for row in rows if _has_json(row)])
+
+
+def _has_json(row: list[object]) -> bool:
+    try:
+        orjson.dumps(row)
+    except TypeError:
+        return False
+    return True
+
+
 def _record(row: list[Any]) -> SkillRecord:
+    """Read a row that was written here: its checksum was right."""
     directory, stamp, digests, fields, findings, links = row
-    if len(stamp) % STAMP_WIDTH or (digests and len(digests) * STAMP_WIDTH != len(stamp)):
-        raise ValueError("a record is damaged")
     return SkillRecord(
         directory,
         stamp,
         digests,
         None if fields is None else Frontmatter(fields),
-        tuple(Finding(*values) for values in findings if values[0] in RULES),
+        tuple(Finding(*values) for values in findings),
         links,
     )

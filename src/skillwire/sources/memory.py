@@ -1,25 +1,29 @@
 """`MemorySource`: skills built in code."""
 
-from collections.abc import AsyncIterator, Iterable, Iterator
+import logging
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 import anyio
 
-from skillwire.core.entry import SkillEntry
+from skillwire.core.entry import SkillEntry, entry_findings
 from skillwire.core.skill import Skill
 from skillwire.core.uri import SkillUri
-from skillwire.errors import DuplicateSkillError
+from skillwire.errors import DuplicateSkillError, NotFoundError
 from skillwire.sources.dynamic import DynamicSkill
-from skillwire.sources.snapshot import Report, Snapshot, nest
+from skillwire.sources.snapshot import Report, Snapshot, nest, over_limits
 
 BuiltSkill: TypeAlias = Skill | DynamicSkill
+
+logger = logging.getLogger(__name__)
 
 
 class MemorySource:
     """Skills held in memory; adding one publishes a new snapshot.
 
     One URI belongs to one skill. Whoever adds a second is told all clashes at
-    once, and nothing is added.
+    once, and nothing is added. A skill beyond the extension's limits is kept
+    and not served; a report says so.
     """
 
     def __init__(self, skills: Iterable[BuiltSkill] = ()) -> None:
@@ -54,7 +58,8 @@ class MemorySource:
         Raises:
             NotFoundError: There is no such skill.
         """
-        self._snapshot.get(uri)
+        if uri.text not in self._skills:
+            raise NotFoundError(f"no skill is served at {uri.text}", uri=uri.text)
         self._publish([skill for key, skill in self._skills.items() if key != uri.text])
 
     async def wait_for_change(self, revision: int) -> Snapshot:
@@ -85,10 +90,13 @@ class MemorySource:
     def _publish(self, skills: Iterable[BuiltSkill]) -> None:
         by_uri = {skill.uri.text: skill for skill in skills}
         entries = nest(skill.entry() for skill in by_uri.values())
+        refused = over_limits(entries)
+        for uri, findings in refused.items():
+            logger.warning("%s is not served: %s", uri, findings[0].message)
         reports = [
-            Report(skill.uri.path, tuple(findings), skill.uri)
-            for skill in by_uri.values()
-            if isinstance(skill, Skill) and (findings := skill.findings())
+            Report(skill.uri.path, findings, None if uri in refused else skill.uri)
+            for uri, skill in by_uri.items()
+            if (findings := refused.get(uri) or tuple(entry_findings(skill.entry())))
         ]
         self._skills = by_uri
         self._contents = {
@@ -97,19 +105,21 @@ class MemorySource:
             if isinstance(skill, Skill)
             for uri, content in _contents(skill)
         }
-        self._snapshot = Snapshot.of(entries, reports=reports, revision=self._snapshot.revision + 1)
+        served = [entry for entry in entries if entry.uri.text not in refused]
+        self._snapshot = Snapshot.of(served, reports=reports, revision=self._snapshot.revision + 1)
         self._changed.set()
         self._changed = anyio.Event()
 
 
-def _refuse_duplicates(skills: Iterable[BuiltSkill]) -> None:
-    """Find every URI that two skills would serve with different bytes."""
-    owners: dict[str, tuple[BuiltSkill, str]] = {}
+def _refuse_duplicates(skills: Sequence[BuiltSkill]) -> None:
+    """Find every URI that two skills would serve with different bytes, or as their own `SKILL.md`."""
+    owners: dict[str, tuple[int, str]] = {}
     twice: set[str] = set()
-    for skill in skills:
+    for position, skill in enumerate(skills):
         for uri, digest in _served(skill):
-            owner, known = owners.setdefault(uri, (skill, digest))
-            if owner is not skill and (known != digest or uri == skill.uri.text == owner.uri.text):
+            owner, known = owners.setdefault(uri, (position, digest))
+            same_bytes = digest and known == digest
+            if owner != position and (not same_bytes or uri == skill.uri.text == skills[owner].uri.text):
                 twice.add(uri)
     if twice:
         listed = ", ".join(sorted(twice))

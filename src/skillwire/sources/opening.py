@@ -26,7 +26,9 @@ class FolderReader:
     """
 
     def __init__(self, root: str) -> None:
-        self._open: list[tuple[str, int]] = [("", os.open(root, _DIRECTORY))]
+        self._path = ""
+        self._descriptor = os.open(root, _DIRECTORY)
+        self._above: list[tuple[str, int]] = []
 
     def __enter__(self) -> "FolderReader":
         return self
@@ -34,8 +36,12 @@ class FolderReader:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        while self._open:
-            os.close(self._open.pop()[1])
+        self.close()
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+        for _, descriptor in self._above:
+            os.close(descriptor)
 
     def read(self, folder: str, name: str, size: int) -> tuple[bytes, os.stat_result]:
         """Read the regular file `name`, expected to have `size` bytes, in the folder at `folder`.
@@ -47,7 +53,9 @@ class FolderReader:
             FileMovedError: It is no regular file.
             OSError: It is gone, cannot be read, or a link stands in the way.
         """
-        descriptor = os.open(name, _FILE, dir_fd=self._enter(folder))
+        if folder != self._path:
+            self._move_to(folder)
+        descriptor = os.open(name, _FILE, dir_fd=self._descriptor)
         try:
             content = os.read(descriptor, size + 1)
             found = os.fstat(descriptor)
@@ -57,19 +65,15 @@ class FolderReader:
             raise FileMovedError(f"{name!r} is not a regular file")
         return content, found
 
-    def _enter(self, folder: str) -> int:
-        """Return a descriptor of `folder`, opening what is not open and closing what is not above it."""
-        while (
-            self._open[-1][0]
-            and folder != self._open[-1][0]
-            and not folder.startswith(self._open[-1][0] + "/")
-        ):
-            os.close(self._open.pop()[1])
-        path, descriptor = self._open[-1]
-        if path == folder:
-            return descriptor
-        for part in folder[len(path) :].strip("/").split("/"):
-            path = f"{path}/{part}" if path else part
-            descriptor = os.open(part, _DIRECTORY | _NOFOLLOW, dir_fd=descriptor)
-            self._open.append((path, descriptor))
-        return descriptor
+    def _move_to(self, folder: str) -> None:
+        """Make `folder` the current one, closing what does not lie above it and opening what does."""
+        while self._path and folder != self._path and not folder.startswith(self._path + "/"):
+            os.close(self._descriptor)
+            self._path, self._descriptor = self._above.pop()
+        if folder == self._path:
+            return
+        for part in folder[len(self._path) :].lstrip("/").split("/"):
+            below = os.open(part, _DIRECTORY | _NOFOLLOW, dir_fd=self._descriptor)
+            self._above.append((self._path, self._descriptor))
+            self._path = f"{self._path}/{part}" if self._path else part
+            self._descriptor = below

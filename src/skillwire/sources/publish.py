@@ -3,13 +3,14 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from skillwire.core.entry import SkillEntry
+from skillwire.core.entry import SkillEntry, segment_findings
 from skillwire.core.finding import Finding
 from skillwire.core.manifest import Manifest, ManifestFile
+from skillwire.core.paths import as_text
 from skillwire.core.uri import SkillUri
 from skillwire.errors import InvalidUriError
 from skillwire.sources.scan import SkillRecord
-from skillwire.sources.snapshot import Report, Snapshot
+from skillwire.sources.snapshot import Report, Snapshot, enclosures
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +106,16 @@ def combine(
         for rival in rivals:
             if rival is not winner:
                 reports.append(Report(rival.record.directory, (_clash(uri, rivals, rival), *rival.findings)))
+    for uri, outer in _overlaps(_entries(chosen)):
+        lost = chosen.pop(uri)
+        reports = [report for report in reports if report.place != lost.record.directory]
+        reports.append(Report(lost.record.directory, (_overlap(uri, outer), *lost.findings)))
     by_place: dict[str, list[Finding]] = {}
     for place, finding in loose:
         by_place.setdefault(place, []).append(finding)
     reports += [Report(place, tuple(findings)) for place, findings in by_place.items()]
-    entries = [publication.entry for publication in chosen.values() if publication.entry is not None]
-    return Published(Snapshot.of(entries, reports=reports, revision=revision), chosen)
+    reports = [replace(report, place=as_text(report.place)) for report in reports]
+    return Published(Snapshot.of(_entries(chosen), reports=reports, revision=revision), chosen)
 
 
 def _encloses(outer: str, inner: str) -> bool:
@@ -139,6 +144,7 @@ def _publish_one(
             path = f"{above}/{name}" if above else name
         uri = mount.uri_for(path)
         entry = SkillEntry(uri, record.frontmatter, _manifest(uri, record))
+        findings = (*findings, *segment_findings(uri))
     except InvalidUriError as error:
         problem = Finding("unusable-path", str(error), file="", fix="rename the folder")
         return Publication(record, None, (*findings, problem))
@@ -169,6 +175,29 @@ def _rightful(rivals: Sequence[Publication]) -> Publication | None:
         if rival.entry is not None and rival.record.directory.rpartition("/")[2] == rival.entry.name
     ]
     return named[0] if len(named) == 1 else None
+
+
+def _entries(chosen: Mapping[str, Publication]) -> list[SkillEntry]:
+    return [publication.entry for publication in chosen.values() if publication.entry is not None]
+
+
+def _overlaps(entries: Iterable[SkillEntry]) -> list[tuple[str, str]]:
+    """Find skills whose URI lies inside another's without being part of it, and name that other.
+
+    Folders inside folders are complete by themselves. Names and lower case can
+    move a skill into another one that knows nothing of it.
+    """
+    return [
+        (uri, outer.uri.root)
+        for uri, around in enclosures(entries).items()
+        for outer in around[:1]
+        if outer.manifest is None or outer.manifest.find(uri) is None
+    ]
+
+
+def _overlap(uri: str, outer: str) -> Finding:
+    message = f"{uri} lies inside {outer}, which comes from another folder"
+    return Finding("uri-overlap", message, fix="give one of them another name, or move it")
 
 
 def _clash(uri: str, rivals: Sequence[Publication], loser: Publication) -> Finding:

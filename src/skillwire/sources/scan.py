@@ -7,19 +7,19 @@ comparison; nothing of it is read again.
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import cast
 
 from skillwire.core.entry import size_findings
-from skillwire.core.fields import field_findings
+from skillwire.core.fields import published_findings
 from skillwire.core.finding import Finding, Severity
 from skillwire.core.frontmatter import Frontmatter, parse_skill_md
 from skillwire.core.manifest import digest_of
-from skillwire.core.uri import SKILL_FILE, check_segment
-from skillwire.core.validation import fold_path
-from skillwire.errors import FrontmatterError, InvalidUriError
+from skillwire.core.paths import path_findings
+from skillwire.core.uri import SKILL_FILE
+from skillwire.errors import FrontmatterError
 from skillwire.sources.opening import FolderReader
 from skillwire.sources.walk import STAMP_WIDTH, Facts, FoundSkill, Stamp
 
@@ -36,8 +36,9 @@ class SkillRecord:
 
     `digests` runs parallel to the paths in `stamp`. `frontmatter` is None
     when the skill cannot be published; `findings` then holds an error.
-    `settled` is False when a file changed while it was read, and `racy` when
-    one was written too recently for its stamp to be trusted next time.
+    `settled` is False when a file changed while it was read, and `lasting` is
+    False when the stamp alone does not tell that nothing changed: a file was written
+    a moment ago, or something stood there that is no file.
     """
 
     directory: str
@@ -47,7 +48,7 @@ class SkillRecord:
     findings: tuple[Finding, ...] = ()
     links: Mapping[str, str] | None = None
     settled: bool = True
-    racy: bool = False
+    lasting: bool = True
 
     @property
     def paths(self) -> list[str]:
@@ -76,58 +77,52 @@ class Scanner:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._reader is not None:
-            self._reader.__exit__(kind, error, trace)
+        self._close()
 
     def take(self, found: FoundSkill, known: SkillRecord | None) -> SkillRecord:
         """Return the record of a skill's folder; `known` itself when nothing has changed since."""
         stamp = found.stamp()
-        if (
-            known is not None
-            and known.stamp == stamp
-            and known.settled
-            and not known.racy
-            and not found.problems
-        ):
+        if known is not None and known.lasting and known.stamp == stamp and not found.problems:
             return known
         findings = list(found.problems)
         paths = [file[0] for file in found.files]
-        findings += _path_findings(paths)
+        findings += path_findings(paths)
         findings += size_findings(len(paths), sum(file[1] for file in found.files))
         if SKILL_FILE not in paths and not findings:
-            return SkillRecord(found.directory, stamp, [], None, (_UNSETTLED,), settled=False)
+            return _unsettled(found, stamp)
         if any(finding.is_error for finding in findings):
-            return SkillRecord(found.directory, stamp, [], None, tuple(findings))
-        return self._read(found, stamp, findings, _trusted_digests(known))
+            lasting = not found.problems
+            return SkillRecord(found.directory, stamp, [], None, tuple(findings), lasting=lasting)
+        try:
+            return self._read(found, stamp, findings, _trusted_digests(known))
+        except OSError:
+            return _unsettled(found, stamp)  # Gone, or no longer what the walk saw: look again.
 
     def _read(
         self, found: FoundSkill, stamp: Stamp, findings: list[Finding], trusted: Mapping[Facts, str]
     ) -> SkillRecord:
         digests: list[str] = []
         skill_md = b""
-        settled = True
+        reader = self._open_reader(found.directory)
         for file, (folder, name) in zip(found.files, self._locations(found), strict=True):
             digest = trusted.get(file)
             if digest is None or file[0] == SKILL_FILE:
                 try:
-                    content, after = self._open_reader(found.directory).read(folder, name, file[1])
+                    content, after = reader.read(folder, name, file[1])
                 except PermissionError:
                     message = "the file cannot be read: permission denied"
                     findings.append(Finding("unreadable", message, file=file[0], fix="check its permissions"))
                     continue
-                except OSError:
-                    settled = False  # Gone, or no longer what the walk saw: it must be looked at again.
-                    continue
-                settled = settled and len(content) == file[1] and _facts(after) == file[1:]
+                if len(content) != file[1] or _facts(after) != file[1:]:
+                    return _unsettled(found, stamp)
                 digest = digest_of(content)
                 if file[0] == SKILL_FILE:
                     skill_md = content
             digests.append(digest)
-        frontmatter, more = _parse(skill_md) if settled else (None, [])
+        unreadable = len(digests) < len(found.files)
+        frontmatter, more = (None, []) if unreadable else _parse(skill_md)
         findings += more
-        if not settled:
-            findings = [_UNSETTLED]
-        if not settled or any(finding.is_error for finding in findings):
+        if any(finding.is_error for finding in findings):
             frontmatter, digests = None, []
         return SkillRecord(
             found.directory,
@@ -136,8 +131,7 @@ class Scanner:
             frontmatter,
             tuple(finding for finding in findings if finding.severity is not Severity.INFO),
             found.links or None,
-            settled=settled,
-            racy=_is_racy(found),
+            lasting=not (unreadable or _is_racy(found)),
         )
 
     def _locations(self, found: FoundSkill) -> Iterator[tuple[str, str]]:
@@ -150,11 +144,16 @@ class Scanner:
 
     def _open_reader(self, directory: str) -> FolderReader:
         if self._follow_links:
-            self.__exit__(None, None, None)
+            self._close()
             self._reader = FolderReader(os.path.realpath(f"{self._root}/{directory}"))
         elif self._reader is None:
             self._reader = FolderReader(self._root)
         return self._reader
+
+    def _close(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()
 
 
 def read_published(root: str, record: SkillRecord, path: str, size: int, *, follow_links: bool) -> bytes:
@@ -174,6 +173,10 @@ def _facts(found: os.stat_result) -> tuple[int, int, int, int]:
     return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino
 
 
+def _unsettled(found: FoundSkill, stamp: Stamp) -> SkillRecord:
+    return SkillRecord(found.directory, stamp, [], None, (_UNSETTLED,), settled=False, lasting=False)
+
+
 def _is_racy(found: FoundSkill) -> bool:
     newest = max(max(file[2], file[3]) for file in found.files)
     return newest > time.time_ns() - RACY_NS
@@ -181,7 +184,7 @@ def _is_racy(found: FoundSkill) -> bool:
 
 def _trusted_digests(known: SkillRecord | None) -> Mapping[Facts, str]:
     """Map each file's facts in an older record to its digest, for files that did not change."""
-    if known is None or known.racy or not known.settled or not known.digests:
+    if known is None or not known.lasting or not known.digests:
         return {}
     rows = zip(*(known.stamp[column::STAMP_WIDTH] for column in range(STAMP_WIDTH)), strict=True)
     return cast(Mapping[Facts, str], dict(zip(rows, known.digests, strict=True)))
@@ -192,26 +195,4 @@ def _parse(skill_md: bytes) -> tuple[Frontmatter | None, list[Finding]]:
         frontmatter = parse_skill_md(skill_md).frontmatter
     except FrontmatterError as error:
         return None, [Finding(error.reason, str(error), line=error.line, fix=error.fix)]
-    findings = field_findings(frontmatter)
-    for finding in findings:
-        if finding.code == "name-unicode":
-            findings.append(Finding("name-invalid", finding.message, fix=finding.fix))
-    return frontmatter, findings
-
-
-def _path_findings(paths: Iterable[str]) -> list[Finding]:
-    findings: list[Finding] = []
-    seen: dict[str, str] = {}
-    for path in paths:
-        try:
-            for segment in path.split("/"):
-                check_segment(segment)
-        except InvalidUriError as error:
-            shown = os.fsencode(path).decode("utf-8", "replace")
-            findings.append(Finding("unusable-path", str(error), file=shown, fix="rename the file"))
-            continue
-        twin = seen.setdefault(path if path.isascii() and path.islower() else fold_path(path), path)
-        if twin != path:
-            message = f"its path and {twin!r} are the same on systems that ignore case or Unicode form"
-            findings.append(Finding("path-twins", message, file=path, fix="rename one of the two"))
-    return findings
+    return frontmatter, published_findings(frontmatter)

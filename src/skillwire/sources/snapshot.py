@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 
-from skillwire.core.entry import SkillEntry
+from skillwire.core.entry import SkillEntry, limit_findings
 from skillwire.core.finding import Finding
-from skillwire.core.manifest import Manifest, ManifestFile
+from skillwire.core.manifest import MAX_FILES, MAX_TOTAL_SIZE, Manifest, ManifestFile
 from skillwire.core.uri import SKILL_FILE, SkillUri, canonical_uri
 from skillwire.errors import InvalidSkillError, InvalidUriError, NotFoundError
 
@@ -125,39 +125,61 @@ def nest(entries: Iterable[SkillEntry]) -> list[SkillEntry]:
         InvalidSkillError: A dynamic skill lies inside one that promises digests.
     """
     ordered = sorted(entries, key=_TEXT)
-    roots = {entry.uri.root: entry for entry in ordered}
-    nested = [entry for entry in ordered if any(parent in roots for parent in _parents(entry.uri.root))]
-    if not nested:
-        return ordered
-    enclosing = {parent for entry in nested for parent in _parents(entry.uri.root) if parent in roots}
-    for entry in nested:
-        static = [
-            parent for parent in _parents(entry.uri.root) if parent in roots and not roots[parent].is_dynamic
-        ]
-        if entry.is_dynamic and static:
-            raise InvalidSkillError(
-                f"{entry.uri} is dynamic and lies inside {static[0]}, which promises digests",
-                fix="move it out, or make the enclosing skill dynamic",
-            )
-    touched = enclosing | {entry.uri.root for entry in nested}
-    files = {
-        file.uri: file for root in sorted(touched) if (held := roots[root].manifest) for file in held.files
+    around = enclosures(ordered)
+    lines: dict[str, dict[str, ManifestFile]] = {}
+    for entry in sorted(ordered, key=attrgetter("uri.root")) if around else ():
+        for outer in around.get(entry.uri.text, ()):
+            if outer.manifest is None:
+                continue
+            if entry.manifest is None:
+                raise InvalidSkillError(
+                    f"{entry.uri} is dynamic and lies inside {outer.uri.root}, "
+                    "which promises digests of all its files",
+                    fix="move it out, or make the enclosing skill dynamic",
+                )
+            known = lines.setdefault(outer.uri.text, {file.uri: file for file in outer.manifest.files})
+            known.update((file.uri, file) for file in entry.manifest.files)
+    return [
+        _completed(entry, lines[entry.uri.text]) if entry.uri.text in lines else entry for entry in ordered
+    ]
+
+
+def enclosures(entries: Iterable[SkillEntry]) -> dict[str, list[SkillEntry]]:
+    """Map the URI of each skill that lies inside others to those, innermost first."""
+    roots = {entry.uri.root: entry for entry in entries}
+    folders = {root: root.rpartition("/")[0] for root in roots}
+    # Many skills share a folder, and few folders lie inside a skill: those are looked for once.
+    around = {
+        folder: found
+        for folder in set(folders.values())
+        if (found := [roots[parent] for parent in _upwards(folder) if parent in roots])
     }
-    return [_completed(entry, files) if entry.uri.root in touched else entry for entry in ordered]
+    if not around:
+        return {}
+    return {roots[root].uri.text: around[folder] for root, folder in folders.items() if folder in around}
 
 
-def _parents(root: str) -> Iterator[str]:
-    """Yield the directories above a skill's root, innermost first."""
-    while root.count("/") > 2:
-        root = root.rpartition("/")[0]
-        yield root
+def over_limits(entries: Iterable[SkillEntry]) -> dict[str, tuple[Finding, ...]]:
+    """Map the URI of each skill too large to be served to the findings that say so (LIM-03)."""
+    return {
+        entry.uri.text: tuple(limit_findings(manifest))
+        for entry in entries
+        if (manifest := entry.manifest) is not None
+        and (len(manifest.sizes) > MAX_FILES or sum(manifest.sizes) > MAX_TOTAL_SIZE)
+    }
 
 
-def _completed(entry: SkillEntry, files: Mapping[str, ManifestFile]) -> SkillEntry:
-    if entry.manifest is None:
-        return entry
-    inside = entry.uri.root + "/"
-    manifest = Manifest.of(file for uri, file in files.items() if uri.startswith(inside))
-    if len(manifest) == len(entry.manifest):
-        return entry
-    return SkillEntry(entry.uri, entry.frontmatter, manifest, entry.extra)
+def _upwards(folder: str) -> Iterator[str]:
+    """Yield a directory and those above it, innermost first."""
+    while folder.count("/") >= 2:
+        yield folder
+        folder = folder.rpartition("/")[0]
+
+
+def _completed(entry: SkillEntry, lines: Mapping[str, ManifestFile]) -> SkillEntry:
+    manifest = Manifest.of(lines.values())
+    return (
+        entry
+        if manifest == entry.manifest
+        else SkillEntry(entry.uri, entry.frontmatter, manifest, entry.extra)
+    )

@@ -5,6 +5,7 @@ import logging
 import os
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 from skillwire.core.finding import Finding
 from skillwire.core.uri import SKILL_FILE
@@ -12,7 +13,7 @@ from skillwire.errors import SourceError
 from skillwire.sources.index import ScanIndex
 from skillwire.sources.publish import Mount, Publication, Published, combine, publish
 from skillwire.sources.scan import Scanner, SkillRecord
-from skillwire.sources.walk import Walk
+from skillwire.sources.walk import SKIPPED_FOLDERS, Walk
 
 logger = logging.getLogger(__name__)
 
@@ -88,8 +89,13 @@ class SkillTree:
             return None
         for count in range(len(parts) + 1):
             folder = "/".join(parts[:count])
-            if folder in self._records or os.path.lexists(f"{self.root}/{folder}/{SKILL_FILE}"):
+            path = f"{self.root}/{folder}"
+            if count and not self._follow_links and Path(path).is_symlink():
+                return "/".join(parts[: count - 1]) if count == len(parts) else None
+            if folder in self._records or os.path.lexists(f"{path}/{SKILL_FILE}"):
                 return folder
+            if count and parts[count - 1] in SKIPPED_FOLDERS:
+                return None
         if parts and parts[-1].casefold() == SKILL_FILE.casefold():
             return "/".join(parts[:-1])
         return place
@@ -108,12 +114,22 @@ class SkillTree:
                 if not record.settled:
                     unsettled.add(found.directory)
                     logger.info("%s is being written; it is taken when it settles", found.directory or ".")
-                    record = self._records.get(found.directory, record)
                 fresh[found.directory] = record
+        self._keep_unsettled(fresh, unsettled)
         self.unsettled = frozenset(
             {place for place in self.unsettled if not _within(place, start)} | unsettled
         )
         return self._replace(start, fresh, walk.loose)
+
+    def _keep_unsettled(self, fresh: dict[str, SkillRecord], unsettled: set[str]) -> None:
+        """Go back to the older record of each unsettled skill, and of all skills it shares files with.
+
+        Skills inside each other list the same files, and must not disagree about them.
+        """
+        groups = {min((other for other in fresh if _within(place, other)), key=len) for place in unsettled}
+        for folder in fresh:
+            if any(_within(folder, group) for group in groups):
+                fresh[folder] = self._records.get(folder, fresh[folder])
 
     def _check_root(self) -> None:
         try:

@@ -22,8 +22,8 @@ Facts: TypeAlias = tuple[str, int, int, int, int]
 
 STAMP_WIDTH = 5
 MAX_DEPTH = 64
-
-_SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__"})
+# Never entered outside of a skill.
+SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__"})
 
 
 class FoundSkill:
@@ -65,6 +65,7 @@ class Walk:
     loose: list[tuple[str, Finding]] = field(default_factory=list[tuple[str, Finding]])
     directories: int = 0
     _entered: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])
+    _links: list[str] = field(default_factory=list[str])
 
     def run(self, start: str = "") -> "Walk":
         """Walk the subtree at `start`, which must not lie inside a skill."""
@@ -75,11 +76,28 @@ class Walk:
     def steps(self, start: str = "") -> Iterator[int]:
         """Walk as `run` does, yielding the number of folders seen so far after each."""
         pending: list[tuple[str, tuple[FoundSkill, ...]]] = [(start, ())]
-        while pending:
-            directory, enclosing = pending.pop()
+        while pending or self._links:
+            # Links come last and by name, so that a folder is found where it lies rather than through a link.
+            directory, enclosing = pending.pop() if pending else (self._next_link(), ())
+            if self.follow_links and not self._is_new(directory):
+                continue
             self._enter(directory, enclosing, pending)
             self.directories += 1
             yield self.directories
+
+    def _next_link(self) -> str:
+        self._links.sort(reverse=True)
+        return self._links.pop()
+
+    def _is_new(self, directory: str) -> bool:
+        """Tell whether a folder is entered for the first time, by whatever path."""
+        try:
+            found = os.stat(f"{self.root}/{directory}")
+        except OSError:
+            return True
+        known = len(self._entered)
+        self._entered.add((found.st_dev, found.st_ino))
+        return len(self._entered) > known
 
     def _enter(
         self,
@@ -105,7 +123,7 @@ class Walk:
         for entry in entries:
             try:
                 if entry.is_dir(follow_symlinks=False):
-                    if enclosing or entry.name not in _SKIPPED_FOLDERS:
+                    if enclosing or entry.name not in SKIPPED_FOLDERS:
                         self._descend(base + entry.name, enclosing, pending)
                 elif enclosing:
                     found = entry.stat(follow_symlinks=False)
@@ -114,7 +132,7 @@ class Walk:
                     else:
                         _take_oddity(self.root, base + entry.name, found, enclosing)
                 elif entry.is_symlink():
-                    self._take_linked_folder(entry, base + entry.name, pending)
+                    self._take_linked_folder(entry, base + entry.name)
             except FileNotFoundError:
                 continue  # It vanished between the listing and the look; the next scan will not list it.
             except OSError as error:
@@ -132,9 +150,7 @@ class Walk:
         if not enclosing:
             self.loose.append((path, Finding("unreadable", message, file="", fix="move it up")))
 
-    def _take_linked_folder(
-        self, entry: os.DirEntry[str], path: str, pending: list[tuple[str, tuple[FoundSkill, ...]]]
-    ) -> None:
+    def _take_linked_folder(self, entry: os.DirEntry[str], path: str) -> None:
         if not entry.is_dir():
             return
         if not self.follow_links:
@@ -142,10 +158,7 @@ class Walk:
             fix = "ask for linked folders with --follow-links, or replace the link by a copy"
             self.loose.append((path, Finding("linked-folder", message, file="", fix=fix)))
             return
-        found = entry.stat()
-        if (found.st_dev, found.st_ino) not in self._entered:
-            self._entered.add((found.st_dev, found.st_ino))
-            self._descend(path, (), pending)
+        self._links.append(path)
 
     def _report_unreadable(self, path: str, enclosing: tuple[FoundSkill, ...], error: OSError) -> None:
         if isinstance(error, FileNotFoundError | NotADirectoryError) and path:
@@ -158,7 +171,7 @@ class Walk:
 
     def _report_near_miss(self, directory: str, names: list[str]) -> None:
         for name in names:
-            if len(name) == len(SKILL_FILE) and name.lower() == "skill.md":
+            if name != SKILL_FILE and name.lower() == "skill.md":
                 message = f"the file is named {name!r}; its name must be exactly {SKILL_FILE}"
                 finding = Finding("skill-file-case", message, file=name, fix=f"rename it to {SKILL_FILE}")
                 self.loose.append((directory, finding))

@@ -5,8 +5,11 @@ quiet for a moment, so that a half-written skill is never published.
 """
 
 import logging
+import os.path
+import threading
 import time
 from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 from typing import Protocol
 
@@ -23,6 +26,7 @@ _DUTY = 0.02
 
 _STEP_MS = 50
 _DEBOUNCE_MS = 200
+_TIMEOUT_MS = 500
 
 logger = logging.getLogger(__name__)
 
@@ -47,43 +51,66 @@ class TreeWatcher:
         self._pending: dict[str, float] = {}
         self._noticed = anyio.Event()
         self._watching = False
+        self._stopping = threading.Event()
 
     async def run(self) -> None:
         """Watch until cancelled; where watching is impossible, look again from time to time."""
         async with anyio.create_task_group() as group:
             group.start_soon(self._listen)
-            await self._keep_up()
+            try:
+                await self._keep_up()
+            finally:
+                self._stopping.set()  # The thread that waits for events cannot be cancelled, only told.
 
     async def _listen(self) -> None:
-        """Turn the operating system's events into pending places."""
-        # Imported here because it loads asyncio's machinery, which `import skillwire` must not pay for.
-        from watchfiles import awatch  # pyright: ignore[reportUnknownVariableType]  # one parameter lacks a type
-
+        """Turn the operating system's events into pending places, as long as they can be had."""
         while True:
             await self._root_present()
             try:
-                changes = awatch(
-                    self._root,
-                    watch_filter=None,
-                    step=_STEP_MS,
-                    debounce=_DEBOUNCE_MS,
-                    ignore_permission_denied=True,
-                )
-                self._watching = True
-                self._note([""])  # What happened before the watch was in place.
-                async for batch in changes:
-                    self._note(self._place(path) for _, path in batch)
-                    if not self._root.is_dir():
-                        break
-            except OSError as error:
+                await self._follow_events()
+            except (OSError, ValueError) as error:
                 logger.warning("changes cannot be watched (%s); looking every few seconds instead", error)
                 self._watching = False
                 self._note([""])
                 return
+            except RuntimeError as error:  # Such as an event about a name that is not UTF-8.
+                logger.warning("changes were missed (%s); looking at everything again", error)
+                self._watching = False
+                self._note([""])
+                await anyio.sleep(POLL_SECONDS)
+
+    async def _follow_events(self) -> None:
+        """Note events until the root itself is deleted or moved away.
+
+        A thread waits for them, because registering the folders of a large
+        tree takes longer than an event loop should stand still.
+        """
+        # Imported here because it loads asyncio's machinery, which `import skillwire` must not pay for.
+        import watchfiles
+
+        batches = watchfiles.watch(
+            self._root,
+            watch_filter=None,
+            step=_STEP_MS,
+            debounce=_DEBOUNCE_MS,
+            rust_timeout=_TIMEOUT_MS,
+            yield_on_timeout=True,
+            stop_event=self._stopping,
+            ignore_permission_denied=True,
+        )
+        with closing(batches):
+            batch = await anyio.to_thread.run_sync(next, batches, None)
+            self._watching = True
+            self._note([""])  # What happened before the watch was in place.
+            while batch is not None:
+                self._note(self._place(path) for _, path in batch)
+                if (watchfiles.Change.deleted, str(self._root)) in batch:
+                    return
+                batch = await anyio.to_thread.run_sync(next, batches, None)
 
     async def _root_present(self) -> None:
-        folder = anyio.Path(self._root)
-        while not await folder.is_dir():  # noqa: ASYNC110 - nothing announces a folder that is not there
+        # Nothing announces a folder that is not there.
+        while not await anyio.to_thread.run_sync(os.path.isdir, self._root):  # noqa: ASYNC110
             await anyio.sleep(POLL_SECONDS)
 
     def _place(self, path: str) -> str:

@@ -1,0 +1,98 @@
+"""`skillwire`: the table of commands, and the door they are all called through."""
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+from typer.main import get_command
+
+from skillwire import __version__
+from skillwire.cli.failures import ExitCode
+from skillwire.cli.options import CONTEXT
+from skillwire.cli.streams import give_up_on_output, prepare_streams
+
+COMMANDS = {
+    "validate": "Check skills against the Agent Skills format.",
+    "new": "Start a skill that validates.",
+    "manifest": "Print what would be published about skills.",
+    "pack": "Pack a skill into one reproducible archive.",
+}
+"""Every command's module, by name, with the first line of its help.
+
+Help lists them from here, so that it need not load what each of them needs.
+"""
+
+EPILOG = """\b
+Examples:
+  skillwire new refunds --dir skills    start a skill
+  skillwire validate skills             check a folder of skills
+  skillwire manifest skills             what a server would publish
+
+\b
+Each command has --help and --json. Exit codes: 0 yes, 1 no, 2 misuse."""
+
+
+class _Commands(TyperGroup):
+    """A group that loads the module of the command that is called, and no other."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, load_command(name) if name in COMMANDS else command, rest
+
+
+app = typer.Typer(cls=_Commands, rich_markup_mode=None, context_settings=CONTEXT, epilog=EPILOG)
+
+
+def _called_by_name() -> None:
+    """Stands in the list of commands for one that is not loaded."""
+
+
+for _name, _summary in COMMANDS.items():
+    app.command(_name, help=_summary)(_called_by_name)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"skillwire {__version__}")
+        raise typer.Exit()
+
+
+@app.callback(invoke_without_command=True)
+def skillwire(
+    context: typer.Context,
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
+    ] = False,
+) -> None:
+    """Serve, find, verify and safely use Agent Skills over MCP."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help(), err=True)
+        raise typer.Exit(ExitCode.MISUSE)
+
+
+def load_command(name: str) -> Any:
+    """Return the command of that name, ready to be called."""
+    return get_command(import_module(f"skillwire.cli.{name}").app)
+
+
+def run(args: Sequence[str]) -> int:
+    """Run one command line and return its exit code."""
+    prepare_streams()
+    try:
+        return get_command(app).main(args, prog_name="skillwire", standalone_mode=False) or 0
+    except typer.TyperException as error:
+        return import_module("skillwire.cli.misuse").explain(args, error.format_message(), COMMANDS)
+    except OSError as error:
+        give_up_on_output(error)
+        return ExitCode.NO
+    except KeyboardInterrupt:
+        return ExitCode.INTERRUPTED
+
+
+def main() -> None:
+    """The program."""
+    sys.exit(run(sys.argv[1:]))

@@ -1,0 +1,221 @@
+"""`skillwire pack`: one skill as one archive, the same bytes every time."""
+
+import base64
+import hashlib
+import os
+import secrets
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from skillwire.cli.answer import Answer, answering, plural
+from skillwire.cli.failures import (
+    AlreadyExistsError,
+    BrokenSkillError,
+    MissingFolderError,
+    MisuseError,
+    NoSkillError,
+    OutputError,
+)
+from skillwire.cli.findings import Tally, print_findings
+from skillwire.cli.folders import Folder, located
+from skillwire.cli.options import Json, Verbose, new_app
+from skillwire.core.archive import ArchiveFormat
+from skillwire.core.archive import pack as pack_files
+from skillwire.core.finding import Finding
+from skillwire.core.manifest import digest_of
+from skillwire.core.uri import SKILL_FILE
+from skillwire.errors import InvalidArchiveError
+from skillwire.sources.review import SkillReading, read_skill
+from skillwire.sources.walk import Walk
+
+STDOUT = "-"
+
+_SUGGESTIONS = 5
+
+app = new_app()
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """An archive, and what there is to tell about it."""
+
+    format: ArchiveFormat
+    data: bytes
+    files: int
+
+    @property
+    def digest(self) -> str:
+        return digest_of(self.data)
+
+    @property
+    def integrity(self) -> str:
+        """The digest as Subresource Integrity spells it, for tools that take no other form."""
+        return "sha256-" + base64.b64encode(hashlib.sha256(self.data).digest()).decode()
+
+    def to_json(self, path: str) -> dict[str, object]:
+        return {
+            "path": path,
+            "format": self.format.value,
+            "mediaType": self.format.media_type,
+            "size": len(self.data),
+            "digest": self.digest,
+            "integrity": self.integrity,
+            "files": self.files,
+        }
+
+
+@app.command()
+def pack(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A skill's folder.", show_default=False)],
+    output: Annotated[
+        str,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Where to write; - is standard output. [default: NAME.tar.gz]",
+            show_default=False,
+        ),
+    ] = "",
+    format: Annotated[
+        ArchiveFormat | None, typer.Option(help="The kind of archive.", show_default=False)
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace FILE if it exists.")] = False,
+    json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Pack a skill into one reproducible archive.
+
+    The skill is validated first, and refused when it has errors. Prints the
+    archive's size and digest, also in the form of Subresource Integrity.
+    """
+    with answering("pack", json=json, verbose=verbose) as answer:
+        skill = Folder.named(folder)
+        chosen = _choose_format(output, format)
+        if output == STDOUT:
+            _require_usable_stdout(json=json)
+        reading = _read(answer, skill)
+        target = None if output == STDOUT else _target(output, f"{reading.name}.{chosen}", skill, force=force)
+        packed = pack_reading(reading, chosen)
+        if target is None:
+            sys.stdout.buffer.write(packed.data)
+            sys.stdout.flush()
+        else:
+            write_whole(target, packed.data)
+        _tell(answer, packed, target)
+
+
+def pack_reading(reading: SkillReading, format: ArchiveFormat) -> Packed:
+    """Pack the files of a skill that has no errors.
+
+    Raises:
+        InvalidArchiveError: A file was not read whole, or cannot be part of an archive.
+        LimitError: The files are more than an archive may hold.
+    """
+    files = {path: content for path, content in reading.files.items() if isinstance(content, bytes)}
+    if len(files) < len(reading.files):
+        raise InvalidArchiveError("a file changed while it was read")
+    return Packed(format, pack_files(files, format, executables=reading.executables), len(files))
+
+
+def write_whole(target: Path, data: bytes) -> None:
+    """Write a file so that nobody ever sees a part of it, and a failure leaves nothing behind.
+
+    A link is kept, and the file it leads to is replaced.
+
+    Raises:
+        OutputError: It cannot be written.
+    """
+    real = Path(os.path.realpath(target))
+    temporary = real.with_name(f".{secrets.token_hex(8)}.tmp")
+    try:
+        with temporary.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(real)
+    except OSError as error:
+        raise OutputError(f"{target} cannot be written: {error.strerror}") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _choose_format(output: str, format: ArchiveFormat | None) -> ArchiveFormat:
+    named = ArchiveFormat.of_path(output)
+    if format is not None and named is not None and format is not named:
+        raise MisuseError(f"{output} is the name of a {named} archive, and --format says {format}")
+    return format or named or ArchiveFormat.TAR_GZ
+
+
+def _require_usable_stdout(*, json: bool) -> None:
+    if json:
+        raise MisuseError("the archive and the JSON cannot both go to standard output", fix="use -o FILE")
+    if sys.stdout.isatty():
+        raise MisuseError("standard output is a terminal", fix="use -o FILE, or send it somewhere: … | …")
+
+
+def _read(answer: Answer, skill: Folder) -> SkillReading:
+    """Read and judge the skill; only one without errors comes back."""
+    found = None
+    if os.path.lexists(skill.real_path(SKILL_FILE)):  # Otherwise this could be a folder of any size.
+        found = next((found for found in Walk(skill.real).run().skills if not found.directory), None)
+    if found is None:
+        raise NoSkillError(f"there is no {SKILL_FILE} in {skill.path()}", fix=_suggestion(skill))
+    reading = read_skill(skill.real, found)
+    findings = [located(finding, skill.path()) for finding in reading.findings()]
+    errors = [finding for finding in findings if finding.is_error]
+    if errors:
+        print_findings(answer, skill.path(), findings, aside=True)
+        message = f"{skill.path()} has {plural(len(errors), 'error')}, so it is not packed"
+        raise BrokenSkillError(message, findings=findings, fix="mend it and try again")
+    _mention_warnings(answer, skill, findings)
+    return reading
+
+
+def _suggestion(folder: Folder) -> str:
+    skills = sorted(path.parent.name for path in Path(folder.real).glob(f"*/{SKILL_FILE}"))
+    if not skills:
+        return "name a skill's own folder"
+    shown = ", ".join(folder.path(name) for name in skills[:_SUGGESTIONS])
+    return f"name one skill: {shown}" + (", …" if len(skills) > _SUGGESTIONS else "")
+
+
+def _mention_warnings(answer: Answer, skill: Folder, findings: list[Finding]) -> None:
+    tally = Tally.of(findings)
+    if tally.warnings:
+        which = "it" if tally.warnings == 1 else "them"
+        answer.word(f"{tally.words()}; see {which} with: skillwire validate {skill.path()}")
+
+
+def _target(output: str, name: str, skill: Folder, *, force: bool) -> Path:
+    """Return the path to write to, once nothing speaks against it."""
+    target = Path(output or name)
+    if target.is_dir():
+        target /= name
+    if not target.parent.is_dir():
+        raise MissingFolderError(f"there is no folder {target.parent} to write to", fix="create it first")
+    if Path(os.path.realpath(target)).is_relative_to(skill.real):
+        fix = f"write it somewhere else: -o {Path('..', name)}"
+        raise MisuseError(f"{target} would become part of the skill it holds", fix=fix)
+    if os.path.lexists(target):
+        if not target.is_file() and target.exists():
+            raise AlreadyExistsError(f"{target} exists and is not a file", fix="choose another name")
+        if not force:
+            raise AlreadyExistsError(f"{target} exists", fix="replace it with --force, or use -o FILE")
+    return target
+
+
+def _tell(answer: Answer, packed: Packed, target: Path | None) -> None:
+    path = STDOUT if target is None else str(target)
+    if answer.json:
+        answer.document(packed.to_json(path))
+        return
+    say = answer.word if target is None else answer.line
+    say("path    ", path, wrap=False)
+    say("size    ", f"{plural(len(packed.data), 'byte')}, {plural(packed.files, 'file')}, {packed.format}")
+    say("digest  ", packed.digest, wrap=False)
+    say("sri     ", packed.integrity, wrap=False)

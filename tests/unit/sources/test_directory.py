@@ -1,0 +1,490 @@
+"""A folder as a source: opened, read from its snapshot, and never wrong about a byte. Nothing watches here."""
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+import pytest
+from folders import manifest_of, scan, skill_md, write_files, write_skill
+
+from skillwire.core.entry import SkillEntry
+from skillwire.core.manifest import ManifestFile
+from skillwire.core.uri import SkillUri
+from skillwire.errors import NotFoundError, SkillError, SourceError
+from skillwire.sources import Changes, DirectorySource, LiveSource
+
+SECRET = b"outside the skill"
+PDF = SkillUri("skill://pdf/SKILL.md")
+
+
+def folder(root: Path, **options: bool) -> DirectorySource:
+    return DirectorySource(root, watch=False, **options)
+
+
+def line(entry: SkillEntry, uri: str) -> ManifestFile:
+    assert entry.manifest is not None
+    return entry.manifest.require(uri)
+
+
+# Opening
+
+
+async def test_an_open_source_lists_gets_and_reads_what_is_in_the_folder(root: Path) -> None:
+    write_skill(root / "pdf", {"a/b.md": "text"})
+    write_skill(root / "xls")
+
+    async with folder(root) as source:
+        listed = [entry async for entry in source.list_skills()]
+
+        assert source.snapshot == scan(root)
+        assert listed == list(source.snapshot.entries)
+        assert await source.get_skill(PDF) == listed[0]
+        assert await source.read_file("skill://pdf/a/b.md") == b"text"
+        assert isinstance(source, LiveSource)
+
+
+async def test_a_source_that_is_not_open_says_so(root: Path) -> None:
+    write_skill(root / "pdf")
+    source = folder(root)
+
+    for use in (
+        lambda: source.get_skill(PDF),
+        lambda: source.read_file(PDF.text),
+        lambda: source.wait_for_change(0),
+        lambda: source.refresh(),
+    ):
+        with pytest.raises(SourceError):
+            await use()
+    for look in (lambda: source.snapshot, lambda: source.unsettled, lambda: source.start_for("pdf")):
+        with pytest.raises(SourceError):
+            look()
+    with pytest.raises(SourceError):
+        [entry async for entry in source.list_skills()]
+
+
+@pytest.mark.parametrize("kind", ["missing", "a file", "a dangling link", "below a file", "with a NUL"])
+async def test_what_is_no_folder_is_refused_without_giving_its_place_away(root: Path, kind: str) -> None:
+    write_files(root, {"file": "x"})
+    (root / "dangling").symlink_to("nowhere")
+    path = {
+        "missing": root / "missing",
+        "a file": root / "file",
+        "a dangling link": root / "dangling",
+        "below a file": root / "file" / "deeper",
+        "with a NUL": root / "a\0b",
+    }[kind]
+
+    with pytest.raises(SourceError) as caught:
+        async with folder(path):
+            raise AssertionError("it must not open")
+
+    assert str(root) not in str(caught.value)
+
+
+async def test_a_root_that_is_a_link_is_followed(root: Path) -> None:
+    write_skill(root / "real" / "pdf")
+    (root / "link").symlink_to("real")
+
+    async with folder(root / "link") as source:
+        assert await source.read_file(PDF.text) == skill_md("pdf")
+
+
+@pytest.mark.parametrize("prefix", ["acme/tools", "/acme/tools/", "Acme/tools"])
+async def test_prefix_and_scheme_go_before_every_path(root: Path, prefix: str) -> None:
+    write_skill(root / "pdf")
+
+    async with DirectorySource(root, prefix=prefix, scheme="docs", watch=False) as source:
+        assert [entry.uri.text for entry in source.snapshot.entries] == ["docs://acme/tools/pdf/SKILL.md"]
+        assert await source.read_file("docs://acme/tools/pdf/SKILL.md") == skill_md("pdf")
+
+
+async def test_the_index_lies_where_it_is_told_or_nowhere(
+    root: Path, tmp_path: Path, empty_home: Path, patient_clock: None
+) -> None:
+    write_skill(root / "pdf")
+
+    async with DirectorySource(root, watch=False, index=False):
+        pass
+    assert list(empty_home.rglob("*.json")) == []
+    async with DirectorySource(root, watch=False, cache_dir=tmp_path / "cache"):
+        pass
+    assert len(list((tmp_path / "cache").iterdir())) == 1
+    async with DirectorySource(root, watch=False):
+        pass
+    assert len(list(empty_home.rglob("*.json"))) == 1
+
+
+async def test_what_was_found_while_open_is_in_the_index_at_the_end(
+    root: Path, tmp_path: Path, patient_clock: None
+) -> None:
+    async with DirectorySource(root, watch=False, cache_dir=tmp_path / "cache") as source:
+        write_skill(root / "pdf")
+        await source.refresh()
+
+    (index,) = (tmp_path / "cache").iterdir()
+    assert b"pdf" in index.read_bytes()
+
+
+async def test_a_place_says_where_the_skill_comes_from(root: Path) -> None:
+    write_skill(root / "old-pdf", name="pdf")
+
+    async with folder(root) as source:
+        assert source.place_of(PDF) == str(root / "old-pdf")
+
+
+# Fails: the task group of the watch wraps what the caller raises; compare `Catalog.__aexit__`.
+@pytest.mark.parametrize("watch", [False, True])
+async def test_an_exception_of_the_caller_comes_out_as_it_went_in(root: Path, watch: bool) -> None:
+    with pytest.raises(ZeroDivisionError):
+        async with DirectorySource(root, watch=watch):
+            raise ZeroDivisionError
+
+
+# Reading
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "skill://pdf/my%20notes/caf%C3%A9.md",
+        "SKILL://pdf/my%20notes/caf%c3%a9.md",
+        "skill://pdf/%6dy%20notes/café.md",
+    ],
+)
+async def test_a_file_is_read_under_any_spelling_of_its_uri(root: Path, uri: str) -> None:
+    write_skill(root / "pdf", {"my notes/café.md": "x"})
+
+    async with folder(root) as source:
+        assert await source.read_file(uri) == b"x"
+
+
+@pytest.mark.requirement("READ-10")
+@pytest.mark.parametrize(
+    "path",
+    [
+        "pdf/.env",
+        "pdf/.git/config",
+        "secret.md",
+        "pdf/../secret.md",
+        "pdf/%2e%2e/secret.md",
+        "pdf/..%2fsecret.md",
+        "pdf/..%5csecret.md",
+        "pdf//SKILL.md",
+        "pdf/./SKILL.md",
+        "pdf/%2Fetc%2Fpasswd",
+        "pdf/skill.md",
+        "pdf",
+        "pdf/",
+        "pdf/sub",
+    ],
+)
+async def test_nothing_but_what_a_manifest_lists_is_read(root: Path, path: str) -> None:
+    write_skill(root / "pdf", {".env": SECRET, ".git/config": SECRET, "sub/a.md": "x"})
+    write_files(root, {"secret.md": SECRET})
+
+    async with folder(root) as source:
+        with pytest.raises(NotFoundError):
+            await source.read_file(f"skill://{path}")
+
+
+async def test_a_link_inside_a_skill_is_read_as_the_file_it_leads_to(root: Path) -> None:
+    write_skill(root / "pdf", {"real/a.md": "x"})
+    (root / "pdf" / "alias.md").symlink_to("real/a.md")
+
+    async with folder(root) as source:
+        entry = await source.get_skill(PDF)
+        content = await source.read_file("skill://pdf/alias.md")
+
+    line(entry, "skill://pdf/alias.md").verify(content)
+    assert content == b"x"
+
+
+async def test_a_file_of_a_nested_skill_and_of_a_renamed_one_is_read(root: Path) -> None:
+    write_skill(root / "old", {"a.md": "1"}, name="outer")
+    write_skill(root / "old" / "inner", {"b.md": "2"})
+
+    async with folder(root) as source:
+        assert await source.read_file("skill://outer/a.md") == b"1"
+        assert await source.read_file("skill://outer/inner/b.md") == b"2"
+
+
+async def test_files_of_a_linked_folder_are_read_when_links_are_followed(root: Path, tmp_path: Path) -> None:
+    write_skill(tmp_path / "elsewhere" / "pdf", {"sub/a.md": "x"})
+    (tmp_path / "elsewhere" / "pdf" / "alias.md").symlink_to("sub/a.md")
+    (root / "pdf").symlink_to(tmp_path / "elsewhere" / "pdf")
+
+    async with folder(root, follow_links=True) as source:
+        assert await source.read_file("skill://pdf/sub/a.md") == b"x"
+        assert await source.read_file("skill://pdf/alias.md") == b"x"
+
+
+@pytest.mark.requirement("SDK-07")
+@pytest.mark.requirement("GET-04")
+async def test_a_file_edited_since_the_snapshot_is_served_with_its_new_digest(root: Path) -> None:
+    write_skill(root / "pdf", {"a.md": "old"})
+
+    async with folder(root) as source:
+        before = source.snapshot
+        write_files(root, {"pdf/a.md": "new!"})
+        stale = await source.get_skill(PDF)
+        content = await source.read_file("skill://pdf/a.md")
+        fresh = await source.get_skill(PDF)
+        after = source.snapshot
+
+    assert stale == before.get(PDF)
+    assert content == b"new!"
+    assert line(fresh, "skill://pdf/a.md") == ManifestFile.of("skill://pdf/a.md", b"new!")
+    assert after.changes_since(before) == Changes((), (), (PDF.text,))
+
+
+async def test_an_edit_that_keeps_the_size_is_noticed_by_the_digest(root: Path, patient_clock: None) -> None:
+    write_skill(root / "pdf", {"a.md": "old"})
+
+    async with folder(root) as source:
+        write_files(root, {"pdf/a.md": "new"})
+
+        assert await source.read_file("skill://pdf/a.md") == b"new"
+
+
+async def test_a_file_that_has_grown_is_served_whole(root: Path) -> None:
+    write_skill(root / "pdf", {"a.md": "short"})
+
+    async with folder(root) as source:
+        with (root / "pdf" / "a.md").open("a") as file:
+            file.write(" and longer")
+
+        assert await source.read_file("skill://pdf/a.md") == b"short and longer"
+
+
+def delete_file(skill: Path, outside: Path) -> None:
+    (skill / "sub" / "a.md").unlink()
+
+
+def delete_skill(skill: Path, outside: Path) -> None:
+    shutil.rmtree(skill)
+
+
+def break_the_skill(skill: Path, outside: Path) -> None:
+    (skill / "sub" / "a.md").unlink()
+    (skill / "SKILL.md").write_bytes(b"broken")
+
+
+def replace_by_a_fifo(skill: Path, outside: Path) -> None:
+    (skill / "sub" / "a.md").unlink()
+    os.mkfifo(skill / "sub" / "a.md")
+
+
+def replace_by_a_folder(skill: Path, outside: Path) -> None:
+    (skill / "sub" / "a.md").unlink()
+    (skill / "sub" / "a.md").mkdir()
+
+
+def replace_by_a_link(skill: Path, outside: Path) -> None:
+    (skill / "sub" / "a.md").unlink()
+    (skill / "sub" / "a.md").symlink_to(outside / "a.md")
+
+
+def replace_the_folder_by_a_link(skill: Path, outside: Path) -> None:
+    shutil.rmtree(skill / "sub")
+    (skill / "sub").symlink_to(outside)
+
+
+def replace_the_skill_by_a_link(skill: Path, outside: Path) -> None:
+    shutil.rmtree(skill)
+    write_skill(outside / "pdf", {"sub/a.md": SECRET})
+    skill.symlink_to(outside / "pdf")
+
+
+def move_the_skill_behind_a_link(skill: Path, outside: Path) -> None:
+    skill.rename(outside / "pdf")
+    skill.symlink_to(outside / "pdf")
+
+
+def delete_the_root(skill: Path, outside: Path) -> None:
+    shutil.rmtree(skill.parent)
+
+
+CHANGES = [
+    delete_file,
+    delete_skill,
+    break_the_skill,
+    replace_by_a_fifo,
+    replace_by_a_folder,
+    replace_by_a_link,
+    replace_the_folder_by_a_link,
+    replace_the_skill_by_a_link,
+    move_the_skill_behind_a_link,
+    delete_the_root,
+]
+
+
+@pytest.mark.requirement("READ-10")
+@pytest.mark.parametrize("change", CHANGES)
+async def test_a_file_that_is_gone_or_swapped_since_the_snapshot_is_not_served(
+    root: Path, tmp_path: Path, change: Callable[[Path, Path], None]
+) -> None:
+    skill = write_skill(root / "pdf", {"sub/a.md": "inside"})
+    write_files(tmp_path, {"outside/a.md": SECRET})
+
+    async with folder(root) as source:
+        change(skill, tmp_path / "outside")
+        # Fails for a skill replaced by a link: it stays unsettled, is refused instead of not found, and
+        # is listed for ever.
+        with anyio.fail_after(20), pytest.raises(NotFoundError):
+            await source.read_file("skill://pdf/sub/a.md")
+
+
+async def test_a_linked_skill_that_is_turned_elsewhere_is_served_as_what_it_is_now(
+    root: Path, tmp_path: Path
+) -> None:
+    write_skill(tmp_path / "one" / "pdf", {"a.md": "one"})
+    write_skill(tmp_path / "two" / "pdf", {"a.md": "two, and more"})
+    (root / "pdf").symlink_to(tmp_path / "one" / "pdf")
+
+    async with folder(root, follow_links=True) as source:
+        (root / "pdf").unlink()
+        (root / "pdf").symlink_to(tmp_path / "two" / "pdf")
+        content = await source.read_file("skill://pdf/a.md")
+        entry = await source.get_skill(PDF)
+
+    assert content == b"two, and more"
+    assert entry.manifest == manifest_of(tmp_path / "two" / "pdf", PDF.text)
+
+
+@pytest.mark.requirement("SDK-07")
+async def test_a_file_that_changes_at_every_look_is_refused_in_the_end(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_skill(root / "pdf", {"a.md": "0"})
+
+    async with folder(root) as source:
+        number = 0
+        scan_again = source.refresh
+
+        async def change_and_scan(places: object = None) -> object:
+            nonlocal number
+            await scan_again()
+            number += 1
+            write_files(root, {"pdf/a.md": "x" * number})
+            return source.snapshot
+
+        monkeypatch.setattr(source, "refresh", change_and_scan)
+        write_files(root, {"pdf/a.md": "changed"})
+        with anyio.fail_after(20), pytest.raises(SourceError) as caught:
+            await source.read_file("skill://pdf/a.md")
+
+    assert str(root) not in str(caught.value)
+
+
+# Fails: the record is trusted because its stamp still fits, so the file is refused for ever.
+async def test_a_wrong_digest_in_the_index_does_not_make_a_file_unreadable(
+    root: Path, tmp_path: Path, patient_clock: None
+) -> None:
+    write_skill(root / "pdf")
+    async with DirectorySource(root, watch=False, cache_dir=tmp_path / "cache") as source:
+        right = line(await source.get_skill(PDF), PDF.text).digest
+    (index,) = (tmp_path / "cache").iterdir()
+    index.write_bytes(index.read_bytes().replace(right.encode(), b"sha256:" + b"0" * 64))
+
+    async with DirectorySource(root, watch=False, cache_dir=tmp_path / "cache") as source:
+        assert await source.read_file(PDF.text) == skill_md("pdf")
+        assert line(await source.get_skill(PDF), PDF.text).digest == right
+
+
+# Refreshing
+
+
+@pytest.mark.requirement("SDK-07")
+async def test_a_refresh_publishes_one_new_snapshot_and_wakes_who_waits(root: Path) -> None:
+    write_skill(root / "pdf")
+
+    async with folder(root) as source:
+        first = source.snapshot
+        write_skill(root / "xls")
+        write_files(root, {"pdf/a.md": "x"})
+        woken: list[int] = []
+
+        async def wait() -> None:
+            woken.append((await source.wait_for_change(first.revision)).revision)
+
+        with anyio.fail_after(20):
+            async with anyio.create_task_group() as group:
+                group.start_soon(wait)
+                group.start_soon(wait)
+                await anyio.lowlevel.checkpoint()
+                second = await source.refresh()
+
+        assert woken == [second.revision] * 2
+        assert second is source.snapshot
+        assert second.changes_since(first) == Changes(("skill://xls/SKILL.md",), (), (PDF.text,))
+        assert (len(first.entries), len(second.entries)) == (1, 2)
+
+
+async def test_a_refresh_that_finds_nothing_new_publishes_nothing(root: Path, patient_clock: None) -> None:
+    write_skill(root / "pdf")
+
+    async with folder(root) as source:
+        first = source.snapshot
+        (root / "unrelated.txt").touch()
+
+        assert await source.refresh() is first
+        assert await source.refresh(["pdf"]) is first
+
+
+async def test_a_refresh_of_some_places_leaves_the_others_alone(root: Path) -> None:
+    write_skill(root / "pdf")
+    write_skill(root / "xls")
+
+    async with folder(root) as source:
+        first = source.snapshot
+        write_files(root, {"pdf/a.md": "x", "xls/a.md": "x"})
+
+        second = await source.refresh(["xls/a.md"])
+
+        assert second.changes_since(first) == Changes((), (), ("skill://xls/SKILL.md",))
+
+
+async def test_when_the_folder_is_gone_the_snapshot_stays_as_it_was(root: Path) -> None:
+    write_skill(root / "pdf")
+
+    async with folder(root) as source:
+        first = source.snapshot
+        shutil.rmtree(root)
+
+        with pytest.raises(SourceError) as caught:
+            await source.refresh()
+
+        assert source.snapshot is first
+        assert str(root) not in str(caught.value)
+
+
+async def test_many_readers_at_once_are_served_while_files_change(root: Path) -> None:
+    names = [f"{number}.md" for number in range(20)]
+    write_skill(root / "pdf", {name: "old" for name in names})
+    read: dict[str, bytes] = {}
+
+    async with folder(root) as source:
+        write_files(root, {f"pdf/{name}": "new!" for name in names})
+
+        async def read_one(name: str) -> None:
+            read[name] = await source.read_file(f"skill://pdf/{name}")
+
+        with anyio.fail_after(20):
+            async with anyio.create_task_group() as group:
+                for name in names:
+                    group.start_soon(read_one, name)
+
+    assert read == dict.fromkeys(names, b"new!")
+
+
+async def test_every_failure_is_one_of_our_own(root: Path) -> None:
+    write_skill(root / "pdf", {"a.md": "x"})
+
+    async with folder(root) as source:
+        shutil.rmtree(root)
+        write_files(root.parent, {"skills": "a file now"})
+        for uri in ("skill://pdf/a.md", "skill://pdf/SKILL.md", "skill://none/SKILL.md", "\ud800"):
+            with pytest.raises(SkillError):
+                await source.read_file(uri)

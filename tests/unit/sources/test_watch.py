@@ -1,0 +1,261 @@
+"""Watching: when a place is looked at again, and that no trouble ends it. The events here are made up."""
+
+import logging
+import threading
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+import watchfiles
+
+from skillwire.errors import SourceError
+from skillwire.sources import Snapshot, watch
+from skillwire.sources.watch import TreeWatcher
+
+Batch = set[tuple[watchfiles.Change, str]]
+
+
+class Looks:
+    """A tree that notes where it was looked at, and has nothing in it."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, ...] | None] = []
+        self.failures: list[Exception] = []
+        self.still_writing: list[frozenset[str]] = []
+        self._looked = anyio.Event()
+
+    @property
+    def unsettled(self) -> frozenset[str]:
+        return self.still_writing.pop(0) if self.still_writing else frozenset()
+
+    def start_for(self, place: str) -> str | None:
+        return None if place.startswith(".") else place.split("/")[0]
+
+    async def refresh(self, places: Iterable[str] | None = None) -> Snapshot:
+        self.seen.append(None if places is None else tuple(sorted(places)))
+        self._looked.set()
+        self._looked = anyio.Event()
+        if self.failures:
+            raise self.failures.pop(0)
+        return Snapshot.of(())
+
+    async def until(self, *expected: tuple[str, ...] | None) -> None:
+        """Wait for looks at these places, in this order, with others before and between."""
+        with anyio.fail_after(10):
+            while not _in_order(expected, self.seen):
+                await self._looked.wait()
+
+
+def _in_order(wanted: Iterable[object], seen: Iterable[object]) -> bool:
+    rest = iter(seen)
+    return all(item in rest for item in wanted)
+
+
+class Events:
+    """Stands in for the operating system: what is put in comes out as batches of events."""
+
+    def __init__(self) -> None:
+        self._batches: list[Batch | Exception] = []
+        self._more = threading.Condition()
+        self.starts = 0
+
+    def put(self, *batches: Batch | Exception) -> None:
+        with self._more:
+            self._batches += batches
+            self._more.notify_all()
+
+    def watch(self, *_paths: Path, stop_event: threading.Event, **_options: object) -> Iterator[Batch]:
+        self.starts += 1
+        yield set()
+        while not stop_event.is_set():
+            with self._more:
+                self._more.wait(0.01)
+                batch = self._batches.pop(0) if self._batches else set[tuple[watchfiles.Change, str]]()
+            if isinstance(batch, Exception):
+                raise batch
+            yield batch
+
+
+@pytest.fixture
+def events(monkeypatch: pytest.MonkeyPatch) -> Events:
+    made_up = Events()
+    monkeypatch.setattr(watchfiles, "watch", made_up.watch)
+    monkeypatch.setattr(watch, "SETTLE_SECONDS", 0.02)
+    monkeypatch.setattr(watch, "POLL_SECONDS", 0.03)
+    return made_up
+
+
+@asynccontextmanager
+async def watching(root: Path, looks: Looks) -> AsyncIterator[None]:
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as group:
+            group.start_soon(TreeWatcher(str(root), looks).run)
+            yield
+            group.cancel_scope.cancel()
+
+
+def modified(path: Path) -> Batch:
+    return {(watchfiles.Change.modified, str(path))}
+
+
+async def test_everything_is_looked_at_once_the_watch_is_in_place_and_then_only_what_changes(
+    root: Path, events: Events
+) -> None:
+    looks = Looks()
+
+    async with watching(root, looks):
+        await looks.until(("",))
+        events.put(modified(root / "pdf" / "SKILL.md"))
+        await looks.until(("",), ("pdf",))
+
+    assert None not in looks.seen[1:]
+
+
+async def test_events_close_together_are_one_look(
+    root: Path, events: Events, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "SETTLE_SECONDS", 0.3)
+    looks = Looks()
+
+    async with watching(root, looks):
+        events.put(*(modified(root / "pdf" / f"{number}.md") for number in range(20)))
+        await looks.until(("pdf",))
+        events.put(modified(root / "end"))
+        await looks.until(("end",))
+
+    assert looks.seen.count(("pdf",)) == 1
+
+
+async def test_events_about_hidden_places_are_no_reason_to_look(root: Path, events: Events) -> None:
+    looks = Looks()
+
+    async with watching(root, looks):
+        await looks.until(("",))
+        events.put(modified(root / ".git" / "index"), modified(root / "pdf"))
+        await looks.until(("pdf",))
+
+    assert all("." not in place for places in looks.seen for place in places or ())
+
+
+async def test_an_event_about_the_root_itself_is_a_look_at_everything(root: Path, events: Events) -> None:
+    looks = Looks()
+
+    async with watching(root, looks):
+        await looks.until(("",))
+        events.put(modified(root))
+        await looks.until(("",), ("",))
+
+
+async def test_what_is_still_being_written_is_looked_at_again(root: Path, events: Events) -> None:
+    looks = Looks()
+    looks.still_writing = [frozenset({"pdf"}), frozenset({"pdf"})]
+
+    async with watching(root, looks):
+        await looks.until(("",), ("pdf",), ("pdf",))
+
+
+async def test_trouble_with_one_look_does_not_end_the_watch(
+    root: Path, events: Events, caplog: pytest.LogCaptureFixture
+) -> None:
+    looks = Looks()
+    looks.failures = [SourceError("the folder cannot be read"), ZeroDivisionError("a bug")]
+
+    with caplog.at_level(logging.WARNING):
+        async with watching(root, looks):
+            await looks.until(("",))
+            events.put(modified(root / "a"))
+            await looks.until(("",), ("a",))
+            events.put(modified(root / "b"))
+            await looks.until(("",), ("a",), ("b",))
+
+    assert [record.levelname for record in caplog.records] == ["WARNING", "ERROR"]
+
+
+@pytest.mark.parametrize("error", [OSError("too many watches"), UnicodeEncodeError("utf-8", "\udce9", 0, 1, "x")])
+async def test_where_watching_fails_everything_is_looked_at_from_time_to_time(
+    root: Path, events: Events, caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    looks = Looks()
+    events.put(error)
+
+    with caplog.at_level(logging.WARNING):
+        async with watching(root, looks):
+            await looks.until(("",), None, None, None)
+
+    assert events.starts == 1
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
+async def test_a_watch_that_loses_track_is_set_up_anew(root: Path, events: Events) -> None:
+    looks = Looks()
+    events.put(RuntimeError("a name that is not UTF-8"))
+
+    async with watching(root, looks):
+        await looks.until(("",), ("",))
+        events.put(modified(root / "pdf"))
+        await looks.until(("pdf",))
+
+    assert events.starts == 2
+
+
+async def test_a_root_that_is_deleted_is_waited_for_and_watched_again(root: Path, events: Events) -> None:
+    looks = Looks()
+
+    async with watching(root, looks):
+        await looks.until(("",))
+        root.rmdir()
+        events.put({(watchfiles.Change.deleted, str(root))})
+        await looks.until(("",), ("",))
+        assert events.starts == 1
+        root.mkdir()
+        await looks.until(("",), ("",), ("",))
+        events.put(modified(root / "pdf"))
+        await looks.until(("pdf",))
+
+    assert events.starts == 2
+
+
+async def test_a_root_that_is_replaced_at_once_is_watched_again(root: Path, events: Events) -> None:
+    looks = Looks()
+
+    async with watching(root, looks):
+        await looks.until(("",))
+        events.put({(watchfiles.Change.deleted, str(root))})
+        await looks.until(("",), ("",))
+        events.put(modified(root / "pdf"))
+        await looks.until(("pdf",))
+
+    assert events.starts == 2
+
+
+async def test_everything_is_looked_at_now_and_then_even_while_watching(
+    root: Path, events: Events, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "RECHECK_SECONDS", 0.05)
+    looks = Looks()
+
+    async with watching(root, looks):
+        await looks.until(("",), None, None)
+
+    assert events.starts == 1
+
+
+async def test_the_thread_that_waits_for_events_is_told_to_stop(
+    root: Path, events: Events, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped = threading.Event()
+
+    def wait_for_the_stop(*_paths: Path, stop_event: threading.Event, **_options: object) -> Iterator[Batch]:
+        yield set()
+        assert stop_event.wait(10), "nobody told"
+        stopped.set()
+
+    monkeypatch.setattr(watchfiles, "watch", wait_for_the_stop)
+    looks = Looks()
+
+    async with watching(root, looks):
+        await looks.until(("",))
+
+    assert stopped.is_set()
