@@ -2,14 +2,20 @@
 
 import hashlib
 import os
-from collections.abc import Mapping
+import shutil
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import TypeAlias
 
 from skillwire.core.manifest import Manifest, ManifestFile
 from skillwire.core.uri import SkillUri
 from skillwire.sources.publish import Mount
 from skillwire.sources.snapshot import Snapshot
 from skillwire.sources.tree import SkillTree
+
+NotedReads: TypeAlias = Callable[[], AbstractContextManager[list[str]]]
+"""Makes a context that notes the path of every file that is read in it."""
 
 
 def skill_md(name: str, *, body: str = "Do it.\n", extra: str = "") -> bytes:
@@ -72,11 +78,28 @@ def held_back(snapshot: Snapshot) -> dict[str, list[str]]:
     return {report.place: [finding.code for finding in report.findings] for report in snapshot.quarantined}
 
 
-def manifest_at(snapshot: Snapshot, uri: str) -> Manifest | None:
-    return snapshot.get(SkillUri(uri)).manifest
+def manifest_at(snapshot: Snapshot, uri: str) -> Manifest:
+    manifest = snapshot.get(SkillUri(uri)).manifest
+    assert manifest is not None, "a skill from a folder is not dynamic"
+    return manifest
 
 
 def file_uris(snapshot: Snapshot, uri: str) -> list[str]:
-    manifest = manifest_at(snapshot, uri)
-    assert manifest is not None, "a skill from a folder is not dynamic"
-    return [file.uri for file in manifest.files]
+    return [file.uri for file in manifest_at(snapshot, uri).files]
+
+
+def delete(path: Path) -> None:
+    """Delete a file or a folder with all it holds."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+
+
+def move(path: Path, target: Path) -> None:
+    path.rename(target)
+
+
+def link(path: Path, target: Path | str) -> None:
+    """Make `path` a symbolic link to `target`."""
+    path.symlink_to(target)

@@ -9,7 +9,8 @@ from collections.abc import Collection, Iterator, Mapping
 from enum import StrEnum
 
 from skillwire.core.archive_limits import DEFAULT_LIMITS, ArchiveLimits, Meter, UnpackBudget
-from skillwire.core.archive_tree import Member, MemberKind, UnpackedFile, assemble, quoted
+from skillwire.core.archive_tree import Member, MemberKind, UnpackedFile, assemble
+from skillwire.core.characters import quoted
 from skillwire.core.manifest import digest_of
 from skillwire.core.tarball import read_tar_gz, write_tar_gz
 from skillwire.core.zipball import read_zip, write_zip

@@ -6,12 +6,13 @@ file system, and a link is nothing but a second copy of a file in the tree.
 """
 
 import re
-import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
 
 from skillwire.core.archive_limits import ArchiveLimits, Meter
+from skillwire.core.characters import quoted
+from skillwire.core.paths import fold_path
 from skillwire.core.uri import SKILL_FILE, check_segment
 from skillwire.errors import InvalidArchiveError, InvalidUriError, LimitError
 
@@ -72,12 +73,6 @@ def assemble(members: Iterable[Member], meter: Meter) -> tuple[UnpackedFile, ...
     files.sort(key=lambda file: file.path)
     _require_skill_file([file.path for file in files])
     return tuple(files)
-
-
-def quoted(text: str) -> str:
-    """Quote a stranger's text for a message: short, on one line, and inert."""
-    shown = ascii(text)
-    return shown if len(shown) <= 120 else shown[:117] + "..."
 
 
 class _Tree:
@@ -172,25 +167,12 @@ class _Tree:
             self._directories.add(path)
 
     def _claim(self, path: str) -> None:
-        key = _folded(path)
+        key = fold_path(path)
         if key in self._spellings:
             other = quoted(self._spellings[key])
             message = f"the names {other} and {quoted(path)} are the same to some file systems"
             raise InvalidArchiveError(message, requirement="ARC-09")
         self._spellings[key] = path
-
-
-def _folded(path: str) -> str:
-    """Return a text that paths share when some file system takes them for one.
-
-    This is Unicode's compatibility caseless matching, which also covers
-    plain case folding and the canonical forms.
-    """
-    if path.isascii():
-        return path.casefold()
-    path = unicodedata.normalize("NFD", path).casefold()
-    path = unicodedata.normalize("NFKD", path).casefold()
-    return unicodedata.normalize("NFKD", path)
 
 
 def _require_skill_file(paths: list[str]) -> None:

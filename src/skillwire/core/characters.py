@@ -74,6 +74,12 @@ def visible(text: str) -> str:
     return _UNPRINTABLE.sub(_spelled_out, text)
 
 
+def quoted(text: str) -> str:
+    """Quote a stranger's text for a message: short, on one line, and inert."""
+    shown = ascii(text)
+    return shown if len(shown) <= 120 else shown[:117] + "..."
+
+
 def _spelled_out(match: re.Match[str]) -> str:
     character = match.group()
     if character in "\t\n\r":

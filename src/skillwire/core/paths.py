@@ -5,7 +5,7 @@ import unicodedata
 from collections.abc import Collection, Iterator
 
 from skillwire.core.finding import Finding
-from skillwire.core.uri import SkillUri, are_plain
+from skillwire.core.uri import SkillUri
 from skillwire.errors import InvalidUriError
 
 _RESERVED = re.compile(r"(?:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\..*)?|.*[. ]", re.IGNORECASE)
@@ -48,8 +48,13 @@ def path_findings(paths: Collection[str]) -> list[Finding]:
 
 
 def fold_path(path: str) -> str:
-    """Return what `path` becomes where case and Unicode form do not matter."""
-    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold())
+    """Return a text that paths share when some file system takes them for one.
+
+    This is Unicode's canonical caseless matching.
+    """
+    if path.isascii():
+        return path.casefold()
+    return unicodedata.normalize("NFD", unicodedata.normalize("NFD", path).casefold())
 
 
 def as_text(path: str) -> str:
@@ -69,7 +74,7 @@ def folders_of(paths: Collection[str]) -> set[str]:
 
 def _all_ordinary(paths: Collection[str]) -> bool:
     """Tell at a glance that there is nothing to say: the common case, decided fast."""
-    if not are_plain(paths):
+    if _HERE.join_all(paths) is None:
         return False
     text = "\n".join(paths).lower() + "\n"
     if any(hint in text for hint in _HINTS) and _NOTABLE.search(text):

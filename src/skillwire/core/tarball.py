@@ -14,7 +14,8 @@ from collections.abc import Iterable, Iterator
 from struct import pack
 
 from skillwire.core.archive_limits import CHUNK, Meter
-from skillwire.core.archive_tree import Member, MemberKind, UnpackedFile, quoted
+from skillwire.core.archive_tree import Member, MemberKind, UnpackedFile
+from skillwire.core.characters import quoted
 from skillwire.core.inflate import Inflater
 from skillwire.errors import InvalidArchiveError, LimitError
 

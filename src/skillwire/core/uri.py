@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from urllib.parse import quote, unquote_to_bytes
 
+from skillwire.core.characters import quoted
 from skillwire.errors import InvalidUriError
 
 SKILL_FILE = "SKILL.md"
@@ -61,9 +62,9 @@ class SkillUri:
         """
         canonical = canonical_uri(text)
         if not canonical.endswith(_SKILL_SUFFIX):
-            raise InvalidUriError(f"{_shown(text)} is not the URI of a {SKILL_FILE}")
+            raise InvalidUriError(f"{quoted(text)} is not the URI of a {SKILL_FILE}")
         if canonical.count("/") < 3:
-            raise InvalidUriError(f"{_shown(text)} has no skill path before {SKILL_FILE}")
+            raise InvalidUriError(f"{quoted(text)} has no skill path before {SKILL_FILE}")
         return cls(canonical, text)
 
     @classmethod
@@ -165,7 +166,7 @@ class SkillUri:
         """
         canonical = canonical_uri(uri)
         if not canonical.startswith(self.root + "/"):
-            raise InvalidUriError(f"{_shown(uri)} is not inside {_shown(self.root)}")
+            raise InvalidUriError(f"{quoted(uri)} is not inside {quoted(self.root)}")
         rest = canonical[len(self.root) + 1 :]
         return _decode(rest) if "%" in rest else rest
 
@@ -206,14 +207,14 @@ def parse_uri(text: str) -> tuple[str, tuple[str, ...]]:
     """
     scheme, separator, rest = _bounded(text).partition("://")
     if not separator:
-        raise InvalidUriError(f"{_shown(text)} is not of the form scheme://path")
+        raise InvalidUriError(f"{quoted(text)} is not of the form scheme://path")
     scheme = _checked_scheme(scheme)
     if "?" in rest or "#" in rest:
-        raise InvalidUriError(f"{_shown(text)} has a query or a fragment")
+        raise InvalidUriError(f"{quoted(text)} has a query or a fragment")
     authority, *path = rest.split("/")
     if "@" in authority or ":" in authority or "[" in authority or "]" in authority:
         raise InvalidUriError(
-            f"{_shown(text)} has user information, a port or an address in its first segment"
+            f"{quoted(text)} has user information, a port or an address in its first segment"
         )
     segments = tuple(map(_decode, (authority, *path)))
     for segment in segments:
@@ -235,24 +236,24 @@ def check_segment(segment: str) -> None:
     try:
         decoded = segment.encode()
     except UnicodeEncodeError:
-        raise InvalidUriError(f"the path segment {_shown(segment)} is not valid Unicode text") from None
+        raise InvalidUriError(f"the path segment {quoted(segment)} is not valid Unicode text") from None
     for _ in range(_MAX_DECODINGS):
         if decoded in (b".", b".."):
-            raise InvalidUriError(f"the path segment {_shown(segment)} walks through the directory tree")
+            raise InvalidUriError(f"the path segment {quoted(segment)} walks through the directory tree")
         if _HARMFUL.search(decoded):
             raise InvalidUriError(
-                f"the path segment {_shown(segment)} hides a separator or control character"
+                f"the path segment {quoted(segment)} hides a separator or control character"
             )
         again = unquote_to_bytes(decoded)
         if again == decoded:
             return
         decoded = again
-    raise InvalidUriError(f"the path segment {_shown(segment)} is percent-encoded over and over")
+    raise InvalidUriError(f"the path segment {quoted(segment)} is percent-encoded over and over")
 
 
 def _checked_scheme(scheme: str) -> str:
     if not _SCHEME.fullmatch(scheme):
-        raise InvalidUriError(f"{_shown(scheme)} is not a URI scheme")
+        raise InvalidUriError(f"{quoted(scheme)} is not a URI scheme")
     scheme = scheme.lower()
     if scheme in UNSAFE_SCHEMES:
         raise InvalidUriError(f"a skill cannot live under the scheme {scheme!r}")
@@ -266,7 +267,7 @@ def _compose(scheme: str, segments: Iterable[str]) -> str:
 
 def _bounded(uri: str) -> str:
     if len(uri) > MAX_URI_LENGTH:
-        raise InvalidUriError(f"{_shown(uri)} is longer than {MAX_URI_LENGTH} characters")
+        raise InvalidUriError(f"{quoted(uri)} is longer than {MAX_URI_LENGTH} characters")
     return uri
 
 
@@ -279,16 +280,11 @@ def _decode(part: str) -> str:
     if "%" not in part:
         return part
     if _BAD_ESCAPE.search(part):
-        raise InvalidUriError(f"{_shown(part)} has a broken percent-escape")
+        raise InvalidUriError(f"{quoted(part)} has a broken percent-escape")
     try:
         return unquote_to_bytes(part).decode("utf-8")
     except UnicodeError:
-        raise InvalidUriError(f"{_shown(part)} does not decode to UTF-8 text") from None
-
-
-def _shown(text: str) -> str:
-    """Quote a stranger's text for a message: short, on one line, and inert."""
-    return ascii(text if len(text) <= 120 else text[:117] + "...")
+        raise InvalidUriError(f"{quoted(part)} does not decode to UTF-8 text") from None
 
 
 _UNSAFE_PREFIXES = tuple(f"{scheme}://" for scheme in sorted(UNSAFE_SCHEMES))

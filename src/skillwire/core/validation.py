@@ -5,8 +5,7 @@ or a whole listing. It never raises, whatever the bytes are.
 """
 
 import re
-import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import TypeAlias
 
@@ -17,8 +16,9 @@ from skillwire.core.fields import field_findings, is_name
 from skillwire.core.finding import Finding
 from skillwire.core.frontmatter import SkillDocument, parse_skill_md
 from skillwire.core.links import links_in
+from skillwire.core.paths import as_text, folders_of, path_findings
 from skillwire.core.uri import SKILL_FILE, SkillUri
-from skillwire.errors import FrontmatterError, InvalidUriError
+from skillwire.errors import FrontmatterError
 
 Content: TypeAlias = bytes | int
 """A file's bytes, or only its size when nobody wants to look inside."""
@@ -28,15 +28,10 @@ ADVISED_TOKENS = 5_000
 MAX_INSPECTED_BYTES = 1024 * 1024
 
 _BYTES_PER_TOKEN = 4
-_RESERVED = re.compile(r"(?:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\..*)?|.*[. ]", re.IGNORECASE)
-_GENERATED = re.compile(
-    r"(?:.*/)?(?:__pycache__|node_modules)/.*|.*\.(?:pyc|pyo|swp|swo|orig|rej)|.*~|(?:.*/)?Thumbs\.db"
-)
 _NEEDS_NO_LINK = re.compile(r"(?:license|notice|readme|changelog)(?:\..*)?|manifest\.json", re.IGNORECASE)
-_HERE = SkillUri.build("skill")
-"""A stand-in for the skill's own URI, to resolve paths and links against."""
-
 _COMMENT = re.compile(r"<!--")
+# A stand-in for the skill's own URI, to resolve links against.
+_HERE = SkillUri.build("skill")
 
 
 def validate(folder: str | None, files: Mapping[str, Content]) -> list[Finding]:
@@ -46,7 +41,7 @@ def validate(folder: str | None, files: Mapping[str, Content]) -> list[Finding]:
     equal; None when the skill has no folder. The findings come sorted by
     file and line.
     """
-    findings = [*_path_findings(files), *size_findings(len(files), sum(map(_size, files.values())))]
+    findings = [*path_findings(files), *size_findings(len(files), sum(map(_size, files.values())))]
     skill_md = files.get(SKILL_FILE)
     if skill_md is None:
         findings.append(_missing_skill_file(files))
@@ -54,7 +49,7 @@ def validate(folder: str | None, files: Mapping[str, Content]) -> list[Finding]:
         findings += _skill_file_findings(folder, skill_md, files)
     for path, content in files.items():
         if path != SKILL_FILE and isinstance(content, bytes) and (text := _text(content)) is not None:
-            findings += _hidden_findings(path, text)
+            findings += _hidden_findings(as_text(path), text)
     return sorted(findings, key=lambda found: (found.file != SKILL_FILE, found.file, found.line or 0))
 
 
@@ -80,40 +75,6 @@ def _missing_skill_file(files: Mapping[str, Content]) -> Finding:
     return Finding(
         "skill-file-missing", f"there is no {SKILL_FILE}", fix=f"add {SKILL_FILE} at the folder's root"
     )
-
-
-def _path_findings(files: Mapping[str, Content]) -> Iterator[Finding]:
-    seen: dict[str, str] = {}
-    folders = {fold_path(parent) for parent in _folders(files)}
-    for path in sorted(files):
-        try:
-            _HERE.join(path)
-        except InvalidUriError as error:
-            yield Finding("unusable-path", str(error), file=path, fix="rename the file")
-            continue
-        folded = fold_path(path)
-        if folded in seen:
-            message = (
-                f"its path and {seen[folded]!r} are the same on systems that ignore case or Unicode form"
-            )
-            yield Finding("path-twins", message, file=path, fix="rename one of the two")
-        elif folded in folders:
-            message = "it is a file, and its path is that of a folder too"
-            yield Finding("path-twins", message, file=path, fix="rename one of the two")
-        seen.setdefault(folded, path)
-        if any(_RESERVED.fullmatch(segment) for segment in path.split("/")):
-            message = "the name is reserved on Windows, so hosts there cannot store the file"
-            yield Finding("reserved-path", message, file=path, fix="rename the file")
-        if _GENERATED.fullmatch(path):
-            message = (
-                "this looks generated; each change to it changes the skill's manifest and revokes approvals"
-            )
-            yield Finding("generated-file", message, file=path, fix="delete it from the skill's folder")
-
-
-def fold_path(path: str) -> str:
-    """Return what `path` becomes where case and Unicode form do not matter."""
-    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold())
 
 
 def _skill_file_findings(folder: str | None, data: bytes, files: Mapping[str, Content]) -> list[Finding]:
@@ -188,7 +149,7 @@ def _body_findings(document: SkillDocument, data: bytes, files: Mapping[str, Con
 
 
 def _link_findings(document: SkillDocument, files: Mapping[str, Content]) -> list[Finding]:
-    folders = _folders(files)
+    folders = folders_of(files)
     findings: list[Finding] = []
     for link in links_in(document.body, first_line=document.body_line):
         if re.match(r"[A-Za-z][A-Za-z0-9+.\-]*:|[#/?]|//", link.target) or re.search(
@@ -207,11 +168,6 @@ def _link_findings(document: SkillDocument, files: Mapping[str, Content]) -> lis
             message = f"the link to {link.target!r} leads to a file the skill does not have"
             findings.append(Finding("broken-link", message, line=link.line, fix=_link_fix(path, files)))
     return findings + _unlinked_findings(document, files)
-
-
-def _folders(paths: Iterable[str]) -> set[str]:
-    """Return every folder that one of the files lies in."""
-    return {parent for path in paths for parent in _parents(path)}
 
 
 def _parents(path: str) -> Iterator[str]:
@@ -246,7 +202,7 @@ def _unlinked_findings(document: SkillDocument, files: Mapping[str, Content]) ->
         Finding(
             "unlinked-file",
             f"nothing in {SKILL_FILE} or the files it mentions names this file",
-            file=path,
+            file=as_text(path),
             fix=f"link to it from {SKILL_FILE}, or remove it",
         )
         for path in sorted(unseen)

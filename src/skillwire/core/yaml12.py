@@ -197,10 +197,7 @@ def _build(text: str, parser: _Parser, observer: Observer | None) -> JsonValue:
             raise _refused("alias", f"it uses the alias *{event.anchor}; write the value out", event)
         elif kind is yaml.DocumentStartEvent:
             documents += 1
-            if documents > 1:
-                raise _refused("documents", "it holds more than one YAML document", event)
-            if event.version is not None or event.tags:
-                raise _refused("directive", "it has a % directive; remove it", event)
+            _check_document(event, documents)
             if observer is not None:
                 observer(kind, event, 0, False)
         elif kind is yaml.DocumentEndEvent:
@@ -208,8 +205,17 @@ def _build(text: str, parser: _Parser, observer: Observer | None) -> JsonValue:
                 observer(kind, event, 0, False)
         elif kind is yaml.StreamEndEvent:
             return result
+        else:
+            assert kind is yaml.StreamStartEvent, "two copies of PyYAML are loaded"
         if nodes > MAX_NODES:
             raise _refused("too-large", f"it holds more than {MAX_NODES} values", event)
+
+
+def _check_document(event: Event, number: int) -> None:
+    if number > 1:
+        raise _refused("documents", "it holds more than one YAML document", event)
+    if event.version is not None or event.tags:
+        raise _refused("directive", "it has a % directive; remove it", event)
 
 
 def _refuse_glued_question_mark(text: str, event: Event) -> None:

@@ -17,7 +17,8 @@ from itertools import pairwise
 from struct import Struct, pack
 
 from skillwire.core.archive_limits import Meter
-from skillwire.core.archive_tree import Member, MemberKind, UnpackedFile, quoted
+from skillwire.core.archive_tree import Member, MemberKind, UnpackedFile
+from skillwire.core.characters import quoted
 from skillwire.core.inflate import Inflater
 from skillwire.errors import InvalidArchiveError
 

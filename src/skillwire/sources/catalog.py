@@ -4,6 +4,7 @@ import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Any, cast
 
@@ -13,6 +14,7 @@ from skillwire.core.entry import SkillEntry
 from skillwire.core.finding import Finding
 from skillwire.core.uri import SkillUri
 from skillwire.errors import DuplicateSkillError, SourceError, VerificationError
+from skillwire.sources.background import running
 from skillwire.sources.snapshot import Report, Snapshot, enclosures, nest, over_limits
 from skillwire.sources.source import LiveSource, Source
 
@@ -54,23 +56,19 @@ class Catalog:
             self._parts = await self._collect()
             self._refuse_clashes()
             self._merge()
-            group = await stack.enter_async_context(anyio.create_task_group())
-            stack.callback(group.cancel_scope.cancel)
-            for position, source in enumerate(self._sources):
-                if isinstance(source, LiveSource):
-                    group.start_soon(self._follow, position, source)
+            following = [
+                partial(self._follow, position, source)
+                for position, source in enumerate(self._sources)
+                if isinstance(source, LiveSource)
+            ]
+            await stack.enter_async_context(running(*following))
             self._stack = stack.pop_all()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
-        try:
-            return await self._stack.__aexit__(kind, error, trace)
-        except BaseExceptionGroup as group:
-            if group.exceptions == (error,):
-                return False  # The caller's own exception, which the task group has wrapped.
-            raise
+        return await self._stack.__aexit__(kind, error, trace)
 
     @property
     def snapshot(self) -> Snapshot:

@@ -14,6 +14,7 @@ from pathlib import PurePath
 from skillwire.core.finding import Finding
 from skillwire.core.frontmatter import parse_skill_md
 from skillwire.core.manifest import MAX_FILES, MAX_TOTAL_SIZE
+from skillwire.core.paths import as_text
 from skillwire.core.uri import SKILL_FILE
 from skillwire.core.validation import Content, validate
 from skillwire.errors import FrontmatterError
@@ -51,13 +52,14 @@ class SkillReading:
 
     def findings(self) -> list[Finding]:
         """Validate what was read; sorted by file and line, with `SKILL.md` first."""
-        odd = {problem.file for problem in self.problems}
+        odd = {problem.file for problem in self.problems} - {""}
         # A file that cannot be served is there all the same: nothing about it is missing.
-        files = {**dict.fromkeys(sorted(odd - {""}), 0), **self.files}
+        files = {**dict.fromkeys(sorted(odd), 0), **self.files}
+        unlinked = {("unlinked-file", as_text(path)) for path in odd}
         findings = [
             finding
             for finding in validate(self.folder, files)
-            if not (finding.code == "unlinked-file" and finding.file in odd)
+            if (finding.code, finding.file) not in unlinked
         ]
         return sorted([*self.problems, *findings], key=_place)
 

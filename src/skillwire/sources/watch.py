@@ -26,7 +26,7 @@ _DUTY = 0.02
 
 _STEP_MS = 50
 _DEBOUNCE_MS = 200
-_TIMEOUT_MS = 500
+_TIMEOUT_MS = 200
 
 logger = logging.getLogger(__name__)
 

@@ -13,9 +13,10 @@ from skillwire.core.entry import check_entry, entry_findings
 from skillwire.core.finding import RULES, Finding, Rule, Severity
 from skillwire.core.frontmatter import Frontmatter
 from skillwire.core.manifest import MAX_FILES, MAX_TOTAL_SIZE
+from skillwire.core.paths import as_text, fold_path
 from skillwire.core.skill import Skill
 from skillwire.core.uri import SKILL_FILE
-from skillwire.core.validation import MAX_INSPECTED_BYTES, Content, fold_path, validate
+from skillwire.core.validation import MAX_INSPECTED_BYTES, Content, validate
 
 properties = settings(deadline=None, max_examples=100)
 
@@ -28,7 +29,7 @@ BODY = "\n# Steps\n\nDo them.\n"
 # What only a source can see: the state of a disk, or several skills at once.
 MADE_BY_SOURCES = {
     *("unreadable", "link", "special-file", "unsettled", "linked-folder"),
-    *("duplicate-uri", "duplicate-name", "uri-reserved", "dynamic-inside-static"),
+    *("duplicate-uri", "duplicate-name", "uri-reserved", "uri-overlap", "dynamic-inside-static"),
 }
 
 
@@ -175,7 +176,7 @@ MADE: dict[str, tuple[str, Severity, str, int | None, Callable[[], list[Finding]
     "uri-invalid": ("URI-10", ERROR, "", None, lambda: entry_problems(uri="skill://../SKILL.md")),
     "uri-name-mismatch": ("LIST-05", ERROR, "", None, lambda: entry_problems(uri="skill://other/SKILL.md")),
     "uri-first-segment": (
-        *("URI-04", WARNING, SKILL_FILE, None),
+        *("URI-04", WARNING, "", None),
         lambda: entry_findings(Skill("demo", path="Acme/demo", description="Use it.", body="x").entry()),
     ),
     "resources-invalid": ("LIST-10", ERROR, "", None, lambda: entry_problems(resources=None)),
@@ -419,7 +420,7 @@ def test_files_that_tools_leave_behind_are_a_warning(path: str, generated: bool)
 def test_a_path_that_cannot_be_part_of_a_uri_is_an_error(path: str) -> None:
     found = checked(more={path: b""})
 
-    assert [finding.file for finding in found if finding.code == "unusable-path"] == [path]
+    assert [finding.file for finding in found if finding.code == "unusable-path"] == [as_text(path)]
 
 
 @pytest.mark.requirement("FMT-01")
@@ -782,7 +783,7 @@ def test_whatever_the_files_are_validate_returns_sorted_findings(
     assert found == sorted(
         found, key=lambda finding: (finding.file != SKILL_FILE, finding.file, finding.line or 0)
     )
-    json.dumps([finding.to_json() for finding in found])
+    json.dumps([finding.to_json() for finding in found], ensure_ascii=False).encode()
     for finding in found:
         assert finding.code in RULES
         assert finding.line is None or finding.line >= 1

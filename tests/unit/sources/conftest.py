@@ -1,10 +1,15 @@
-"""What the tests of sources share: a folder for skills, and a clock that lets records be trusted."""
+"""What the tests of sources share: a folder for skills, a patient clock, and a note of what is read."""
 
+import os
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from folders import NotedReads
 from skillwire.sources import scan
+from skillwire.sources.opening import FolderReader
 
 
 @pytest.fixture
@@ -18,3 +23,23 @@ def root(tmp_path: Path) -> Path:
 def patient_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let files count as old as soon as they are written, as if two seconds had gone by."""
     monkeypatch.setattr(scan, "RACY_NS", 0)
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> NotedReads:
+    @contextmanager
+    def noting() -> Generator[list[str]]:
+        noted: list[str] = []
+        read = FolderReader.read
+
+        def read_and_note(
+            reader: FolderReader, folder: str, name: str, size: int
+        ) -> tuple[bytes, os.stat_result]:
+            noted.append(f"{folder}/{name}" if folder else name)
+            return read(reader, folder, name, size)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(FolderReader, "read", read_and_note)
+            yield noted
+
+    return noting

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import anyio
 import pytest
-from folders import write_files, write_skill
 
+from folders import write_files, write_skill
 from skillwire.core.entry import SkillEntry
 from skillwire.core.finding import Finding
 from skillwire.core.manifest import MAX_TOTAL_SIZE, Manifest, ManifestFile
@@ -95,7 +95,9 @@ async def test_all_skills_are_listed_sorted_and_read_from_where_they_are(tmp_pat
         assert isinstance(catalog, LiveSource)
 
 
-@pytest.mark.parametrize("uri", ["skill://none/SKILL.md", "skill://a/none.md", "skill://a/../a/SKILL.md", "x"])
+@pytest.mark.parametrize(
+    "uri", ["skill://none/SKILL.md", "skill://a/none.md", "skill://a/../a/SKILL.md", "nonsense"]
+)
 async def test_what_no_source_has_is_not_found(uri: str) -> None:
     async with Catalog([MemorySource([skill("a")]), PlainSource(skill("b"))]) as catalog:
         with pytest.raises(NotFoundError):
@@ -315,7 +317,8 @@ async def test_a_clash_that_comes_later_takes_both_away_until_it_is_resolved() -
         clash = await next_change(catalog, start.revision)
 
         assert [entry.name for entry in clash.entries] == ["a", "b"]
-        assert [(report.place, report.uri) for report in clash.reports] == [("both (built in code)", None)] * 2
+        both = ("both (built in code)", None)
+        assert [(report.place, report.uri) for report in clash.reports] == [both, both]
         assert {finding.code for report in clash.reports for finding in report.findings} == {"duplicate-uri"}
         with pytest.raises(NotFoundError):
             await catalog.read_file("skill://both/SKILL.md")
@@ -460,8 +463,8 @@ async def test_a_dynamic_skill_that_gets_there_later_is_set_aside_alone() -> Non
                 (
                     Finding(
                         "dynamic-inside-static",
-                        "the skill is dynamic and lies inside skill://outer, which promises digests of all its "
-                        "files",
+                        "the skill is dynamic and lies inside skill://outer, "
+                        "which promises digests of all its files",
                         fix="move it out, or make the enclosing skill dynamic",
                     ),
                 ),

@@ -1,4 +1,4 @@
-"""A folder as a source: opened, read from its snapshot, and never wrong about a byte. Nothing watches here."""
+"""A folder as a source: opened, read from its snapshot, never wrong about a byte. Nothing watches here."""
 
 import os
 import shutil
@@ -7,8 +7,8 @@ from pathlib import Path
 
 import anyio
 import pytest
-from folders import manifest_of, scan, skill_md, write_files, write_skill
 
+from folders import manifest_of, scan, skill_md, write_files, write_skill
 from skillwire.core.entry import SkillEntry
 from skillwire.core.manifest import ManifestFile
 from skillwire.core.uri import SkillUri
@@ -19,8 +19,8 @@ SECRET = b"outside the skill"
 PDF = SkillUri("skill://pdf/SKILL.md")
 
 
-def folder(root: Path, **options: bool) -> DirectorySource:
-    return DirectorySource(root, watch=False, **options)
+def folder(root: Path, *, follow_links: bool = False) -> DirectorySource:
+    return DirectorySource(root, watch=False, follow_links=follow_links)
 
 
 def line(entry: SkillEntry, uri: str) -> ManifestFile:
@@ -107,13 +107,17 @@ async def test_the_index_lies_where_it_is_told_or_nowhere(
 
     async with DirectorySource(root, watch=False, index=False):
         pass
-    assert list(empty_home.rglob("*.json")) == []
+    assert indexes(empty_home) == indexes(tmp_path) == 0
     async with DirectorySource(root, watch=False, cache_dir=tmp_path / "cache"):
         pass
-    assert len(list((tmp_path / "cache").iterdir())) == 1
+    assert (indexes(empty_home), indexes(tmp_path)) == (0, 1)
     async with DirectorySource(root, watch=False):
         pass
-    assert len(list(empty_home.rglob("*.json"))) == 1
+    assert (indexes(empty_home), indexes(tmp_path)) == (1, 1)
+
+
+def indexes(folder: Path) -> int:
+    return len(list(folder.rglob("*.json")))
 
 
 async def test_what_was_found_while_open_is_in_the_index_at_the_end(
@@ -134,7 +138,21 @@ async def test_a_place_says_where_the_skill_comes_from(root: Path) -> None:
         assert source.place_of(PDF) == str(root / "old-pdf")
 
 
-# Fails: the task group of the watch wraps what the caller raises; compare `Catalog.__aexit__`.
+# Fails: the revision begins anew, so who waits for the next one waits for long.
+async def test_a_source_that_is_opened_again_goes_on_counting(root: Path) -> None:
+    write_skill(root / "pdf")
+    source = folder(root)
+    async with source:
+        first = source.snapshot
+    write_skill(root / "xls")
+
+    async with source:
+        second = source.snapshot
+
+    assert [entry.name for entry in second.entries] == ["pdf", "xls"]
+    assert second.revision > first.revision
+
+
 @pytest.mark.parametrize("watch", [False, True])
 async def test_an_exception_of_the_caller_comes_out_as_it_went_in(root: Path, watch: bool) -> None:
     with pytest.raises(ZeroDivisionError):
@@ -414,10 +432,10 @@ async def test_a_refresh_publishes_one_new_snapshot_and_wakes_who_waits(root: Pa
                 group.start_soon(wait)
                 group.start_soon(wait)
                 await anyio.lowlevel.checkpoint()
-                second = await source.refresh()
+                await source.refresh()
 
+        second = source.snapshot
         assert woken == [second.revision] * 2
-        assert second is source.snapshot
         assert second.changes_since(first) == Changes(("skill://xls/SKILL.md",), (), (PDF.text,))
         assert (len(first.entries), len(second.entries)) == (1, 2)
 

@@ -140,7 +140,9 @@ async def test_a_file_that_cannot_be_made_is_an_error_that_gives_nothing_away(
     assert await source.read_file(URI)
 
 
-@pytest.mark.parametrize("path", ["", "/abs.md", "../out.md", "a/./b", "https://x/y", "SKILL.md", "a\\b", "taken.md"])
+@pytest.mark.parametrize(
+    "path", ["", "/abs.md", "../out.md", "a/./b", "https://x/y", "SKILL.md", "a\\b", "taken.md"]
+)
 def test_a_path_no_file_may_have_is_refused(path: str) -> None:
     skill = status(lambda: "Fine.").with_file("taken.md", lambda: "x")
 

@@ -4,16 +4,24 @@ import json
 import os
 import stat
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from folders import held_back, manifest_at, manifest_of, scan, skill_md, uris, write_files, write_skill
 
+from folders import (
+    NotedReads,
+    held_back,
+    manifest_at,
+    manifest_of,
+    scan,
+    skill_md,
+    uris,
+    write_files,
+    write_skill,
+)
 from skillwire.sources.index import ScanIndex
-from skillwire.sources.opening import FolderReader
 from skillwire.sources.publish import Mount
 from skillwire.sources.snapshot import Snapshot
 from skillwire.sources.tree import SkillTree
@@ -30,21 +38,6 @@ def start(root: Path, cache: Path) -> Snapshot:
     return SkillTree(str(root), Mount("skill"), index=index).scan().snapshot
 
 
-@contextmanager
-def reads(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """Note the path of every file that is read meanwhile."""
-    noted: list[str] = []
-    read = FolderReader.read
-
-    def noting(reader: FolderReader, folder: str, name: str, size: int) -> tuple[bytes, os.stat_result]:
-        noted.append(f"{folder}/{name}")
-        return read(reader, folder, name, size)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(FolderReader, "read", noting)
-        yield noted
-
-
 def the_index(cache: Path) -> Path:
     (path,) = cache.iterdir()
     return path
@@ -54,7 +47,7 @@ def the_index(cache: Path) -> Path:
 
 
 def test_a_restart_reads_nothing_when_nothing_changed(
-    root: Path, cache: Path, patient_clock: None, monkeypatch: pytest.MonkeyPatch
+    root: Path, cache: Path, patient_clock: None, reads: NotedReads
 ) -> None:
     write_skill(root / "pdf", {"a/b.md": "x"})
     write_skill(root / "pdf" / "inner")
@@ -62,7 +55,7 @@ def test_a_restart_reads_nothing_when_nothing_changed(
     write_files(root, {"broken/SKILL.md": "x"})
     first = start(root, cache)
 
-    with reads(monkeypatch) as noted:
+    with reads() as noted:
         second = start(root, cache)
 
     assert noted == []
@@ -70,7 +63,7 @@ def test_a_restart_reads_nothing_when_nothing_changed(
 
 
 def test_a_restart_reads_only_what_changed(
-    root: Path, cache: Path, patient_clock: None, monkeypatch: pytest.MonkeyPatch
+    root: Path, cache: Path, patient_clock: None, reads: NotedReads
 ) -> None:
     write_skill(root / "pdf", {"a.md": "1", "b.md": "1"})
     write_skill(root / "xls", {"a.md": "1"})
@@ -78,7 +71,7 @@ def test_a_restart_reads_only_what_changed(
     write_files(root, {"pdf/b.md": "2"})
     write_skill(root / "new")
 
-    with reads(monkeypatch) as noted:
+    with reads() as noted:
         second = start(root, cache)
 
     assert sorted(noted) == ["new/SKILL.md", "pdf/SKILL.md", "pdf/b.md"]
@@ -100,12 +93,12 @@ def test_an_edit_that_keeps_size_and_times_is_noticed_after_a_restart(
 
 
 def test_files_written_a_moment_ago_are_not_trusted_after_a_restart(
-    root: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+    root: Path, cache: Path, reads: NotedReads
 ) -> None:
     write_skill(root / "pdf")
     start(root, cache)
 
-    with reads(monkeypatch) as noted:
+    with reads() as noted:
         start(root, cache)
 
     assert noted == ["pdf/SKILL.md"]
@@ -155,15 +148,13 @@ def test_what_a_restart_finds_unchanged_is_not_written_again(
 # Fails: JSON takes no lone surrogates, so one bad name anywhere keeps the index of the whole tree from
 # being written, and every start reads everything.
 def test_one_name_that_is_not_utf8_does_not_cost_the_others_their_place(
-    root: Path, cache: Path, patient_clock: None, monkeypatch: pytest.MonkeyPatch
+    root: Path, cache: Path, patient_clock: None, reads: NotedReads
 ) -> None:
     write_skill(root / "good")
-    write_skill(root / "odd")
-    with open(os.fsencode(root) + b"/odd/caf\xe9.md", "wb"):
-        pass
+    write_skill(root / "odd", {os.fsdecode(b"caf\xe9.md"): "x"})
     start(root, cache)
 
-    with reads(monkeypatch) as noted:
+    with reads() as noted:
         second = start(root, cache)
 
     assert "good/SKILL.md" not in noted
@@ -171,15 +162,16 @@ def test_one_name_that_is_not_utf8_does_not_cost_the_others_their_place(
 
 
 @pytest.mark.parametrize(
-    "value", [str(2**64 - 1), str(-(2**63)), "1e300", "0.1", "'\U0001f600'", "[true, null, {a: [1.0]}]", '"\\0"']
+    "value",
+    [str(2**64 - 1), str(-(2**63)), "1e300", "0.1", "'\U0001f600'", "[true, null, {a: [1.0]}]", '"\\0"'],
 )
 def test_every_value_of_frontmatter_survives_a_restart(
-    root: Path, cache: Path, patient_clock: None, monkeypatch: pytest.MonkeyPatch, value: str
+    root: Path, cache: Path, patient_clock: None, reads: NotedReads, value: str
 ) -> None:
     write_files(root, {"pdf/SKILL.md": skill_md("pdf", extra=f"x-value: {value}\n")})
     first = start(root, cache)
 
-    with reads(monkeypatch) as noted:
+    with reads() as noted:
         second = start(root, cache)
 
     assert noted == []
@@ -194,7 +186,7 @@ def damage(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]
     def apply(path: Path) -> None:
         content = json.loads(path.read_bytes())
         change(content)
-        path.write_text(json.dumps(content))
+        path.write_text(json.dumps(content, separators=(",", ":")))
 
     return apply
 
@@ -223,7 +215,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
     "a digest missing": damage(lambda content: row(content)[2].pop()),
     "a digest of another kind": damage(lambda content: row(content)[2].__setitem__(0, 7)),
     "a digest that is none": damage(lambda content: row(content)[2].__setitem__(0, "sha256:xyz")),
-    "a digest with other figures": damage(lambda content: row(content)[2].__setitem__(0, "sha256:" + "0" * 64)),
+    "another digest": damage(lambda content: row(content)[2].__setitem__(0, "sha256:" + "0" * 64)),
     "no digests": damage(lambda content: row(content).__setitem__(2, [])),
     "frontmatter of another kind": damage(lambda content: row(content).__setitem__(3, ["x"])),
     "findings of another kind": damage(lambda content: row(content).__setitem__(4, 7)),
@@ -246,34 +238,34 @@ def test_a_damaged_index_is_ignored(root: Path, cache: Path, patient_clock: None
 
 
 def test_an_index_others_may_write_is_ignored(
-    root: Path, cache: Path, patient_clock: None, monkeypatch: pytest.MonkeyPatch
+    root: Path, cache: Path, patient_clock: None, reads: NotedReads
 ) -> None:
     write_skill(root / "pdf")
     for mode in (0o660, 0o602):
         start(root, cache)
         the_index(cache).chmod(mode)
 
-        with reads(monkeypatch) as noted:
+        with reads() as noted:
             start(root, cache)
 
         assert noted == ["pdf/SKILL.md"]
 
 
 def test_an_index_that_belongs_to_another_user_is_ignored(
-    root: Path, cache: Path, patient_clock: None, monkeypatch: pytest.MonkeyPatch
+    root: Path, cache: Path, patient_clock: None, monkeypatch: pytest.MonkeyPatch, reads: NotedReads
 ) -> None:
     write_skill(root / "pdf")
     start(root, cache)
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
 
-    with reads(monkeypatch) as noted:
+    with reads() as noted:
         start(root, cache)
 
     assert noted == ["pdf/SKILL.md"]
 
 
 def test_an_index_that_is_a_link_is_ignored(
-    root: Path, cache: Path, patient_clock: None, monkeypatch: pytest.MonkeyPatch
+    root: Path, cache: Path, patient_clock: None, reads: NotedReads
 ) -> None:
     write_skill(root / "pdf")
     start(root, cache)
@@ -281,7 +273,7 @@ def test_an_index_that_is_a_link_is_ignored(
     path.rename(cache.parent / "moved.json")
     path.symlink_to(cache.parent / "moved.json")
 
-    with reads(monkeypatch) as noted:
+    with reads() as noted:
         start(root, cache)
 
     assert noted == ["pdf/SKILL.md"]

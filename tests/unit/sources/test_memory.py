@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from skillwire.core.entry import SkillEntry
-from skillwire.core.manifest import MAX_FILES, MAX_TOTAL_SIZE, ManifestFile
+from skillwire.core.manifest import MAX_FILES, MAX_TOTAL_SIZE, Manifest, ManifestFile
 from skillwire.core.skill import Skill
 from skillwire.core.uri import SkillUri
 from skillwire.errors import DuplicateSkillError, InvalidSkillError, InvalidUriError, NotFoundError
@@ -61,7 +61,9 @@ async def test_a_file_is_read_under_any_spelling_of_its_uri() -> None:
     assert await source.read_file("SKILL://pdf/%6Dy%20notes/%C3%A9.md") == b"x"
 
 
-@pytest.mark.parametrize("uri", ["skill://pdf/none.md", "skill://pdf/../pdf/SKILL.md", "skill://xls/SKILL.md", "x"])
+@pytest.mark.parametrize(
+    "uri", ["skill://pdf/none.md", "skill://pdf/../pdf/SKILL.md", "skill://xls/SKILL.md", "nonsense"]
+)
 async def test_what_is_not_there_is_not_found(uri: str) -> None:
     source = MemorySource([skill("pdf")])
 
@@ -81,7 +83,10 @@ async def test_an_empty_source_has_nothing() -> None:
 async def test_schemes_may_be_mixed() -> None:
     source = MemorySource([skill("pdf"), skill("pdf", scheme="docs")])
 
-    assert [entry.uri.text for entry in await entries(source)] == ["docs://pdf/SKILL.md", "skill://pdf/SKILL.md"]
+    assert [entry.uri.text for entry in await entries(source)] == [
+        "docs://pdf/SKILL.md",
+        "skill://pdf/SKILL.md",
+    ]
 
 
 # One URI, one skill
@@ -92,7 +97,9 @@ def test_one_error_names_every_uri_that_would_be_served_twice() -> None:
     source = MemorySource([skill("a"), skill("b"), skill("c").with_reference("d/x.md", "1")])
 
     with pytest.raises(DuplicateSkillError) as caught:
-        source.add(skill("e"), skill("b"), skill("a", body="Other.\n"), skill("c/d").with_reference("x.md", "2"))
+        source.add(
+            skill("e"), skill("b"), skill("a", body="Other.\n"), skill("c/d").with_reference("x.md", "2")
+        )
 
     assert caught.value.uris == ("skill://a/SKILL.md", "skill://b/SKILL.md", "skill://c/d/x.md")
     for uri in caught.value.uris:
@@ -172,7 +179,7 @@ async def test_a_nested_skill_is_part_of_the_enclosing_one() -> None:
     after = await source.get_skill(outer.uri)
 
     assert after.manifest != before.manifest
-    assert lines(after) == tuple(sorted([*lines(outer.entry()), *lines(inner.entry())], key=lambda line: line.uri))
+    assert after.manifest == Manifest.of([*lines(outer.entry()), *lines(inner.entry())])
     assert await source.read_file("skill://outer/inner/b.md") == b"2"
 
 

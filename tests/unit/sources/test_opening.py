@@ -4,8 +4,8 @@ import os
 from pathlib import Path
 
 import pytest
-from folders import write_files
 
+from folders import write_files
 from skillwire.sources.opening import FileMovedError, FolderReader
 
 
@@ -19,7 +19,7 @@ def test_files_are_read_in_any_order_of_folders(root: Path) -> None:
 
     with FolderReader(str(root)) as reader:
         read = {
-            path: reader.read(*path.rpartition("/")[::2], 1)[0]
+            path: reader.read(path.rpartition("/")[0], path.rpartition("/")[2], 1)[0]
             for path in ("a/b/c.md", "a/d.md", "e/f.md", "top.md", "a/b2/c.md", "a/b/c.md")
         }
 

@@ -4,6 +4,9 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from folders import (
     codes,
     file_uris,
@@ -16,9 +19,6 @@ from folders import (
     write_files,
     write_skill,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from skillwire.core.entry import SkillEntry, entry_findings, parse_entry
 from skillwire.core.frontmatter import Frontmatter, parse_skill_md
 from skillwire.core.uri import MAX_URI_LENGTH, SkillUri

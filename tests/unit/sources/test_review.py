@@ -270,10 +270,7 @@ def test_names_that_are_no_text_are_reviewed_like_any_other(root: Path) -> None:
 
     findings = review(str(root), found_in(root))
 
-    assert [item for item in codes(findings) if item[1] != "unlinked-file"] == [
-        ("bad-\udcff.md", "unusable-path"),
-        ("we\x1b[31mird.md", "unusable-path"),
-    ]
+    assert [code for _, code in codes(findings) if code != "unlinked-file"] == ["unusable-path"] * 2
 
 
 @pytest.mark.parametrize("text", [b"", b"\xff\xfe\x00", b"---\n", b"---\n[\n---\n", b"---\nname: 5\n---\n"])

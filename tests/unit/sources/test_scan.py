@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+
 from folders import (
     file_uris,
     held_back,
@@ -22,7 +23,6 @@ from folders import (
     write_files,
     write_skill,
 )
-
 from skillwire.core.finding import Finding
 from skillwire.core.manifest import MAX_FILES, MAX_TOTAL_SIZE, ManifestFile
 from skillwire.core.uri import SkillUri
@@ -97,7 +97,6 @@ def test_a_link_through_a_linked_folder_inside_the_skill_is_judged_by_where_it_e
 
     manifest = manifest_at(scan(root), "skill://pdf/SKILL.md")
 
-    assert manifest is not None
     assert manifest.find("skill://pdf/round-trip.md") == ManifestFile.of(
         "skill://pdf/round-trip.md", b"real\n"
     )
@@ -128,14 +127,13 @@ def test_skill_md_itself_may_be_a_link_inside_the_skill(root: Path) -> None:
         "loop.md",
         ".hidden.md",
         ".git/config",
-        "",
     ],
 )
 def test_a_link_to_anything_but_a_file_of_the_skill_sets_it_aside(
     root: Path, skill: Path, outside: Path, target: str
 ) -> None:
     write_files(root, {"pdf/.hidden.md": "x", "pdf/.git/config": "x", "pdf-2/real.md": "x"})
-    os.symlink(target or str(outside), skill / "loop.md")
+    (skill / "loop.md").symlink_to(target)
 
     assert_set_aside(root, "link", "loop.md")
 
@@ -269,8 +267,7 @@ def test_a_skill_file_that_is_huge_is_refused_without_reading_it(root: Path, ski
     [b"caf\xe9.md", b"\xff\xfe", b"back\\slash.md", b"new\nline.md", b"escape\x1b[0m", b"%2e%2e", b"%252f"],
 )
 def test_a_name_that_cannot_be_in_a_uri_sets_the_skill_aside(root: Path, skill: Path, name: bytes) -> None:
-    with open(os.fsencode(skill) + b"/" + name, "wb"):
-        pass
+    write_files(skill, {os.fsdecode(name): "x"})
 
     snapshot = scan(root)
 
@@ -281,8 +278,7 @@ def test_a_name_that_cannot_be_in_a_uri_sets_the_skill_aside(root: Path, skill: 
 
 
 def test_a_folder_name_that_is_not_utf8_sets_aside_the_skills_below_it(root: Path, skill: Path) -> None:
-    odd = os.fsencode(root) + b"/caf\xe9"
-    shutil.copytree(os.fsencode(skill), odd + b"/xls")
+    shutil.copytree(skill, root / os.fsdecode(b"caf\xe9") / "xls")
 
     snapshot = scan(root)
 

@@ -156,7 +156,9 @@ def test_changes_name_what_was_added_removed_and_changed() -> None:
 
     changes = newer.changes_since(older)
 
-    assert changes == Changes(("skill://new/SKILL.md",), ("skill://gone/SKILL.md",), ("skill://edited/SKILL.md",))
+    assert changes == Changes(
+        ("skill://new/SKILL.md",), ("skill://gone/SKILL.md",), ("skill://edited/SKILL.md",)
+    )
     assert changes
 
 
@@ -216,7 +218,7 @@ def test_where_two_skills_disagree_about_a_file_the_inner_one_counts() -> None:
 
 
 def test_a_dynamic_skill_inside_one_with_digests_is_refused() -> None:
-    with pytest.raises(InvalidSkillError, match="skill://a/b/SKILL.md"):
+    with pytest.raises(InvalidSkillError, match=r"skill://a/b/SKILL\.md"):
         nest([entry("a"), dynamic("a/b")])
 
 

@@ -3,12 +3,15 @@
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from folders import (
+    NotedReads,
     codes,
     held_back,
     manifest_at,
@@ -20,30 +23,12 @@ from folders import (
     write_files,
     write_skill,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from skillwire.core.uri import SkillUri
 from skillwire.errors import SourceError
 from skillwire.sources import Changes, Snapshot
 from skillwire.sources.opening import FolderReader
 
 properties = settings(deadline=None, max_examples=30)
-
-
-@contextmanager
-def reads(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """Note the path of every file that is read meanwhile."""
-    noted: list[str] = []
-    read = FolderReader.read
-
-    def noting(reader: FolderReader, folder: str, name: str, size: int) -> tuple[bytes, os.stat_result]:
-        noted.append(f"{folder}/{name}" if folder else name)
-        return read(reader, folder, name, size)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(FolderReader, "read", noting)
-        yield noted
 
 
 def same_state(left: Snapshot, right: Snapshot) -> bool:
@@ -79,28 +64,26 @@ def test_an_unchanged_skill_keeps_its_entry_when_another_changes(root: Path, pat
     assert second.get(pdf) is first.get(pdf)
 
 
-def test_only_files_that_changed_are_read_again(
-    root: Path, patient_clock: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_files_that_changed_are_read_again(root: Path, patient_clock: None, reads: NotedReads) -> None:
     write_skill(root / "pdf", {f"{number}.md": "x" for number in range(5)})
     write_skill(root / "xls", {"a.md": "1"})
     skills = tree(root)
     skills.scan()
     write_files(root, {"pdf/3.md": "y"})
 
-    with reads(monkeypatch) as noted:
+    with reads() as noted:
         skills.scan()
 
     # The frontmatter is not kept apart, so SKILL.md is read along.
     assert sorted(noted) == ["pdf/3.md", "pdf/SKILL.md"]
 
 
-def test_files_written_a_moment_ago_are_read_again(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_written_a_moment_ago_are_read_again(root: Path, reads: NotedReads) -> None:
     write_skill(root / "pdf", {"a.md": "x"})
     skills = tree(root)
     first = skills.scan()
 
-    with reads(monkeypatch) as noted:
+    with reads() as noted:
         second = skills.scan()
 
     assert sorted(noted) == ["pdf/SKILL.md", "pdf/a.md"]
@@ -294,13 +277,13 @@ def test_a_near_miss_is_forgotten_once_it_is_renamed(root: Path) -> None:
     assert same_state(second, scan(root))
 
 
-def test_places_inside_each_other_are_looked_at_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_places_inside_each_other_are_looked_at_once(root: Path, reads: NotedReads) -> None:
     for name in ("a/x", "a/y", "a-b", "b"):
         write_skill(root / name)
     skills = tree(root)
     skills.scan()
 
-    with reads(monkeypatch) as noted:
+    with reads() as noted:
         skills.scan(["a/x/SKILL.md", "a", "a/y", "a-b"])
 
     assert sorted(noted) == ["a-b/SKILL.md", "a/x/SKILL.md", "a/y/SKILL.md"]

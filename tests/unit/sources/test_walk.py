@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from folders import (
     codes,
     file_uris,
@@ -15,7 +16,6 @@ from folders import (
     write_files,
     write_skill,
 )
-
 from skillwire.core.finding import Finding
 from skillwire.sources.walk import MAX_DEPTH, Walk
 

@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -10,6 +10,7 @@ import anyio
 import pytest
 import watchfiles
 
+from folders import delete, write_files
 from skillwire.errors import SourceError
 from skillwire.sources import Snapshot, watch
 from skillwire.sources.watch import TreeWatcher
@@ -88,7 +89,7 @@ def events(monkeypatch: pytest.MonkeyPatch) -> Events:
 
 
 @asynccontextmanager
-async def watching(root: Path, looks: Looks) -> AsyncIterator[None]:
+async def watching(root: Path, looks: Looks) -> AsyncGenerator[None]:
     with anyio.fail_after(20):
         async with anyio.create_task_group() as group:
             group.start_soon(TreeWatcher(str(root), looks).run)
@@ -173,7 +174,9 @@ async def test_trouble_with_one_look_does_not_end_the_watch(
     assert [record.levelname for record in caplog.records] == ["WARNING", "ERROR"]
 
 
-@pytest.mark.parametrize("error", [OSError("too many watches"), UnicodeEncodeError("utf-8", "\udce9", 0, 1, "x")])
+@pytest.mark.parametrize(
+    "error", [OSError("too many watches"), UnicodeEncodeError("utf-8", "\udce9", 0, 1, "surrogate")]
+)
 async def test_where_watching_fails_everything_is_looked_at_from_time_to_time(
     root: Path, events: Events, caplog: pytest.LogCaptureFixture, error: Exception
 ) -> None:
@@ -205,11 +208,11 @@ async def test_a_root_that_is_deleted_is_waited_for_and_watched_again(root: Path
 
     async with watching(root, looks):
         await looks.until(("",))
-        root.rmdir()
+        delete(root)
         events.put({(watchfiles.Change.deleted, str(root))})
         await looks.until(("",), ("",))
         assert events.starts == 1
-        root.mkdir()
+        write_files(root, {"file": ""})
         await looks.until(("",), ("",), ("",))
         events.put(modified(root / "pdf"))
         await looks.until(("pdf",))

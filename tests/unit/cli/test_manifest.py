@@ -1,0 +1,209 @@
+"""`skillwire manifest`: the entries a server would publish, and what it would hold back."""
+
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+
+from commands import Command
+from folders import skill_md, write_files, write_skill
+from skillwire.cli import manifest as command
+
+
+def digest(content: bytes) -> str:
+    return "sha256:" + hashlib.sha256(content).hexdigest()
+
+
+@pytest.mark.requirement("TOOL-02")
+def test_json_holds_the_core_entry_of_every_skill(here: Path, skillwire: Command) -> None:
+    text = skill_md("refunds", body="See [the policy](references/policy.md).\n")
+    write_files(
+        here, {"skills/acme/refunds/SKILL.md": text, "skills/acme/refunds/references/policy.md": b"No."}
+    )
+    write_skill(here / "skills" / "hello")
+
+    outcome = skillwire("manifest", "skills", "--json")
+
+    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.json == {
+        "schema": "skillwire/manifest/1",
+        "skills": [
+            {
+                "uri": "skill://acme/refunds/SKILL.md",
+                "frontmatter": {"name": "refunds", "description": "Use when testing refunds."},
+                "resources": [
+                    {"uri": "skill://acme/refunds/SKILL.md", "digest": digest(text), "size": len(text)},
+                    {"uri": "skill://acme/refunds/references/policy.md", "digest": digest(b"No."), "size": 3},
+                ],
+            },
+            {
+                "uri": "skill://hello/SKILL.md",
+                "frontmatter": {"name": "hello", "description": "Use when testing hello."},
+                "resources": [
+                    {
+                        "uri": "skill://hello/SKILL.md",
+                        "digest": digest(skill_md("hello")),
+                        "size": len(skill_md("hello")),
+                    }
+                ],
+            },
+        ],
+        "quarantined": [],
+    }
+
+
+@pytest.mark.requirement("TOOL-02")
+def test_the_same_folder_gives_the_same_document_each_time(here: Path, skillwire: Command) -> None:
+    write_skill(here / "skills" / "one", {"b.md": "b", "a.md": "a"})
+
+    first, second = skillwire("manifest", "skills", "--json"), skillwire("manifest", "skills", "--json")
+
+    assert first == second
+
+
+@pytest.mark.requirement("TOOL-02")
+def test_people_see_uri_name_description_files_and_limits(here: Path, skillwire: Command) -> None:
+    write_skill(here / "skills" / "refunds", {"references/policy.md": b"No."})
+    text = skill_md("refunds")
+
+    outcome = skillwire("manifest", "skills")
+
+    assert outcome.code == 0
+    assert outcome.lines == [
+        "skill://refunds/SKILL.md",
+        "  refunds",
+        "  Use when testing refunds.",
+        f"  SKILL.md              {len(text)}  {digest(text)}",
+        f"  references/policy.md   3  {digest(b'No.')}",
+        f"  2 files (limit 512), {len(text) + 3} bytes (limit 16,777,216)",
+        "",
+        "1 skill to publish",
+    ]
+
+
+def test_a_prefix_goes_before_every_path(here: Path, skillwire: Command) -> None:
+    write_skill(here / "one")
+
+    outcome = skillwire("manifest", ".", "--prefix", "/acme/tools/", "--json")
+
+    assert [skill["uri"] for skill in outcome.json["skills"]] == ["skill://acme/tools/one/SKILL.md"]
+
+
+@pytest.mark.parametrize("prefix", ["../up", "a//b", "a\x1bb"])
+def test_a_prefix_that_cannot_be_part_of_a_uri_is_misuse(here: Path, skillwire: Command, prefix: str) -> None:
+    write_skill(here / "one")
+
+    outcome = skillwire("manifest", ".", "--prefix", prefix, "--json")
+
+    assert (outcome.code, outcome.json["error"]["code"]) == (2, "misuse")
+    assert "\x1b" not in outcome.out + outcome.err
+
+
+@pytest.mark.requirement("TOOL-02")
+def test_what_cannot_be_published_is_named_and_the_rest_is_printed(here: Path, skillwire: Command) -> None:
+    write_skill(here / "skills" / "good")
+    write_files(here, {"skills/bad/SKILL.md": b""})
+
+    human, machine = skillwire("manifest", "skills"), skillwire("manifest", "skills", "--json")
+
+    assert (human.code, machine.code) == (1, 1)
+    assert human.lines[-6:] == [
+        "not published: skills/bad  1 error",
+        "  skills/bad/SKILL.md:1  error  frontmatter-missing (FMT-02)",
+        "    the file is empty",
+        "    fix: start it with frontmatter that holds `name` and `description`",
+        "",
+        "1 skill to publish, 1 not published",
+    ]
+    assert [skill["uri"] for skill in machine.json["skills"]] == ["skill://good/SKILL.md"]
+    assert [
+        (item["place"], [found["code"] for found in item["findings"]]) for item in machine.json["quarantined"]
+    ] == [("skills/bad", ["frontmatter-missing"])]
+
+
+def test_remarks_about_what_is_published_go_to_standard_error(here: Path, skillwire: Command) -> None:
+    write_files(here, {"skills/one/SKILL.md": skill_md("one", extra="license: 5\n")})
+
+    outcome = skillwire("manifest", "skills")
+
+    assert outcome.code == 0
+    assert outcome.lines[-1] == "1 skill to publish"
+    assert outcome.err.splitlines() == [
+        "skills/one  1 warning",
+        "  skills/one/SKILL.md  warning  license-invalid (FMT-05)",
+        "    `license` is not a string",
+        "    fix: put it in quotes",
+        "",
+    ]
+
+
+def test_a_linked_folder_is_a_remark_and_no_reason_to_fail(here: Path, skillwire: Command) -> None:
+    write_skill(here / "skills" / "one")
+    write_skill(here / "elsewhere" / "two")
+    (here / "skills" / "two").symlink_to("../elsewhere/two")
+
+    left, entered = (
+        skillwire("manifest", "skills", "--json"),
+        skillwire("manifest", "skills", "--follow-links", "--json"),
+    )
+
+    assert (left.code, [skill["uri"] for skill in left.json["skills"]]) == (0, ["skill://one/SKILL.md"])
+    assert (entered.code, [skill["uri"] for skill in entered.json["skills"]]) == (
+        0,
+        ["skill://one/SKILL.md", "skill://two/SKILL.md"],
+    )
+
+
+def test_a_folder_without_skills_is_a_clear_no(here: Path, skillwire: Command) -> None:
+    (here / "empty").mkdir()
+
+    outcome = skillwire("manifest", "empty", "--json")
+
+    assert outcome.code == 1
+    assert outcome.json == {
+        "schema": "skillwire/manifest/1",
+        "error": {
+            "code": "no-skill",
+            "message": "no SKILL.md was found in empty or below it",
+            "fix": "name a folder that holds skills",
+        },
+    }
+
+
+@pytest.mark.requirement("SEC-13")
+def test_a_description_can_neither_colour_nor_break_the_line(here: Path, skillwire: Command) -> None:
+    text = b'---\nname: one\ndescription: "Use when\\e[31m\\n[bold]you \\u202e can"\n---\n\nDo it.\n'
+    write_files(here, {"one/SKILL.md": text})
+
+    human, machine = skillwire("manifest", "one"), skillwire("manifest", "one", "--json")
+
+    assert human.lines[2] == "  Use when<U+001B>[31m [bold]you <U+202E> can"
+    assert machine.json["skills"][0]["frontmatter"]["description"] == "Use when\x1b[31m\n[bold]you \u202e can"
+    assert "\\u202e" in machine.out
+
+
+def test_a_skill_that_is_still_being_written_is_held_back(
+    here: Path, skillwire: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "_PAUSE", 0)
+    write_skill(here / "skills" / "good")
+    write_skill(here / "skills" / "busy")
+    real_read = os.read
+
+    def read_while_it_grows(descriptor: int, size: int) -> bytes:
+        content = real_read(descriptor, size)
+        if b"busy" in content:
+            with (here / "skills" / "busy" / "SKILL.md").open("ab") as file:
+                file.write(b"More.\n")
+        return content
+
+    monkeypatch.setattr(os, "read", read_while_it_grows)
+
+    outcome = skillwire("manifest", "skills", "--json")
+
+    assert outcome.code == 1
+    assert [skill["uri"] for skill in outcome.json["skills"]] == ["skill://good/SKILL.md"]
+    assert [
+        (item["place"], [found["code"] for found in item["findings"]]) for item in outcome.json["quarantined"]
+    ] == [("skills/busy", ["unsettled"])]
