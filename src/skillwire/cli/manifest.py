@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.cells import cell_len
+from rich.cells import cell_len, set_cell_size
 
 from skillwire.cli.answer import STYLES, Answer, answering, plural
 from skillwire.cli.failures import ExitCode, MisuseError, NoSkillError
@@ -180,12 +180,15 @@ def _print_files(answer: Answer, uri: SkillUri, manifest: Manifest) -> None:
 def _row(path: str, size: str, digest: str, paths: int, sizes: int, *, short: bool) -> Sequence[str]:
     shown = visible(path)
     if cell_len(shown) > paths > 1:
-        shown = "…" + shown[-(paths - 1) :]
+        while cell_len(shown) >= paths:
+            shown = shown[1:]
+        shown = "…" + shown
     gap = " " * (paths - cell_len(shown))
     return shown, gap, "  ", size.rjust(sizes), "  ", digest[:_SHORT_DIGEST] + "…" if short else digest
 
 
 def _one_line(text: str, width: int | None) -> str:
     line = " ".join(visible(text).split())
-    limit = None if width is None else width - 2
-    return line if limit is None or cell_len(line) <= limit else line[: limit - 1] + "…"
+    if width is None or cell_len(line) <= width - 2:
+        return line
+    return set_cell_size(line, width - 3).rstrip() + "…"

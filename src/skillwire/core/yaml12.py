@@ -13,7 +13,6 @@ own constructors, and shows every anchor, tag and line on the way.
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias, cast
 
 import yaml
@@ -94,13 +93,15 @@ The start and the end of the stream, and an alias, are not reported.
 """
 
 
-@dataclass(slots=True)
 class _Open:
-    """A collection still being read."""
+    """A collection still being read: a mapping with the key that waits for its value, or a sequence."""
 
-    container: "list[JsonValue] | dict[str, JsonValue]"
-    key: str | None = None
-    lines: dict[str, int] = field(default_factory=dict[str, int])
+    __slots__ = ("key", "mapping", "sequence")
+
+    def __init__(self, sequence: "list[JsonValue]", mapping: "dict[str, JsonValue] | None" = None) -> None:
+        self.sequence = sequence
+        self.mapping = mapping
+        self.key: str | None = None
 
 
 class _Parser(Protocol):
@@ -155,42 +156,38 @@ def _refuse_disputed_characters(text: str) -> None:
 def _build(text: str, parser: _Parser, observer: Observer | None) -> JsonValue:
     """Turn the event stream into a value, without recursion."""
     stack: list[_Open] = []
-    result: JsonValue = None
-    documents = nodes = 0
+    result: list[JsonValue] = []
+    top = _Open(result)
+    nodes = documents = 0
+    next_event = parser.get_event
     while True:
-        event = parser.get_event()
+        event = next_event()
         kind = cast("type[object]", type(event))
         if kind is yaml.ScalarEvent:
             nodes += 1
-            top = stack[-1] if stack else None
-            is_key = top is not None and top.key is None and isinstance(top.container, dict)
+            mapping = top.mapping
+            is_key = mapping is not None and top.key is None
             if observer is not None:
                 observer(kind, event, len(stack), is_key)
             value = _scalar(event)
-            if top is None:
-                result = value
-            elif is_key:
-                _set_key(top, value, event)
-                _refuse_glued_question_mark(text, event)
+            if mapping is None:
+                top.sequence.append(value)
+            elif top.key is None:
+                top.key = _checked_key(mapping, value, event, text)
             else:
-                _place(top, value)
+                mapping[top.key] = value
+                top.key = None
         elif kind is yaml.MappingStartEvent or kind is yaml.SequenceStartEvent:
             nodes += 1
-            container: list[JsonValue] | dict[str, JsonValue] = {} if kind is yaml.MappingStartEvent else []
             _refuse_decoration(event)
             if observer is not None:
                 observer(kind, event, len(stack), False)
-            if not stack:
-                result = container
-            elif stack[-1].key is None and isinstance(stack[-1].container, dict):
-                raise _refused("non-string-key", "a mapping key is a list or a mapping", event)
-            else:
-                _place(stack[-1], container)
-            stack.append(_Open(container))
+            stack.append(top)
+            top = _opened(top, event, is_mapping=kind is yaml.MappingStartEvent)
             if len(stack) > MAX_DEPTH:
                 raise _refused("too-deep", f"it nests deeper than {MAX_DEPTH} levels", event)
         elif kind is yaml.MappingEndEvent or kind is yaml.SequenceEndEvent:
-            stack.pop()
+            top = stack.pop()
             if observer is not None:
                 observer(kind, event, len(stack), False)
         elif kind is yaml.AliasEvent:
@@ -204,11 +201,37 @@ def _build(text: str, parser: _Parser, observer: Observer | None) -> JsonValue:
             if observer is not None:
                 observer(kind, event, 0, False)
         elif kind is yaml.StreamEndEvent:
-            return result
+            return result[0] if result else None
         else:
             assert kind is yaml.StreamStartEvent, "two copies of PyYAML are loaded"
         if nodes > MAX_NODES:
             raise _refused("too-large", f"it holds more than {MAX_NODES} values", event)
+
+
+def _opened(parent: _Open, event: Event, *, is_mapping: bool) -> _Open:
+    """Put a new collection where the next value of `parent` goes, and return it."""
+    opened = _Open([], {} if is_mapping else None)
+    value: JsonValue = opened.sequence if opened.mapping is None else opened.mapping
+    if parent.mapping is None:
+        parent.sequence.append(value)
+    elif parent.key is None:
+        raise _refused("non-string-key", "a mapping key is a list or a mapping", event)
+    else:
+        parent.mapping[parent.key] = value
+        parent.key = None
+    return opened
+
+
+def _checked_key(mapping: dict[str, JsonValue], value: JsonValue, event: Event, text: str) -> str:
+    if not isinstance(value, str):
+        raise _refused("non-string-key", f"the key {event.value!r} is not a string; quote it", event)
+    if value in mapping:
+        raise _refused("duplicate-key", f"the key {value!r} appears twice", event)
+    index = event.start_mark.index
+    if text[index - 1 : index] == "?":
+        # libyaml takes `[?x]` for the key `x`, and YAML 1.2 for the string `?x`.
+        raise _refused("syntax", "a value inside [ ] or { } starts with ?; quote it", event)
+    return value
 
 
 def _check_document(event: Event, number: int) -> None:
@@ -216,34 +239,6 @@ def _check_document(event: Event, number: int) -> None:
         raise _refused("documents", "it holds more than one YAML document", event)
     if event.version is not None or event.tags:
         raise _refused("directive", "it has a % directive; remove it", event)
-
-
-def _refuse_glued_question_mark(text: str, event: Event) -> None:
-    """Refuse `[?x]`, which libyaml takes for the key `x` and YAML 1.2 for the string `?x`."""
-    index = event.start_mark.index
-    if text[index - 1 : index] == "?":
-        raise _refused("syntax", "a value inside [ ] or { } starts with ?; quote it", event)
-
-
-def _set_key(top: _Open, value: JsonValue, event: Event) -> None:
-    if not isinstance(value, str):
-        raise _refused("non-string-key", f"the key {event.value!r} is not a string; quote it", event)
-    if value in top.lines:
-        first = top.lines[value] + 1
-        raise _refused(
-            "duplicate-key", f"the key {value!r} appears twice (first on line {first} of the block)", event
-        )
-    top.key = value
-    top.lines[value] = event.start_mark.line
-
-
-def _place(top: _Open, value: JsonValue) -> None:
-    if isinstance(top.container, dict):
-        assert top.key is not None
-        top.container[top.key] = value
-        top.key = None
-    else:
-        top.container.append(value)
 
 
 def _scalar(event: Event) -> JsonValue:

@@ -167,7 +167,8 @@ class DirectorySource:
             raise SourceError(f"{self.root.name!r} is not a folder") from NotADirectoryError(str(self.root))
         root = os.path.realpath(self.root)
         index = ScanIndex.for_root(root, self._cache_dir) if self._use_index else None
-        return SkillTree(root, self._mount, follow_links=self._follow_links, index=index)
+        revision = self._published.snapshot.revision if self._published else 0
+        return SkillTree(root, self._mount, follow_links=self._follow_links, index=index, revision=revision)
 
     async def _scan_until_settled(self) -> None:
         """Scan, and look a few times more at folders that are being written just now."""

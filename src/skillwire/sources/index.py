@@ -10,6 +10,7 @@ import logging
 import os
 import stat
 import tempfile
+import zlib
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -79,7 +80,7 @@ class ScanIndex:
     def _head(self, rows: bytes) -> bytes:
         """Return what must stand before the rows: whose they are, and that they are whole."""
         root = os.fsencode(self.root).hex()
-        return orjson.dumps({"format": FORMAT, "root": root, "sha256": hashlib.sha256(rows).hexdigest()})[:-1]
+        return orjson.dumps({"format": FORMAT, "root": root, "crc32": zlib.crc32(rows)})[:-1]
 
     def _read(self) -> bytes:
         """Read the file if it is ours alone; an index others can write is no index."""

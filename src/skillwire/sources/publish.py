@@ -39,6 +39,13 @@ class Publication:
     def says_the_same_as(self, other: "Publication") -> bool:
         return self.entry == other.entry and self.findings == other.findings and self.path == other.path
 
+    def holds(self, other: "Publication") -> bool:
+        """Tell whether another skill's folder lies inside this one's, and its path accordingly."""
+        inner = other.record.directory[len(self.record.directory) :].lstrip("/")
+        return (
+            _encloses(self.record.directory, other.record.directory) and other.path == f"{self.path}/{inner}"
+        )
+
     def path_of(self, file: ManifestFile) -> str:
         """Return the path inside the skill's folder where the bytes of `file` lie.
 
@@ -106,7 +113,7 @@ def combine(
         for rival in rivals:
             if rival is not winner:
                 reports.append(Report(rival.record.directory, (_clash(uri, rivals, rival), *rival.findings)))
-    for uri, outer in _overlaps(_entries(chosen)):
+    for uri, outer in _overlaps(chosen).items():
         lost = chosen.pop(uri)
         reports = [report for report in reports if report.place != lost.record.directory]
         reports.append(Report(lost.record.directory, (_overlap(uri, outer), *lost.findings)))
@@ -181,18 +188,20 @@ def _entries(chosen: Mapping[str, Publication]) -> list[SkillEntry]:
     return [publication.entry for publication in chosen.values() if publication.entry is not None]
 
 
-def _overlaps(entries: Iterable[SkillEntry]) -> list[tuple[str, str]]:
-    """Find skills whose URI lies inside another's without being part of it, and name that other.
+def _overlaps(chosen: Mapping[str, Publication]) -> dict[str, str]:
+    """Map each skill whose URI lies inside another's, but whose folder does not, to that other's root.
 
-    Folders inside folders are complete by themselves. Names and lower case can
-    move a skill into another one that knows nothing of it.
+    Names and lower case can move a skill into another one that knows nothing
+    of it. Of two such skills the outer one stays.
     """
-    return [
-        (uri, outer.uri.root)
-        for uri, around in enclosures(entries).items()
-        for outer in around[:1]
-        if outer.manifest is None or outer.manifest.find(uri) is None
-    ]
+    found: dict[str, str] = {}
+    around = enclosures(_entries(chosen))
+    for uri in sorted(around, key=len):
+        for outer in around[uri]:
+            holder = chosen[outer.uri.text]
+            if outer.uri.text not in found and not holder.holds(chosen[uri]):
+                found[uri] = outer.uri.root
+    return found
 
 
 def _overlap(uri: str, outer: str) -> Finding:

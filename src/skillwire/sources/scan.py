@@ -21,7 +21,7 @@ from skillwire.core.paths import path_findings
 from skillwire.core.uri import SKILL_FILE
 from skillwire.errors import FrontmatterError
 from skillwire.sources.opening import FolderReader
-from skillwire.sources.walk import STAMP_WIDTH, Facts, FoundSkill, Stamp
+from skillwire.sources.walk import STAMP_WIDTH, Facts, FoundSkill, Stamp, facts_of
 
 # A file written this recently may be written again within the same tick of the file system's
 # clock, and would then look unchanged. Its record is used now and not trusted later.
@@ -113,7 +113,7 @@ class Scanner:
                     message = "the file cannot be read: permission denied"
                     findings.append(Finding("unreadable", message, file=file[0], fix="check its permissions"))
                     continue
-                if len(content) != file[1] or _facts(after) != file[1:]:
+                if len(content) != file[1] or facts_of(after) != file[1:]:
                     return _unsettled(found, stamp)
                 digest = digest_of(content)
                 if file[0] == SKILL_FILE:
@@ -167,10 +167,6 @@ def read_published(root: str, record: SkillRecord, path: str, size: int, *, foll
     folder, _, name = (inside + path).rpartition("/")
     with FolderReader(base) as reader:
         return reader.read(folder, name, size)[0]
-
-
-def _facts(found: os.stat_result) -> tuple[int, int, int, int]:
-    return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino
 
 
 def _unsettled(found: FoundSkill, stamp: Stamp) -> SkillRecord:

@@ -13,7 +13,7 @@ from skillwire.errors import SourceError
 from skillwire.sources.index import ScanIndex
 from skillwire.sources.publish import Mount, Publication, Published, combine, publish
 from skillwire.sources.scan import Scanner, SkillRecord
-from skillwire.sources.walk import SKIPPED_FOLDERS, Walk
+from skillwire.sources.walk import MAX_DEPTH, SKIPPED_FOLDERS, Walk
 
 logger = logging.getLogger(__name__)
 
@@ -23,10 +23,17 @@ class SkillTree:
 
     `scan` may be told which places changed. It then looks at no more than the
     skills around them, so an edit costs much the same in a catalog of any size.
+    `revision` is the number of the snapshot before the first.
     """
 
     def __init__(
-        self, root: str, mount: Mount, *, follow_links: bool = False, index: ScanIndex | None = None
+        self,
+        root: str,
+        mount: Mount,
+        *,
+        follow_links: bool = False,
+        index: ScanIndex | None = None,
+        revision: int = 0,
     ) -> None:
         self.root = root
         self.unsettled: frozenset[str] = frozenset()
@@ -38,6 +45,7 @@ class SkillTree:
         self._publications: dict[str, Publication] = {}
         self._loose: list[tuple[str, Finding]] = []
         self._published: Published | None = None
+        self._revision = revision
         self._unsaved = False
 
     def scan(self, places: Sequence[str] | None = None) -> Published:
@@ -58,8 +66,8 @@ class SkillTree:
             self._remembered = self._index.load() if self._index else {}
         changed = [self._scan_subtree(start) for start in ([""] if first else self._starts(places))]
         if self._published is None or any(changed):
-            revision = self._published.snapshot.revision + 1 if self._published else 1
-            self._published = combine(self._publications.values(), self._loose, revision)
+            self._revision += 1
+            self._published = combine(self._publications.values(), self._loose, self._revision)
         if first:
             self._remembered = {}
             self.save()
@@ -87,10 +95,14 @@ class SkillTree:
         parts = place.split("/") if place else []
         if any(part.startswith(".") for part in parts):
             return None
+        if self._follow_links:
+            return ""  # Which folder a link leads to, and who else does, is known only from the whole tree.
         for count in range(len(parts) + 1):
             folder = "/".join(parts[:count])
             path = f"{self.root}/{folder}"
-            if count and not self._follow_links and Path(path).is_symlink():
+            if count > MAX_DEPTH:
+                return None
+            if count and Path(path).is_symlink():
                 return "/".join(parts[: count - 1]) if count == len(parts) else None
             if folder in self._records or os.path.lexists(f"{path}/{SKILL_FILE}"):
                 return folder

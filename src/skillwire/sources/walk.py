@@ -105,54 +105,82 @@ class Walk:
         enclosing: tuple[FoundSkill, ...],
         pending: list[tuple[str, tuple[FoundSkill, ...]]],
     ) -> None:
-        path = f"{self.root}/{directory}" if directory else self.root
         try:
-            with os.scandir(path) as listing:
-                entries = [entry for entry in listing if entry.name[0] != "."]
+            folders, others, has_skill_file = _list(f"{self.root}/{directory}")
         except OSError as error:
             self._report_unreadable(directory, enclosing, error)
             return
-        names = [entry.name for entry in entries]
-        if SKILL_FILE in names and not _is_directory(entries[names.index(SKILL_FILE)]):
+        if has_skill_file:
             skill = FoundSkill(directory)
             self.skills.append(skill)
             enclosing = (*enclosing, skill)
-        elif not enclosing:
-            self._report_near_miss(directory, names)
         base = directory + "/" if directory else ""
+        if folders:
+            self._descend(base, folders, enclosing, pending)
+        if not enclosing:
+            self._take_strays(directory, base, others)
+        for skill in enclosing:
+            self._take_files(base, others, skill)
+
+    def _take_files(self, base: str, entries: list[os.DirEntry[str]], skill: FoundSkill) -> None:
+        """Add what is no folder to a skill it is part of."""
+        add, below = skill.files.append, inside(base, skill)
         for entry in entries:
             try:
-                if entry.is_dir(follow_symlinks=False):
-                    if enclosing or entry.name not in SKIPPED_FOLDERS:
-                        self._descend(base + entry.name, enclosing, pending)
-                elif enclosing:
-                    found = entry.stat(follow_symlinks=False)
-                    if stat.S_ISREG(found.st_mode):
-                        _add_file(base + entry.name, found, enclosing)
-                    else:
-                        _take_oddity(self.root, base + entry.name, found, enclosing)
-                elif entry.is_symlink():
-                    self._take_linked_folder(entry, base + entry.name)
+                found = entry.stat(follow_symlinks=False)
+                if stat.S_ISREG(found.st_mode):
+                    add(
+                        (
+                            below + entry.name,
+                            found.st_size,
+                            found.st_mtime_ns,
+                            found.st_ctime_ns,
+                            found.st_ino,
+                        )
+                    )
+                else:
+                    _take_oddity(self.root, base + entry.name, found, skill)
             except FileNotFoundError:
                 continue  # It vanished between the listing and the look; the next scan will not list it.
             except OSError as error:
-                self._report_unreadable(base + entry.name, enclosing, error)
+                self._report_unreadable(base + entry.name, (skill,), error)
+
+    def _take_strays(self, directory: str, base: str, entries: list[os.DirEntry[str]]) -> None:
+        """Look at what is no folder outside of every skill: linked folders, and near misses."""
+        for entry in entries:
+            if entry.is_symlink():
+                self._take_linked_folder(entry, base + entry.name)
+            elif entry.name.lower() == "skill.md":
+                message = f"the file is named {entry.name!r}; its name must be exactly {SKILL_FILE}"
+                finding = Finding(
+                    "skill-file-case", message, file=entry.name, fix=f"rename it to {SKILL_FILE}"
+                )
+                self.loose.append((directory, finding))
 
     def _descend(
-        self, path: str, enclosing: tuple[FoundSkill, ...], pending: list[tuple[str, tuple[FoundSkill, ...]]]
+        self,
+        base: str,
+        names: list[str],
+        enclosing: tuple[FoundSkill, ...],
+        pending: list[tuple[str, tuple[FoundSkill, ...]]],
     ) -> None:
-        if path.count("/") < MAX_DEPTH:
-            pending.append((path, enclosing))
+        if base.count("/") < MAX_DEPTH:
+            wanted = names if enclosing else [name for name in names if name not in SKIPPED_FOLDERS]
+            pending.extend([(base + name, enclosing) for name in wanted])
             return
         message = f"the folder lies more than {MAX_DEPTH} levels deep and is not looked at"
-        for skill in enclosing:
-            skill.problem("unreadable", inside(path, skill), message, "move it up")
-        if not enclosing:
-            self.loose.append((path, Finding("unreadable", message, file="", fix="move it up")))
+        for name in names:
+            for skill in enclosing:
+                skill.problem("unreadable", inside(base + name, skill), message, "move it up")
+            if not enclosing:
+                self.loose.append((base + name, Finding("unreadable", message, file="", fix="move it up")))
 
     def _take_linked_folder(self, entry: os.DirEntry[str], path: str) -> None:
-        if not entry.is_dir():
-            return
+        try:
+            if not entry.is_dir():
+                return
+        except OSError:
+            return  # It leads nowhere, or in a circle.
         if not self.follow_links:
             message = "the folder is a link and is not followed"
             fix = "ask for linked folders with --follow-links, or replace the link by a copy"
@@ -169,50 +197,56 @@ class Walk:
         if not enclosing:
             self.loose.append((path, Finding("unreadable", message, file="", fix="check its permissions")))
 
-    def _report_near_miss(self, directory: str, names: list[str]) -> None:
-        for name in names:
-            if name != SKILL_FILE and name.lower() == "skill.md":
-                message = f"the file is named {name!r}; its name must be exactly {SKILL_FILE}"
-                finding = Finding("skill-file-case", message, file=name, fix=f"rename it to {SKILL_FILE}")
-                self.loose.append((directory, finding))
-
 
 def inside(path: str, skill: FoundSkill) -> str:
     """Return `path`, relative to the root of the walk, relative to the skill instead."""
     return path[len(skill.directory) + 1 :] if skill.directory else path
 
 
-def _is_directory(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir(follow_symlinks=False)
-    except OSError:
-        return False
+def _list(path: str) -> tuple[list[str], list[os.DirEntry[str]], bool]:
+    """List a folder: its folders, everything else, and whether `SKILL.md` is among that.
+
+    Names that start with a dot are left out.
+    """
+    folders: list[str] = []
+    others: list[os.DirEntry[str]] = []
+    has_skill_file = False
+    with os.scandir(path) as listing:
+        for entry in listing:
+            name = entry.name
+            if name[0] == ".":
+                continue
+            try:
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(name)
+                    continue
+            except OSError:
+                pass  # Looking at it again, as a file, tells what is wrong.
+            others.append(entry)
+            if name == SKILL_FILE:
+                has_skill_file = True
+    return folders, others, has_skill_file
 
 
-def _add_file(path: str, found: os.stat_result, skills: tuple[FoundSkill, ...]) -> None:
-    for skill in skills:
-        inner = path[len(skill.directory) + 1 :] if skill.directory else path
-        skill.files.append((inner, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino))
+def facts_of(found: os.stat_result) -> tuple[int, int, int, int]:
+    """Return what tells whether a file changed: its size, its times and its inode."""
+    return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino
 
 
-def _take_oddity(root: str, path: str, found: os.stat_result, skills: tuple[FoundSkill, ...]) -> None:
+def _take_oddity(root: str, path: str, found: os.stat_result, skill: FoundSkill) -> None:
     """Take a link to a file inside the skill as that file; note anything else as a problem."""
+    inner = inside(path, skill)
     if not stat.S_ISLNK(found.st_mode):
-        for skill in skills:
-            message = "this is a device, FIFO or socket, not a file"
-            skill.problem("special-file", inside(path, skill), message, "delete it")
+        skill.problem("special-file", inner, "this is a device, FIFO or socket, not a file", "delete it")
         return
     target = os.path.realpath(f"{root}/{path}")
-    for skill in skills:
-        base = os.path.realpath(f"{root}/{skill.directory}") + "/"
-        inner = target[len(base) :]
-        hidden = any(part.startswith(".") for part in inner.split("/"))
-        real = (
-            os.lstat(target) if target.startswith(base) and not hidden and os.path.lexists(target) else None
-        )
-        if real is None or not stat.S_ISREG(real.st_mode):
-            message = "the link does not lead to a file inside the skill"
-            skill.problem("link", inside(path, skill), message, "replace it by a copy of what it points to")
-        else:
-            skill.links[inside(path, skill)] = inner
-            _add_file(path, real, (skill,))
+    base = os.path.realpath(f"{root}/{skill.directory}") + "/"
+    end = target[len(base) :]
+    hidden = any(part.startswith(".") for part in end.split("/"))
+    real = os.lstat(target) if target.startswith(base) and not hidden and os.path.lexists(target) else None
+    if real is None or not stat.S_ISREG(real.st_mode):
+        message = "the link does not lead to a file inside the skill"
+        skill.problem("link", inner, message, "replace it by a copy of what it points to")
+    else:
+        skill.links[inner] = end
+        skill.files.append((inner, *facts_of(real)))

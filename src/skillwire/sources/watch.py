@@ -71,12 +71,12 @@ class TreeWatcher:
             except (OSError, ValueError) as error:
                 logger.warning("changes cannot be watched (%s); looking every few seconds instead", error)
                 self._watching = False
-                self._note([""])
+                await self._note([""])
                 return
             except RuntimeError as error:  # Such as an event about a name that is not UTF-8.
                 logger.warning("changes were missed (%s); looking at everything again", error)
                 self._watching = False
-                self._note([""])
+                await self._note([""])
                 await anyio.sleep(POLL_SECONDS)
 
     async def _follow_events(self) -> None:
@@ -101,9 +101,10 @@ class TreeWatcher:
         with closing(batches):
             batch = await anyio.to_thread.run_sync(next, batches, None)
             self._watching = True
-            self._note([""])  # What happened before the watch was in place.
+            await self._note([""])  # What happened before the watch was in place.
             while batch is not None:
-                self._note(self._place(path) for _, path in batch)
+                if batch:
+                    await self._note(self._place(path) for _, path in batch)
                 if (watchfiles.Change.deleted, str(self._root)) in batch:
                     return
                 batch = await anyio.to_thread.run_sync(next, batches, None)
@@ -117,14 +118,15 @@ class TreeWatcher:
         relative = Path(path).relative_to(self._root).as_posix()
         return "" if relative == "." else relative
 
-    def _note(self, places: Iterable[str]) -> None:
-        now = time.monotonic()
-        for place in places:
-            start = self._source.start_for(place) if place else ""
-            if start is not None:
-                self._pending[start] = now
-        if self._pending:
+    async def _note(self, places: Iterable[str]) -> None:
+        if starts := await anyio.to_thread.run_sync(self._starts, places):
+            self._pending |= dict.fromkeys(starts, time.monotonic())
             self._noticed.set()
+
+    def _starts(self, places: Iterable[str]) -> set[str]:
+        """Turn places into folders to look at; this looks at the disk, and places may be very many."""
+        starts = (self._source.start_for(place) if place else "" for place in places)
+        return {start for start in starts if start is not None}
 
     async def _keep_up(self) -> None:
         """Look at places that have become quiet, and at everything once in a while."""
@@ -147,7 +149,8 @@ class TreeWatcher:
             del self._pending[place]
         if quiet:
             await self._refresh(quiet)
-            self._note(self._source.unsettled)
+            if unsettled := self._source.unsettled:
+                await self._note(unsettled)
         if self._pending:
             oldest = min(self._pending.values())
             await anyio.sleep(max(0.01, oldest + SETTLE_SECONDS - time.monotonic()))

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -207,3 +208,37 @@ def test_a_skill_that_is_still_being_written_is_held_back(
     assert [
         (item["place"], [found["code"] for found in item["findings"]]) for item in outcome.json["quarantined"]
     ] == [("skills/busy", ["unsettled"])]
+
+
+def test_a_terminal_gets_each_file_on_one_line(
+    here: Path, skillwire: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "60")
+    long = "references/a-name-that-does-not-fit-into-the-line.md"
+    text = skill_md("one").replace(b"testing one", b"testing one, and " + b"so on, " * 20)
+    write_files(here, {"one/SKILL.md": text, f"one/{long}": b"x" * 1234, "one/你好.md": b"x"})
+
+    outcome = skillwire("manifest", "one")
+
+    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in outcome.lines]
+    assert max(map(len, lines)) <= 60
+    assert lines[2] == "  Use when testing one, and so on, so on, so on, so on, so…"
+    assert lines[3:6] == [
+        f"  你好.md                            1  {digest(b'x')[:19]}…",
+        f"  SKILL.md                         209  {digest(text)[:19]}…",
+        f"  …oes-not-fit-into-the-line.md  1,234  {digest(b'x' * 1234)[:19]}…",
+    ]
+
+
+def test_a_wide_terminal_gets_the_whole_digest(
+    here: Path, skillwire: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "120")
+    write_skill(here / "one")
+
+    outcome = skillwire("manifest", "one")
+
+    assert f"  SKILL.md  {len(skill_md('one'))}  {digest(skill_md('one'))}" in outcome.lines

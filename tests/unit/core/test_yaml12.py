@@ -197,6 +197,7 @@ REFUSED = [
     ("syntax", "\ufeffa: b", 0),
     ("syntax", "a:\n\ufeffb: c", 1),
     ("syntax", "a: é\nb: \x00", 1),
+    ("syntax", "é: ééééé\nb: \x01\nc: d\ne: f", 1),
     *(
         ("syntax", f"a: b\nc: {character}", 1)
         for character in "\x01\x07\x08\x0b\x0c\x0e\x1b\x1f\x7f\x80\x9f\ufffe\uffff"

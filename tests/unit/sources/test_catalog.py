@@ -133,10 +133,52 @@ async def test_a_catalog_that_is_not_open_says_so() -> None:
         await catalog.wait_for_change(0)
 
 
-async def test_sources_are_opened_and_closed_with_the_catalog(tmp_path: Path) -> None:
+class Door(MemorySource):
+    """A source that must be opened and closed, and notes when it is."""
+
+    def __init__(self, name: str, notes: list[str]) -> None:
+        super().__init__([skill(name)])
+        self._name = name
+        self._notes = notes
+
+    async def __aenter__(self) -> "Door":
+        self._notes.append(f"open {self._name}")
+        return self
+
+    async def __aexit__(self, *_trouble: object) -> None:
+        self._notes.append(f"close {self._name}")
+
+
+async def test_sources_are_opened_and_closed_with_the_catalog() -> None:
+    notes: list[str] = []
+
+    async with Catalog([Door("a", notes), MemorySource(), Door("b", notes)]):
+        notes.append("use")
+
+    assert notes == ["open a", "open b", "use", "close b", "close a"]
+
+
+async def test_when_one_source_cannot_be_opened_the_others_are_closed_again(tmp_path: Path) -> None:
+    notes: list[str] = []
+    catalog = Catalog([Door("a", notes), DirectorySource(tmp_path / "missing"), Door("b", notes)])
+
     with pytest.raises(SourceError):
-        async with Catalog([MemorySource(), DirectorySource(tmp_path / "missing")]):
+        async with catalog:
             raise AssertionError("it must not open")
+
+    assert notes == ["open a", "close a"]
+    with pytest.raises(SourceError):
+        _ = catalog.snapshot
+
+
+async def test_when_two_sources_clash_all_are_closed_again() -> None:
+    notes: list[str] = []
+
+    with pytest.raises(DuplicateSkillError):
+        async with Catalog([Door("a", notes), Door("a", notes)]):
+            raise AssertionError("it must not open")
+
+    assert notes == ["open a", "open a", "close a", "close a"]
 
 
 async def test_an_exception_of_the_caller_comes_out_as_it_went_in() -> None:

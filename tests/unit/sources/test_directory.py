@@ -14,6 +14,7 @@ from skillwire.core.manifest import ManifestFile
 from skillwire.core.uri import SkillUri
 from skillwire.errors import NotFoundError, SkillError, SourceError
 from skillwire.sources import Changes, DirectorySource, LiveSource
+from skillwire.sources.opening import FolderReader
 
 SECRET = b"outside the skill"
 PDF = SkillUri("skill://pdf/SKILL.md")
@@ -348,8 +349,6 @@ async def test_a_file_that_is_gone_or_swapped_since_the_snapshot_is_not_served(
 
     async with folder(root) as source:
         change(skill, tmp_path / "outside")
-        # Fails for a skill replaced by a link: it stays unsettled, is refused instead of not found, and
-        # is listed for ever.
         with anyio.fail_after(20), pytest.raises(NotFoundError):
             await source.read_file("skill://pdf/sub/a.md")
 
@@ -396,7 +395,6 @@ async def test_a_file_that_changes_at_every_look_is_refused_in_the_end(
     assert str(root) not in str(caught.value)
 
 
-# Fails: the record is trusted because its stamp still fits, so the file is refused for ever.
 async def test_a_wrong_digest_in_the_index_does_not_make_a_file_unreadable(
     root: Path, tmp_path: Path, patient_clock: None
 ) -> None:
@@ -409,6 +407,53 @@ async def test_a_wrong_digest_in_the_index_does_not_make_a_file_unreadable(
     async with DirectorySource(root, watch=False, cache_dir=tmp_path / "cache") as source:
         assert await source.read_file(PDF.text) == skill_md("pdf")
         assert line(await source.get_skill(PDF), PDF.text).digest == right
+
+
+@pytest.mark.requirement("SDK-07")
+async def test_a_skill_that_is_being_written_at_the_start_is_waited_for_a_little(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_skill(root / "pdf", {"a.md": "half"})
+    read = FolderReader.read
+
+    def read_and_change(
+        reader: FolderReader, where: str, name: str, size: int
+    ) -> tuple[bytes, os.stat_result]:
+        if name == "a.md" and size == len("half"):
+            write_files(root, {"pdf/a.md": "all of it"})
+        return read(reader, where, name, size)
+
+    monkeypatch.setattr(FolderReader, "read", read_and_change)
+
+    async with folder(root) as source:
+        assert source.snapshot.reports == ()
+        assert source.unsettled == frozenset()
+        assert await source.read_file("skill://pdf/a.md") == b"all of it"
+
+
+async def test_a_skill_that_is_written_all_the_time_does_not_keep_the_others_from_being_served(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_skill(root / "pdf")
+    write_skill(root / "busy", {"log.md": "x"})
+    read = FolderReader.read
+
+    def read_and_change(
+        reader: FolderReader, where: str, name: str, size: int
+    ) -> tuple[bytes, os.stat_result]:
+        if name == "log.md":
+            write_files(root, {"busy/log.md": "x" * (size + 1)})
+        return read(reader, where, name, size)
+
+    monkeypatch.setattr(FolderReader, "read", read_and_change)
+
+    with anyio.fail_after(20):
+        async with folder(root) as source:
+            assert [entry.name for entry in source.snapshot.entries] == ["pdf"]
+            assert [(report.place, report.findings[0].code) for report in source.snapshot.reports] == [
+                ("busy", "unsettled")
+            ]
+            assert source.unsettled == {"busy"}
 
 
 # Refreshing

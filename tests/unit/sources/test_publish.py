@@ -377,6 +377,51 @@ def test_a_skill_that_lower_case_moves_into_another_is_not_left_out_of_its_manif
     assert_enclosing_manifests_are_complete(scan(root))
 
 
+# Fails: `_overlaps` asks only whether the enclosing manifest has a line for the URI, not whose it is.
+@pytest.mark.requirement("NEST-03")
+def test_a_skill_that_lower_case_moves_onto_a_file_of_another_is_not_published_beside_it(root: Path) -> None:
+    write_skill(root / "acme")
+    write_skill(root / "acme" / "pdf", name="other")
+    write_skill(root / "Acme" / "pdf")
+
+    assert_enclosing_manifests_are_complete(scan(root))
+
+
+# Fails: `_overlaps` looks at the innermost enclosing skill only, which may be set aside itself.
+@pytest.mark.requirement("NEST-03")
+def test_a_skill_inside_one_that_lower_case_moves_is_not_left_out_of_the_manifest_around_both(
+    root: Path,
+) -> None:
+    write_skill(root / "acme")
+    write_skill(root / "Acme" / "pdf")
+    write_skill(root / "Acme" / "pdf" / "forms")
+
+    assert_enclosing_manifests_are_complete(scan(root))
+
+
+@given(
+    skills=st.dictionaries(
+        st.lists(st.sampled_from(["a", "A", "b"]), min_size=1, max_size=3).map("/".join),
+        st.sampled_from(["a", "b"]),
+        max_size=6,
+    )
+)
+@properties
+def test_whatever_names_folders_and_skills_have_entries_agree_and_nothing_is_passed_over(
+    skills: dict[str, str],
+) -> None:
+    with tempfile.TemporaryDirectory() as temporary:
+        for place, name in skills.items():
+            write_skill(Path(temporary) / place, {"x.md": place}, name=name)
+
+        snapshot = scan(Path(temporary))
+
+    assert_enclosing_manifests_are_complete(snapshot)
+    assert uris(snapshot) == sorted(set(uris(snapshot)))
+    assert len(snapshot.entries) + len(snapshot.quarantined) == len(skills)
+    assert {report.place for report in snapshot.quarantined} <= set(skills)
+
+
 def assert_enclosing_manifests_are_complete(snapshot: Snapshot) -> None:
     """Every published skill whose URI lies inside another's has all its files in that one's manifest."""
     for outer in snapshot.entries:

@@ -273,7 +273,6 @@ def test_a_name_that_cannot_be_in_a_uri_sets_the_skill_aside(root: Path, skill: 
 
     assert uris(snapshot) == ["skill://good/SKILL.md"]
     assert held_back(snapshot) == {"pdf": ["unusable-path"]}
-    # Fails: a name that is not UTF-8 is reported with lone surrogates, which no JSON and no terminal takes.
     snapshot.reports[0].findings[0].file.encode("utf-8")
 
 
@@ -404,7 +403,6 @@ def test_a_skill_that_changes_between_walk_and_read_is_taken_later(
     assert ManifestFile.of("", SECRET).digest not in record.digests
 
 
-# Fails: `Scanner._read` opens the reader outside of the clause that catches OSError.
 @pytest.mark.parametrize("follow_links", [False, True])
 def test_a_root_that_vanishes_between_walk_and_read_is_no_crash(
     root: Path, skill: Path, follow_links: bool
@@ -417,7 +415,6 @@ def test_a_root_that_vanishes_between_walk_and_read_is_no_crash(
     assert (record.settled, record.frontmatter) == (False, None)
 
 
-# Fails: the reader of the skill before is closed twice then, which may close a stranger's descriptor.
 def test_a_linked_skill_that_vanishes_closes_no_descriptor_twice(root: Path, skill: Path) -> None:
     before, after = found(root, "good"), found(root, "pdf")
 

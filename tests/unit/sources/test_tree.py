@@ -27,6 +27,7 @@ from skillwire.core.uri import SkillUri
 from skillwire.errors import SourceError
 from skillwire.sources import Changes, Snapshot
 from skillwire.sources.opening import FolderReader
+from skillwire.sources.walk import MAX_DEPTH
 
 properties = settings(deadline=None, max_examples=30)
 
@@ -175,8 +176,6 @@ def test_a_skill_that_was_set_aside_is_published_once_the_oddity_is_gone(
 
     second = skills.scan().snapshot
 
-    # Fails for oddities that are no files: they are not in the stamp, so the record that set the skill aside
-    # still seems true to `Scanner.take`, and stays for ever, in the index too.
     assert uris(second) == ["skill://pdf/SKILL.md"]
     assert second.quarantined == ()
 
@@ -289,7 +288,6 @@ def test_places_inside_each_other_are_looked_at_once(root: Path, reads: NotedRea
     assert sorted(noted) == ["a-b/SKILL.md", "a/x/SKILL.md", "a/y/SKILL.md"]
 
 
-# Fails: `start_for` takes the folder for one to be walked, though a walk from the root does not enter it.
 def test_a_change_in_a_folder_that_is_not_entered_publishes_nothing(root: Path) -> None:
     skills = tree(root)
     first = skills.scan()
@@ -301,7 +299,6 @@ def test_a_change_in_a_folder_that_is_not_entered_publishes_nothing(root: Path) 
     assert second is first
 
 
-# Fails: `start_for` and the walk follow the link; the reader does not, and the skill is unsettled for ever.
 def test_a_change_behind_a_link_that_is_not_followed_publishes_nothing(root: Path, tmp_path: Path) -> None:
     write_skill(tmp_path / "elsewhere" / "pdf")
     (root / "link").symlink_to(tmp_path / "elsewhere")
@@ -314,8 +311,32 @@ def test_a_change_behind_a_link_that_is_not_followed_publishes_nothing(root: Pat
     assert (second.snapshot, skills.unsettled) == (first.snapshot, frozenset())
 
 
+# Fails: a walk of a part does not know which folders the rest of the tree has already led to.
+def test_a_change_behind_a_link_publishes_no_folder_twice(root: Path) -> None:
+    write_skill(root / "group" / "pdf")
+    (root / "again").symlink_to("group")
+    skills = tree(root, follow_links=True)
+    first = skills.scan()
+
+    second = skills.scan(["again", "again/pdf/SKILL.md", "group/pdf/SKILL.md"])
+
+    assert same_state(second.snapshot, first.snapshot)
+
+
+# Fails: a folder beyond the deepest level is not entered from above, but walked when it changes.
+def test_a_change_beyond_the_deepest_level_publishes_nothing(root: Path) -> None:
+    deep = "/".join(["d"] * (MAX_DEPTH + 1))
+    write_skill(root / deep)
+    skills = tree(root)
+    first = skills.scan()
+
+    second = skills.scan([f"{deep}/SKILL.md"])
+
+    assert same_state(second.snapshot, first.snapshot)
+
+
 actions = st.sampled_from(["write", "skill", "break", "delete", "rename", "hide"])
-some_places = st.sampled_from(["a", "b", "a/b", "a/b/c", "b/a", "b/c"])
+some_places = st.sampled_from(["a", "b", "a/b", "a/b/c", "b/a", "b/node_modules/x"])
 
 
 @given(history=st.lists(st.tuples(actions, some_places, some_places), max_size=8))
@@ -415,8 +436,6 @@ def test_a_skill_whose_files_change_while_they_are_read_keeps_its_entry(
     assert skills.unsettled == frozenset()
 
 
-# Fails: the enclosing skill is read first and settles, the nested one changes, keeps its old record, and
-# the two promise different bytes for one URI.
 @pytest.mark.requirement("SDK-07")
 def test_a_nested_skill_and_the_one_around_it_never_disagree(
     root: Path, monkeypatch: pytest.MonkeyPatch

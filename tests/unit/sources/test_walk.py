@@ -57,7 +57,6 @@ def test_a_folder_named_skill_md_makes_no_skill(root: Path) -> None:
     snapshot = scan(root)
 
     assert uris(snapshot) == ["skill://odd/real/SKILL.md"]
-    # Fails: it is told that the file named 'SKILL.md' must be named exactly SKILL.md.
     assert "skill-file-case" not in codes(snapshot).get("odd", [])
 
 
@@ -240,8 +239,6 @@ def test_cycles_of_links_end(root: Path) -> None:
     assert "group/pdf" in found(walk)
 
 
-# Fails: `Walk._entered` only remembers folders entered through a link, so a real folder inside the root is
-# entered once as itself and once more through a link to it or to one above it.
 def test_a_folder_inside_the_root_is_not_published_again_through_a_link_to_it(root: Path) -> None:
     write_skill(root / "group" / "pdf")
     (root / "again").symlink_to("group")
@@ -250,7 +247,6 @@ def test_a_folder_inside_the_root_is_not_published_again_through_a_link_to_it(ro
     assert found(Walk(str(root), follow_links=True).run()) == ["group/pdf"]
 
 
-# Fails: which of two links to one folder is entered depends on the order in which the system lists them.
 def test_of_two_links_to_one_folder_the_first_by_name_is_entered(root: Path, tmp_path: Path) -> None:
     write_skill(tmp_path / "elsewhere" / "pdf")
     for name in ("m", "c", "z", "a", "k"):
