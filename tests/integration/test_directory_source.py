@@ -372,13 +372,14 @@ async def test_nothing_is_left_behind(root: Path) -> None:
             await source.read_file("skill://pdf/a.md")
 
     await use()
-    threads, descriptors = threading.active_count(), open_descriptors()
+    threads, descriptors, tasks = threading.active_count(), open_descriptors(), len(anyio.get_running_tasks())
 
     for _ in range(3):
         await use()
         async with DirectorySource(root):
             pass  # Closed before the watch is in place.
 
+    assert len(anyio.get_running_tasks()) == tasks
     with anyio.fail_after(20):
         # The thread behind the events closes its descriptors in its own time.
         while open_descriptors() > descriptors or threading.active_count() > threads:  # noqa: ASYNC110

@@ -8,6 +8,7 @@ import base64
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterable, Mapping
@@ -618,15 +619,15 @@ class RandomYaml:
         ),
     )
 
+    AVOIDED = re.compile(r"[\[{,:]\s*[?:]|[|>][-+]?[0-9]")
+
     def __init__(self, source: random.Random) -> None:
         self._random = source
 
     def scribble(self) -> str:
         while True:
             text = "x: " + "".join(self._random.choices(self.PIECES, k=self._random.randint(1, 12)))
-            if not any(
-                pair in text for pair in ("[?", "{?", ", ?", "[:", "{:", ", :", "[ ", "{ ", ": ?", ": :")
-            ):
+            if not self.AVOIDED.search(text):
                 return text
 
     def mapping(self, indent: int, depth: int) -> str:

@@ -19,9 +19,8 @@ _KINDS: dict[str, str] = {
     "variation": "\ufe00-\ufe0f\U000e0100-\U000e01ef",
     "line": "\u2028\u2029",
 }
-_PATTERNS = {kind: re.compile(f"[{chars}]") for kind, chars in _KINDS.items()}
-_ANY = re.compile(f"[{''.join(_KINDS.values())}]")
-_UNPRINTABLE = re.compile(f"[{''.join(_KINDS.values())}\t\n\ud800-\udfff]")
+_HIDDEN = "".join(_KINDS.values())
+_UNPRINTABLE = _HIDDEN + "\t\n\ud800-\udfff"
 # The three flags that are written with tag characters: England, Scotland, Wales.
 _FLAG = re.compile(
     "\U0001f3f4\U000e0067\U000e0062(?:\U000e0065\U000e006e\U000e0067"
@@ -55,7 +54,7 @@ def hidden_characters(text: str) -> list[HiddenCharacter]:
     """
     found: list[HiddenCharacter] = []
     line, counted = 1, 0
-    for match in _ANY.finditer(text):
+    for match in _one_of(_HIDDEN).finditer(text):
         position = match.start()
         if _is_ordinary(text, position):
             continue
@@ -71,7 +70,7 @@ def visible(text: str) -> str:
     The result cannot move a cursor, recolour a terminal, reorder a line or
     break out of it. Ordinary letters of any script stay as they are.
     """
-    return _UNPRINTABLE.sub(_spelled_out, text)
+    return _one_of(_UNPRINTABLE).sub(_spelled_out, text)
 
 
 def quoted(text: str) -> str:
@@ -88,8 +87,14 @@ def _spelled_out(match: re.Match[str]) -> str:
 
 
 @cache
+def _one_of(characters: str) -> re.Pattern[str]:
+    """Compile a class of characters when it is first needed: such large ones cost start-up time."""
+    return re.compile(f"[{characters}]")
+
+
+@cache
 def _kind_of(character: str) -> str:
-    return next(kind for kind, pattern in _PATTERNS.items() if pattern.match(character))
+    return next(kind for kind, characters in _KINDS.items() if _one_of(characters).match(character))
 
 
 def _is_ordinary(text: str, position: int) -> bool:

@@ -9,7 +9,7 @@ import hashlib
 import logging
 import os
 import stat
-import tempfile
+import threading
 import zlib
 from collections.abc import Iterable
 from contextlib import suppress
@@ -65,15 +65,7 @@ class ScanIndex:
             rows = _dump([_row(record) for record in records if record.lasting])
             data = b"".join((self._head(rows), _ROWS, rows, b"}"))
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            descriptor, temporary = tempfile.mkstemp(dir=self.path.parent, prefix=".index-")
-            try:
-                with os.fdopen(descriptor, "wb") as file:
-                    file.write(data)
-                Path(temporary).replace(self.path)
-            except BaseException:
-                with suppress(OSError):
-                    Path(temporary).unlink()
-                raise
+            _replace(self.path, data)
         except OSError as error:
             logger.info("the index of this scan could not be kept: %s", error)
 
@@ -99,6 +91,20 @@ class ScanIndex:
                 return file.read()
         finally:
             os.close(descriptor)
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Write a file in one step: readers see the old content or the new, and only this user sees any."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _PLAIN_FILE, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        temporary.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
 
 
 def _row(record: SkillRecord) -> list[object]:

@@ -139,7 +139,6 @@ async def test_a_place_says_where_the_skill_comes_from(root: Path) -> None:
         assert source.place_of(PDF) == str(root / "old-pdf")
 
 
-# Fails: the revision begins anew, so who waits for the next one waits for long.
 async def test_a_source_that_is_opened_again_goes_on_counting(root: Path) -> None:
     write_skill(root / "pdf")
     source = folder(root)

@@ -377,7 +377,6 @@ def test_a_skill_that_lower_case_moves_into_another_is_not_left_out_of_its_manif
     assert_enclosing_manifests_are_complete(scan(root))
 
 
-# Fails: `_overlaps` asks only whether the enclosing manifest has a line for the URI, not whose it is.
 @pytest.mark.requirement("NEST-03")
 def test_a_skill_that_lower_case_moves_onto_a_file_of_another_is_not_published_beside_it(root: Path) -> None:
     write_skill(root / "acme")
@@ -387,7 +386,6 @@ def test_a_skill_that_lower_case_moves_onto_a_file_of_another_is_not_published_b
     assert_enclosing_manifests_are_complete(scan(root))
 
 
-# Fails: `_overlaps` looks at the innermost enclosing skill only, which may be set aside itself.
 @pytest.mark.requirement("NEST-03")
 def test_a_skill_inside_one_that_lower_case_moves_is_not_left_out_of_the_manifest_around_both(
     root: Path,
