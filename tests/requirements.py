@@ -63,8 +63,6 @@ WAITS: Mapping[str, str] = {
     "NAME-06": "the registry comes with the host",
     "NAME-07": "the registry comes with the host",
     "NAME-08": "the registry comes with the host",
-    "ARC-02": "choosing between offered archives comes with the older dialects",
-    "ARC-04": "serving archives comes with the older dialects",
     "ARC-12": "where archives are unpacked to comes with the host",
     "ARC-13": "reads from unpacked archives come with the host",
     "ARC-14": "keys of unpacked trees come with the host",

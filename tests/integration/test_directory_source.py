@@ -350,7 +350,6 @@ async def test_a_catalog_follows_its_folders(root: Path) -> None:
             assert await catalog.read_file("skill://pdf/a.md") == b"new!"
 
 
-# Fails: the catalog enters the source a second time, which tears its task groups apart.
 async def test_a_source_that_is_open_already_takes_part_in_a_catalog_and_stays_open(root: Path) -> None:
     async with watched(root) as source:
         async with Catalog([source]) as catalog:
@@ -665,7 +664,6 @@ def test_a_root_that_may_not_be_read_is_refused_without_giving_its_place_away(
     seen = look_without_privileges(open_root / "skills" / place)
 
     (open_root / "skills").chmod(0o700)
-    # Fails for a root below such a folder: `Path.is_dir` raises PermissionError.
     assert list(seen) == ["error"]
     assert "SourceError" in str(seen)
     assert str(open_root) not in str(seen)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from skillwire.core.finding import RULES
+from skillwire.core.links import links_in
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
@@ -44,7 +45,7 @@ def test_each_python_example_of_the_readme_runs(example: str, empty_home: Path) 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_relative_link_of_a_page_leads_to_a_file(page: Path) -> None:
-    targets = re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text("utf-8"))
+    targets = [link.target.partition("#")[0] for link in links_in(page.read_text("utf-8"))]
 
     missing = [target for target in targets if "://" not in target and not (page.parent / target).exists()]
 

@@ -44,8 +44,8 @@ class HiddenCharacter:
         return f"U+{ord(self.character):04X} {unicodedata.name(self.character, f'{self.kind} character')}"
 
 
-def hidden_characters(text: str) -> list[HiddenCharacter]:
-    """Find the characters in `text` that hide something from a reader.
+def hidden_characters(text: str, *, most: int | None = None) -> list[HiddenCharacter]:
+    """Find the characters in `text` that hide something from a reader, or the first `most` of them.
 
     Joiners inside emoji and words of scripts that need them, a variation
     selector after a character that has variants, the flags made of tags, CRLF
@@ -61,6 +61,8 @@ def hidden_characters(text: str) -> list[HiddenCharacter]:
         line += text.count("\n", counted, position)
         counted = position
         found.append(HiddenCharacter(_kind_of(text[position]), text[position], line))
+        if len(found) == most:
+            break
     return found
 
 

@@ -33,7 +33,7 @@ def is_name(text: str) -> bool:
 
 def suggest_name(text: str) -> str:
     """Return the valid name nearest to `text`, or `my-skill` when nothing of it is usable."""
-    plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode().lower()
+    plain = unicodedata.normalize("NFKD", text.casefold()).encode("ascii", "ignore").decode()
     name = re.sub(r"[^a-z0-9]+", "-", plain).strip("-")[:MAX_NAME].rstrip("-")
     return name or "my-skill"
 

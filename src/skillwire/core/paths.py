@@ -59,7 +59,11 @@ def fold_path(path: str) -> str:
 
 def as_text(path: str) -> str:
     """Return a path for display: what is not Unicode text in it is marked as such."""
-    return path.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+    try:
+        raw = path.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raw = path.encode("utf-8", "surrogatepass")
+    return raw.decode("utf-8", "replace")
 
 
 def folders_of(paths: Collection[str]) -> set[str]:

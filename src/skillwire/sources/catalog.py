@@ -1,19 +1,19 @@
 """`Catalog`: many sources, served as one."""
 
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import anyio
 
 from skillwire.core.entry import SkillEntry
 from skillwire.core.finding import Finding
 from skillwire.core.uri import SkillUri
-from skillwire.errors import DuplicateSkillError, SourceError, VerificationError
+from skillwire.errors import DuplicateSkillError, NotFoundError, SourceError, VerificationError
 from skillwire.sources.background import running
 from skillwire.sources.snapshot import Report, Snapshot, enclosures, nest, over_limits
 from skillwire.sources.source import LiveSource, Source
@@ -21,6 +21,8 @@ from skillwire.sources.source import LiveSource, Source
 logger = logging.getLogger(__name__)
 
 _READ_ATTEMPTS = 3
+
+Answer = TypeVar("Answer")
 
 
 class Catalog:
@@ -92,7 +94,17 @@ class Catalog:
             yield entry
 
     async def get_skill(self, uri: SkillUri) -> SkillEntry:
-        return self.snapshot.get(uri)
+        """Return one entry, listed or not.
+
+        Raises:
+            NotFoundError: No source serves such a skill.
+        """
+        try:
+            return self.snapshot.get(uri)
+        except NotFoundError:
+            if uri.text in self._refused:
+                raise
+            return await self._ask_plain_sources(lambda source: source.get_skill(uri), uri.text)
 
     async def read_file(self, uri: str) -> bytes:
         """Return a file's bytes exactly as the catalog's snapshot promises them.
@@ -102,7 +114,12 @@ class Catalog:
             SourceError: The file keeps changing, or cannot be read.
         """
         for _ in range(_READ_ATTEMPTS):
-            entry, file = self.snapshot.locate(uri)
+            try:
+                entry, file = self.snapshot.locate(uri)
+            except NotFoundError:
+                if any(SkillUri(refused).contains(uri) for refused in self._refused):
+                    raise
+                return await self._ask_plain_sources(lambda source: source.read_file(uri), uri)
             content = await self._owner_of(entry).read_file(uri if file is None else file.published)
             if file is None:
                 return content
@@ -211,6 +228,16 @@ class Catalog:
             for position, (source, part) in enumerate(zip(self._sources, self._parts, strict=True))
             if uri in part.by_uri
         ]
+
+    async def _ask_plain_sources(self, ask: Callable[[Source], Awaitable[Answer]], uri: str) -> Answer:
+        """Ask the sources that may serve more than they list, in order, until one knows the answer."""
+        for source in self._sources:
+            if not isinstance(source, LiveSource):
+                try:
+                    return await ask(source)
+                except NotFoundError:
+                    continue
+        raise NotFoundError(f"nothing is served at {uri}", uri=uri)
 
     def _owner_of(self, entry: SkillEntry) -> Source:
         parts = zip(self._sources, self._parts, strict=True)

@@ -40,6 +40,9 @@ class DirectorySource:
     open. `prefix` goes before every skill's path. `follow_links` enters
     folders that are symbolic links. `index` keeps digests between runs, in
     `cache_dir` or else in the user's cache.
+
+    Raises:
+        InvalidUriError: `prefix` or `scheme` cannot be part of a URI.
     """
 
     def __init__(
@@ -55,6 +58,7 @@ class DirectorySource:
     ) -> None:
         self.root = Path(root)
         self._mount = Mount(scheme, prefix.strip("/"))
+        self._mount.uri_for("any")
         self._watch = watch
         self._follow_links = follow_links
         self._use_index = index
@@ -63,14 +67,26 @@ class DirectorySource:
         self._published: Published | None = None
         self._changed = anyio.Event()
         self._scanning = anyio.Lock()
+        self._users = 0
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> "DirectorySource":
-        """Scan the folder.
+        """Scan the folder. A source that is open already stays so until the last user leaves it.
 
         Raises:
             SourceError: There is no such folder, or it cannot be read.
         """
+        self._users += 1
+        if self._users > 1:
+            return self
+        try:
+            await self._open()
+        except BaseException:
+            self._users = 0
+            raise
+        return self
+
+    async def _open(self) -> None:
         self._tree = await anyio.to_thread.run_sync(self._make_tree)
         async with AsyncExitStack() as stack:
             await self._scan_until_settled()
@@ -78,12 +94,12 @@ class DirectorySource:
             if self._watch:
                 await stack.enter_async_context(running(TreeWatcher(self._tree.root, self).run))
             self._stack = stack.pop_all()
-        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
-        return await self._stack.__aexit__(kind, error, trace)
+        self._users -= 1
+        return None if self._users else await self._stack.__aexit__(kind, error, trace)
 
     @property
     def snapshot(self) -> Snapshot:
@@ -163,7 +179,7 @@ class DirectorySource:
         return self._open_tree.start_for(place)
 
     def _make_tree(self) -> SkillTree:
-        if not self.root.is_dir():
+        if not os.path.isdir(self.root):  # noqa: PTH112 - the method of Path raises where this answers no
             raise SourceError(f"{self.root.name!r} is not a folder") from NotADirectoryError(str(self.root))
         root = os.path.realpath(self.root)
         index = ScanIndex.for_root(root, self._cache_dir) if self._use_index else None

@@ -5,6 +5,7 @@ stamp is still true is taken over as it is, so an unchanged skill costs one
 comparison; nothing of it is read again.
 """
 
+import errno
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -27,6 +28,8 @@ from skillwire.sources.walk import STAMP_WIDTH, Facts, FoundSkill, Stamp, facts_
 # clock, and would then look unchanged. Its record is used now and not trusted later.
 RACY_NS = 2_000_000_000
 
+# Errors that looking again will not make go away.
+_LASTING_ERRORS = frozenset({errno.EACCES, errno.EPERM, errno.EIO})
 _UNSETTLED = Finding("unsettled", "its files are being written; it is taken when they settle", file="")
 
 
@@ -109,9 +112,12 @@ class Scanner:
             if digest is None or file[0] == SKILL_FILE:
                 try:
                     content, after = reader.read(folder, name, file[1])
-                except PermissionError:
-                    message = "the file cannot be read: permission denied"
-                    findings.append(Finding("unreadable", message, file=file[0], fix="check its permissions"))
+                except OSError as error:
+                    if error.errno not in _LASTING_ERRORS:
+                        raise
+                    message = f"the file cannot be read: {os.strerror(error.errno)}"
+                    fix = "check its permissions and the disk"
+                    findings.append(Finding("unreadable", message, file=file[0], fix=fix))
                     continue
                 if len(content) != file[1] or facts_of(after) != file[1:]:
                     return _unsettled(found, stamp)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from skillwire.core.content import MAX_INSPECTED, MAX_REMARKS, Content
 from skillwire.core.entry import check_entry, entry_findings
 from skillwire.core.finding import RULES, Finding, Rule, Severity
 from skillwire.core.frontmatter import Frontmatter
@@ -16,7 +17,7 @@ from skillwire.core.manifest import MAX_FILES, MAX_TOTAL_SIZE
 from skillwire.core.paths import as_text, fold_path
 from skillwire.core.skill import Skill
 from skillwire.core.uri import SKILL_FILE
-from skillwire.core.validation import MAX_INSPECTED_BYTES, Content, validate
+from skillwire.core.validation import validate
 
 properties = settings(deadline=None, max_examples=100)
 
@@ -562,7 +563,7 @@ def test_hidden_characters_of_one_kind_make_one_finding_per_file() -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [b"\x1b\x00", b"\x1b\xff", b"\x1b" * (MAX_INSPECTED_BYTES + 1), 100],
+    [b"\x1b\x00", b"\x1b\xff", b"\x1b" * (MAX_INSPECTED + 1), 100],
     ids=["nul", "binary", "huge", "size"],
 )
 def test_nobody_looks_for_hidden_text_in_what_is_no_text(content: Content) -> None:
@@ -811,3 +812,41 @@ def test_frontmatter_of_an_entry_is_checked_as_deep_as_that_of_a_file() -> None:
 
 def codes(found: list[Finding]) -> list[str]:
     return [finding.code for finding in found]
+
+
+# Text that is large or hides things
+
+
+@pytest.mark.requirement("SEC-13")
+def test_hidden_characters_written_as_yaml_escapes_are_reported_where_they_stand() -> None:
+    data = b'---\nname: escaped\ndescription: "Use when \\u202e\\e[31m here."\n---\n\nDo it.\n'
+
+    found = validate("escaped", {"SKILL.md": data})
+
+    assert [(finding.code, finding.line) for finding in found] == [
+        ("hidden-characters", 3),
+        ("terminal-escape", 3),
+    ]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"\x1b" * 3_000_000, b"<!-- x -->\n" * 300_000, b"[a](b.md)\n" * 300_000, b"[a](../b.md) " * 200_000],
+    ids=["escapes", "comments", "broken links", "links outside"],
+)
+def test_a_remark_that_repeats_itself_is_made_a_limited_number_of_times(body: bytes) -> None:
+    data = b"---\nname: loud\ndescription: Use when loud.\n---\n" + body
+
+    found = validate("loud", {"SKILL.md": data})
+
+    assert 1 <= len(found) <= MAX_REMARKS + 2
+
+
+def test_files_without_end_are_not_looked_for_in_the_text() -> None:
+    data = b"---\nname: many\ndescription: Use when many.\n---\n" + b"word " * 400_000
+    files: dict[str, Content] = {f"f/{number}.md": b"x" for number in range(20_000)}
+
+    found = validate("many", {"SKILL.md": data, **files})
+
+    assert "unlinked-file" not in {finding.code for finding in found}
+    assert "too-many-files" in {finding.code for finding in found}
