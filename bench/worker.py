@@ -16,7 +16,8 @@ from pathlib import Path
 import anyio
 
 from bench import floors
-from skillwire import DirectorySource, SkillUri
+from skillwire import SkillUri
+from skillwire.sources import DirectorySource
 
 EDITS = 7
 # anyio loads the event loop's modules when it first runs; the clock starts after that, as for the floors.

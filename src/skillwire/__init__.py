@@ -1,7 +1,8 @@
 """Serve, find, verify and safely use Agent Skills over MCP.
 
 This is the front door: the vocabulary everything else is written in. It loads
-neither the MCP SDK nor an event loop.
+neither the MCP SDK nor an event loop. Where skills come from is one step
+away: `from skillwire.sources import DirectorySource`.
 """
 
 from skillwire.core import (
@@ -16,27 +17,21 @@ from skillwire.core import (
     validate,
 )
 from skillwire.errors import InvalidSkillError, NotFoundError, SkillError, SourceError, VerificationError
-from skillwire.sources import Catalog, DirectorySource, DynamicSkill, MemorySource, Source
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "Catalog",
-    "DirectorySource",
-    "DynamicSkill",
     "Finding",
     "Frontmatter",
     "InvalidSkillError",
     "Manifest",
     "ManifestFile",
-    "MemorySource",
     "NotFoundError",
     "Severity",
     "Skill",
     "SkillEntry",
     "SkillError",
     "SkillUri",
-    "Source",
     "SourceError",
     "VerificationError",
     "__version__",

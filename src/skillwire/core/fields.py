@@ -1,6 +1,5 @@
 """The rules for frontmatter fields, shared by publishing, validating and hosts."""
 
-import json
 import re
 import unicodedata
 from collections.abc import Callable, Mapping
@@ -207,7 +206,7 @@ def _metadata_fix(key: str, value: JsonValue) -> str:
         return f'write it as one string: `{key}: "…, …"`'
     if value is None:
         return f'write `{key}: ""`, or remove it'
-    return f'write `{key}: "{json.dumps(value)}"`'
+    return f'write `{key}: "{str(value).lower() if isinstance(value, bool) else value}"`'
 
 
 def _integer_findings(fields: Mapping[str, JsonValue], line_of: LineOf) -> list[Finding]:

@@ -1,6 +1,5 @@
 """`Skill`: a skill as a source holds it, and the way to build one in code."""
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -227,6 +226,9 @@ def _plain(text: str) -> str:
 
 
 def _json(value: JsonValue) -> str:
+    # Imported here because few programs build skills, and all would pay for it at start-up.
+    import json
+
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     except ValueError:

@@ -10,7 +10,6 @@ resource and share one canonical spelling.
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from urllib.parse import quote, unquote_to_bytes
 
 from skillwire.core.characters import quoted
 from skillwire.errors import InvalidUriError
@@ -31,8 +30,9 @@ _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _HARMFUL = re.compile(rb"[\x00-\x1f\x7f/\\]|\xc2[\x80-\x9f]")
 _MAX_DECODINGS = 8
 # RFC 3986: pchar in a path segment, reg-name in the first one.
-_SEGMENT_SAFE = "!$&'()*+,;=:@~"
-_AUTHORITY_SAFE = "!$&'()*+,;=~"
+_AUTHORITY_SAFE = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~!$&'()*+,;=")
+_SEGMENT_SAFE = _AUTHORITY_SAFE | frozenset(b":@")
+_ESCAPE = re.compile(rb"%([0-9A-Fa-f]{2})")
 _PLAIN_SEGMENT = re.compile(r"[A-Za-z0-9\-._~!$&'()*+,;=:@]+")
 # Canonical as it stands: unreserved characters only, so nothing to decode and nothing to encode.
 _PLAIN_PATH = re.compile(r"[A-Za-z0-9\-_~][A-Za-z0-9\-._~]*(?:/[A-Za-z0-9\-_~][A-Za-z0-9\-._~]*)*")
@@ -244,7 +244,7 @@ def check_segment(segment: str) -> None:
             raise InvalidUriError(
                 f"the path segment {quoted(segment)} hides a separator or control character"
             )
-        again = unquote_to_bytes(decoded)
+        again = _unescape(decoded)
         if again == decoded:
             return
         decoded = again
@@ -262,7 +262,7 @@ def _checked_scheme(scheme: str) -> str:
 
 def _compose(scheme: str, segments: Iterable[str]) -> str:
     authority, *path = segments
-    return _bounded("/".join([f"{scheme}:/", quote(authority, safe=_AUTHORITY_SAFE), *map(_encode, path)]))
+    return _bounded("/".join([f"{scheme}:/", _escape(authority, _AUTHORITY_SAFE), *map(_encode, path)]))
 
 
 def _bounded(uri: str) -> str:
@@ -273,7 +273,15 @@ def _bounded(uri: str) -> str:
 
 def _encode(segment: str) -> str:
     check_segment(segment)
-    return segment if _PLAIN_SEGMENT.fullmatch(segment) else quote(segment, safe=_SEGMENT_SAFE)
+    return segment if _PLAIN_SEGMENT.fullmatch(segment) else _escape(segment, _SEGMENT_SAFE)
+
+
+def _escape(segment: str, safe: frozenset[int]) -> str:
+    return "".join(chr(byte) if byte in safe else f"%{byte:02X}" for byte in segment.encode())
+
+
+def _unescape(text: bytes) -> bytes:
+    return _ESCAPE.sub(lambda escape: bytes.fromhex(escape[1].decode()), text)
 
 
 def _decode(part: str) -> str:
@@ -282,7 +290,7 @@ def _decode(part: str) -> str:
     if _BAD_ESCAPE.search(part):
         raise InvalidUriError(f"{quoted(part)} has a broken percent-escape")
     try:
-        return unquote_to_bytes(part).decode("utf-8")
+        return _unescape(part.encode()).decode("utf-8")
     except UnicodeError:
         raise InvalidUriError(f"{quoted(part)} does not decode to UTF-8 text") from None
 
