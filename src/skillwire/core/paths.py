@@ -5,7 +5,7 @@ import unicodedata
 from collections.abc import Collection, Iterator
 
 from skillwire.core.finding import Finding
-from skillwire.core.uri import SkillUri
+from skillwire.core.uri import SKILL_FILE, SkillUri, are_plain
 from skillwire.errors import InvalidUriError
 
 _RESERVED = re.compile(r"(?:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\..*)?|.*[. ]", re.IGNORECASE)
@@ -38,6 +38,8 @@ _HINTS = (
     ".rej",
     "thumbs",
 )
+_SHORT = 4096
+_SKILL_FILE_TWIN = SKILL_FILE.lower()
 # A stand-in for the skill's own URI, to try paths on.
 _HERE = SkillUri.build("skill")
 
@@ -78,13 +80,14 @@ def folders_of(paths: Collection[str]) -> set[str]:
 
 def _all_ordinary(paths: Collection[str]) -> bool:
     """Tell at a glance that there is nothing to say: the common case, decided fast."""
-    if _HERE.join_all(paths) is None:
+    if not are_plain(paths) or max(map(len, paths)) > _SHORT:
         return False
-    text = "\n".join(paths).lower() + "\n"
-    if any(hint in text for hint in _HINTS) and _NOTABLE.search(text):
+    text = "\n".join(paths) + "\n"
+    # With no capitals but those of SKILL.md, paths that differ differ everywhere.
+    rest = text.replace(f"{SKILL_FILE}\n", "", 1)
+    if rest and (not rest.islower() or _SKILL_FILE_TWIN in rest):
         return False
-    lowered = text.splitlines()
-    return len(set(lowered)) == len(paths) and folders_of(lowered).isdisjoint(lowered)
+    return not any(map(text.__contains__, _HINTS)) or not _NOTABLE.search(text)
 
 
 def _each(paths: Collection[str]) -> Iterator[Finding]:

@@ -116,12 +116,15 @@ class SkillUri:
             path = "/".join(map(_encode, path.split("/")))
         return _bounded(f"{self.root}/{path}")
 
-    def join_all(self, paths: Collection[str]) -> list[str] | None:
+    def join_all(self, paths: Collection[str], *, known_plain: bool = False) -> list[str] | None:
         """Return the URIs of files whose paths need no encoding, or None when one of them does.
 
-        The fast way for whole manifests: one check for all paths, and their order is kept.
+        The fast way for whole manifests: one check for all paths, or none when
+        `are_plain` was asked before, and their order is kept.
         """
-        if not are_plain(paths) or max(map(len, paths), default=0) + len(self.text) > MAX_URI_LENGTH:
+        if not known_plain and not are_plain(paths):
+            return None
+        if max(map(len, paths), default=0) + len(self.text) > MAX_URI_LENGTH:
             return None
         base = self.root + "/"
         return [base + path for path in paths]

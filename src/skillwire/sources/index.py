@@ -51,10 +51,12 @@ class ScanIndex:
     def load(self) -> dict[str, SkillRecord]:
         """Return the records by folder; none when there is no usable index."""
         try:
-            head, _, rows = self._read().partition(_ROWS)
-            if head != self._head(rows[:-1]):
+            data = self._read()
+            start = data.find(_ROWS)
+            rows = memoryview(data)[start + len(_ROWS) : -1]
+            if start < 0 or data[:start] != self._head(rows):
                 return {}
-            return {row[0]: _record(row) for row in orjson.loads(rows[:-1])}
+            return {row[0]: _record(row) for row in orjson.loads(rows)}
         except (OSError, ValueError) as error:
             logger.info("ignoring the index of an earlier scan: %s", error)
             return {}
@@ -69,7 +71,7 @@ class ScanIndex:
         except OSError as error:
             logger.info("the index of this scan could not be kept: %s", error)
 
-    def _head(self, rows: bytes) -> bytes:
+    def _head(self, rows: bytes | memoryview) -> bytes:
         """Return what must stand before the rows: whose they are, and that they are whole."""
         root = os.fsencode(self.root).hex()
         return orjson.dumps({"format": FORMAT, "root": root, "crc32": zlib.crc32(rows)})[:-1]
@@ -115,6 +117,7 @@ def _row(record: SkillRecord) -> list[object]:
         None if record.frontmatter is None else record.frontmatter.fields,
         [[found.code, found.message, found.file, found.line, found.fix] for found in record.findings],
         record.links,
+        record.plain,
     ]
 
 
@@ -136,12 +139,13 @@ def _has_json(row: list[object]) -> bool:
 
 def _record(row: list[Any]) -> SkillRecord:
     """Read a row that was written here: its checksum was right."""
-    directory, stamp, digests, fields, findings, links = row
+    directory, stamp, digests, fields, findings, links, plain = row
     return SkillRecord(
         directory,
         stamp,
         digests,
         None if fields is None else Frontmatter(fields),
-        tuple(Finding(*values) for values in findings),
+        tuple([Finding(*values) for values in findings]) if findings else (),
         links,
+        plain,
     )

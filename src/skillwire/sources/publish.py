@@ -23,13 +23,15 @@ class Mount:
     def uri_for(self, path: str) -> SkillUri:
         """Return the URI of the skill at `path`, with the first segment in lower case (URI-11)."""
         full = f"{self.prefix}/{path}" if self.prefix else path
-        first, slash, rest = full.partition("/")
-        return SkillUri.build(first.lower() + slash + rest, scheme=self.scheme)
+        if not full.islower():
+            first, slash, rest = full.partition("/")
+            full = first.lower() + slash + rest
+        return SkillUri.build(full, scheme=self.scheme)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Publication:
-    """What one record comes to: an entry, or the findings that say why there is none."""
+    """What one record comes to: an entry, or the findings that say why there is none. Never changed."""
 
     record: SkillRecord
     entry: SkillEntry | None
@@ -77,16 +79,17 @@ def publish(
     published: dict[str, Publication] = {}
     enclosing: list[Publication] = []
     for record in sorted(records, key=lambda record: record.directory.replace("/", "\0")):
-        while enclosing and not _encloses(enclosing[-1].record.directory, record.directory):
+        directory = record.directory
+        while enclosing and not _encloses(enclosing[-1].record.directory, directory):
             enclosing.pop()
-        before = known.get(record.directory)
+        before = known.get(directory) if known else None
         if before is not None and before.record is record and not enclosing:
             publication = before
         else:
             publication = _publish_one(record, mount, root_name, enclosing)
             if before is not None and before.says_the_same_as(publication):
                 publication = replace(before, record=record)
-        published[record.directory] = publication
+        published[directory] = publication
         if publication.entry is not None:
             enclosing.append(publication)
     return published
@@ -96,27 +99,35 @@ def combine(
     publications: Iterable[Publication], loose: Iterable[tuple[str, Finding]], revision: int
 ) -> Published:
     """Make the snapshot of all publications, setting aside those that claim the same URI."""
-    claims: dict[str, list[Publication]] = {}
+    chosen: dict[str, Publication] = {}
+    rivals: dict[str, list[Publication]] = {}
     reports: list[Report] = []
     for publication in publications:
         if publication.entry is None:
             reports.append(Report(publication.record.directory, publication.findings))
+            continue
+        first = chosen.setdefault(publication.entry.uri.text, publication)
+        if first is not publication:
+            rivals.setdefault(publication.entry.uri.text, [first]).append(publication)
+    for uri, claimants in rivals.items():
+        winner = _rightful(claimants)
+        if winner is None:
+            del chosen[uri]
         else:
-            claims.setdefault(publication.entry.uri.text, []).append(publication)
-    chosen: dict[str, Publication] = {}
-    for uri, rivals in claims.items():
-        winner = rivals[0] if len(rivals) == 1 else _rightful(rivals)
-        if winner is not None:
             chosen[uri] = winner
-            if winner.findings:
-                reports.append(Report(winner.record.directory, winner.findings, SkillUri(uri)))
-        for rival in rivals:
-            if rival is not winner:
-                reports.append(Report(rival.record.directory, (_clash(uri, rivals, rival), *rival.findings)))
+        reports += [
+            Report(rival.record.directory, (_clash(uri, claimants, rival), *rival.findings))
+            for rival in claimants
+            if rival is not winner
+        ]
     for uri, outer in _overlaps(chosen).items():
         lost = chosen.pop(uri)
-        reports = [report for report in reports if report.place != lost.record.directory]
         reports.append(Report(lost.record.directory, (_overlap(uri, outer), *lost.findings)))
+    reports += [
+        Report(publication.record.directory, publication.findings, SkillUri(uri))
+        for uri, publication in chosen.items()
+        if publication.findings
+    ]
     by_place: dict[str, list[Finding]] = {}
     for place, finding in loose:
         by_place.setdefault(place, []).append(finding)
@@ -135,7 +146,8 @@ def _publish_one(
     if record.frontmatter is None:
         return Publication(record, None, record.findings)
     name = record.frontmatter.name
-    folder = record.directory.rpartition("/")[2] or root_name
+    above, _, folder = record.directory.rpartition("/")
+    folder = folder or root_name
     findings = record.findings
     if folder != name:
         findings = (*findings, _misnamed(folder, name, nested=bool(enclosing)))
@@ -147,11 +159,11 @@ def _publish_one(
             if folder != name:
                 return Publication(record, None, findings)
         else:
-            above = record.directory.rpartition("/")[0]
             path = f"{above}/{name}" if above else name
         uri = mount.uri_for(path)
         entry = SkillEntry(uri, record.frontmatter, _manifest(uri, record))
-        findings = (*findings, *segment_findings(uri))
+        if remarks := segment_findings(uri):
+            findings = (*findings, *remarks)
     except InvalidUriError as error:
         problem = Finding("unusable-path", str(error), file="", fix="rename the folder")
         return Publication(record, None, (*findings, problem))
@@ -159,7 +171,7 @@ def _publish_one(
 
 
 def _manifest(uri: SkillUri, record: SkillRecord) -> Manifest:
-    uris = uri.join_all(record.paths)
+    uris = uri.join_all(record.paths, known_plain=record.plain)
     if uris is not None:
         return Manifest(tuple(uris), tuple(record.digests), tuple(record.sizes))
     return Manifest.of(map(ManifestFile, map(uri.join, record.paths), record.digests, record.sizes))

@@ -8,7 +8,7 @@ comparison; nothing of it is read again.
 import errno
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import cast
@@ -19,7 +19,7 @@ from skillwire.core.finding import Finding, Severity
 from skillwire.core.frontmatter import Frontmatter, parse_skill_md
 from skillwire.core.manifest import digest_of
 from skillwire.core.paths import path_findings
-from skillwire.core.uri import SKILL_FILE
+from skillwire.core.uri import SKILL_FILE, are_plain
 from skillwire.errors import FrontmatterError
 from skillwire.sources.opening import FolderReader
 from skillwire.sources.walk import STAMP_WIDTH, Facts, FoundSkill, Stamp, facts_of
@@ -33,11 +33,12 @@ _LASTING_ERRORS = frozenset({errno.EACCES, errno.EPERM, errno.EIO})
 _UNSETTLED = Finding("unsettled", "its files are being written; it is taken when they settle", file="")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class SkillRecord:
-    """What is known about one skill's folder.
+    """What is known about one skill's folder; never changed once made.
 
-    `digests` runs parallel to the paths in `stamp`. `frontmatter` is None
+    `digests` runs parallel to the paths in `stamp`, and `plain` says that those
+    can stand in a URI as they are. `frontmatter` is None
     when the skill cannot be published; `findings` then holds an error.
     `settled` is False when a file changed while it was read, and `lasting` is
     False when the stamp alone does not tell that nothing changed: a file was written
@@ -50,6 +51,7 @@ class SkillRecord:
     frontmatter: Frontmatter | None
     findings: tuple[Finding, ...] = ()
     links: Mapping[str, str] | None = None
+    plain: bool = False
     settled: bool = True
     lasting: bool = True
 
@@ -107,9 +109,13 @@ class Scanner:
         digests: list[str] = []
         skill_md = b""
         reader = self._open_reader(found.directory)
-        for file, (folder, name) in zip(found.files, self._locations(found), strict=True):
-            digest = trusted.get(file)
+        base = "" if self._follow_links or not found.directory else found.directory + "/"
+        links = found.links
+        for file in found.files:
+            digest = trusted.get(file) if trusted else None
             if digest is None or file[0] == SKILL_FILE:
+                path = links.get(file[0], file[0]) if links else file[0]
+                folder, _, name = (base + path).rpartition("/")
                 try:
                     content, after = reader.read(folder, name, file[1])
                 except OSError as error:
@@ -137,16 +143,9 @@ class Scanner:
             frontmatter,
             tuple(finding for finding in findings if finding.severity is not Severity.INFO),
             found.links or None,
+            are_plain([file[0] for file in found.files]),
             lasting=not (unreadable or _is_racy(found)),
         )
-
-    def _locations(self, found: FoundSkill) -> Iterator[tuple[str, str]]:
-        """Yield for each file the folder and name, below the reader's root, where its bytes lie."""
-        base = "" if self._follow_links or not found.directory else found.directory + "/"
-        for file in found.files:
-            path = found.links.get(file[0], file[0]) if found.links else file[0]
-            folder, _, name = (base + path).rpartition("/")
-            yield folder, name
 
     def _open_reader(self, directory: str) -> FolderReader:
         if self._follow_links:

@@ -120,7 +120,8 @@ class SkillTree:
         fresh: dict[str, SkillRecord] = {}
         unsettled: set[str] = set()
         with Scanner(self.root, follow_links=self._follow_links) as scanner:
-            for found in walk.skills:
+            while walk.skills:
+                found = walk.skills.pop()  # Each is let go when it is done with; a catalog has many.
                 known = self._records.get(found.directory) or self._remembered.get(found.directory)
                 record = scanner.take(found, known)
                 if not record.settled:

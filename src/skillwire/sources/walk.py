@@ -25,6 +25,8 @@ MAX_DEPTH = 64
 # Never entered outside of a skill.
 SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__"})
 
+_TYPE, _REGULAR = 0o170000, stat.S_IFREG
+
 
 class FoundSkill:
     """A folder with a `SKILL.md`, as the walk saw it.
@@ -105,8 +107,22 @@ class Walk:
         enclosing: tuple[FoundSkill, ...],
         pending: list[tuple[str, tuple[FoundSkill, ...]]],
     ) -> None:
+        # This runs for every folder of a catalog, and its cost is most of a restart: hence one long loop.
+        folders: list[str] = []
+        others: list[os.DirEntry[str]] = []
+        has_skill_file = False
         try:
-            folders, others, has_skill_file = _list(f"{self.root}/{directory}")
+            with os.scandir(f"{self.root}/{directory}") as listing:
+                for entry in listing:
+                    name = entry.name
+                    if name[0] == ".":
+                        continue
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(name)
+                    else:
+                        others.append(entry)
+                        if name == SKILL_FILE:
+                            has_skill_file = True
         except OSError as error:
             self._report_unreadable(directory, enclosing, error)
             return
@@ -128,16 +144,15 @@ class Walk:
         for entry in entries:
             try:
                 found = entry.stat(follow_symlinks=False)
-                if stat.S_ISREG(found.st_mode):
-                    add(
-                        (
-                            below + entry.name,
-                            found.st_size,
-                            found.st_mtime_ns,
-                            found.st_ctime_ns,
-                            found.st_ino,
-                        )
+                if found.st_mode & _TYPE == _REGULAR:
+                    facts = (
+                        below + entry.name,
+                        found.st_size,
+                        found.st_mtime_ns,
+                        found.st_ctime_ns,
+                        found.st_ino,
                     )
+                    add(facts)
                 else:
                     _take_oddity(self.root, base + entry.name, found, skill)
             except FileNotFoundError:
@@ -201,31 +216,6 @@ class Walk:
 def inside(path: str, skill: FoundSkill) -> str:
     """Return `path`, relative to the root of the walk, relative to the skill instead."""
     return path[len(skill.directory) + 1 :] if skill.directory else path
-
-
-def _list(path: str) -> tuple[list[str], list[os.DirEntry[str]], bool]:
-    """List a folder: its folders, everything else, and whether `SKILL.md` is among that.
-
-    Names that start with a dot are left out.
-    """
-    folders: list[str] = []
-    others: list[os.DirEntry[str]] = []
-    has_skill_file = False
-    with os.scandir(path) as listing:
-        for entry in listing:
-            name = entry.name
-            if name[0] == ".":
-                continue
-            try:
-                if entry.is_dir(follow_symlinks=False):
-                    folders.append(name)
-                    continue
-            except OSError:
-                pass  # Looking at it again, as a file, tells what is wrong.
-            others.append(entry)
-            if name == SKILL_FILE:
-                has_skill_file = True
-    return folders, others, has_skill_file
 
 
 def facts_of(found: os.stat_result) -> tuple[int, int, int, int]:
