@@ -1,6 +1,6 @@
 """Speed budgets, measured as ratios to a floor in the same run.
 
 A floor does the same input and output and nothing else. Every measurement runs
-in a process of its own, ours and the floor taking turns, and the best of
-several runs counts: noise only ever adds.
+in a process of its own, ours and the floor taking turns, and the median of the
+ratios of neighbouring runs counts: neighbours share most of a machine's noise.
 """

@@ -38,7 +38,6 @@ _HINTS = (
     ".rej",
     "thumbs",
 )
-_SHORT = 4096
 _SKILL_FILE_TWIN = SKILL_FILE.lower()
 # A stand-in for the skill's own URI, to try paths on.
 _HERE = SkillUri.build("skill")
@@ -80,14 +79,16 @@ def folders_of(paths: Collection[str]) -> set[str]:
 
 def _all_ordinary(paths: Collection[str]) -> bool:
     """Tell at a glance that there is nothing to say: the common case, decided fast."""
-    if not are_plain(paths) or max(map(len, paths)) > _SHORT:
+    if not are_plain(paths):
         return False
     text = "\n".join(paths) + "\n"
     # With no capitals but those of SKILL.md, paths that differ differ everywhere.
     rest = text.replace(f"{SKILL_FILE}\n", "", 1)
     if rest and (not rest.islower() or _SKILL_FILE_TWIN in rest):
         return False
-    return not any(map(text.__contains__, _HINTS)) or not _NOTABLE.search(text)
+    if any(map(text.__contains__, _HINTS)) and _NOTABLE.search(text):
+        return False
+    return folders_of(paths).isdisjoint(paths)
 
 
 def _each(paths: Collection[str]) -> Iterator[Finding]:

@@ -10,6 +10,7 @@ resource and share one canonical spelling.
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from skillwire.core.characters import quoted
 from skillwire.errors import InvalidUriError
@@ -17,6 +18,7 @@ from skillwire.errors import InvalidUriError
 SKILL_FILE = "SKILL.md"
 DEFAULT_SCHEME = "skill"
 MAX_URI_LENGTH = 16_384
+MAX_PLAIN_LENGTH = 4096
 
 # Schemes that make a host read the local disk or run text; never a skill's home (URI-12).
 UNSAFE_SCHEMES = frozenset(
@@ -74,9 +76,8 @@ class SkillUri:
         Raises:
             InvalidUriError: A segment of the path cannot be part of a URI, or the URI is too long.
         """
-        plain = f"{scheme}://{path}/{SKILL_FILE}"
-        if _is_plain(plain):
-            return cls(plain)
+        if _PLAIN_PATH.fullmatch(path):
+            return cls(_bounded(f"{_checked_scheme(scheme)}://{path}/{SKILL_FILE}"))
         segments = path.split("/")
         for segment in segments:
             check_segment(segment)
@@ -124,7 +125,8 @@ class SkillUri:
         """
         if not known_plain and not are_plain(paths):
             return None
-        if max(map(len, paths), default=0) + len(self.text) > MAX_URI_LENGTH:
+        room = MAX_URI_LENGTH - len(self.text)
+        if room < MAX_PLAIN_LENGTH and max(map(len, paths), default=0) > room:
             return None
         base = self.root + "/"
         return [base + path for path in paths]
@@ -187,10 +189,14 @@ def canonical_uri(text: str) -> str:
 
 
 def are_plain(paths: Collection[str]) -> bool:
-    """Tell whether paths can stand in a URI as they are: the common case, decided fast."""
+    """Tell whether paths are short and can stand in a URI as they are: the common case, decided fast."""
     joined = "\n".join(paths)
-    # A path with a line end of its own would pass for two.
-    return _PLAIN_PATHS.fullmatch(joined) is not None and joined.count("\n") == len(paths) - 1
+    return (
+        _PLAIN_PATHS.fullmatch(joined) is not None
+        # A path with a line end of its own would pass for two.
+        and joined.count("\n") == len(paths) - 1
+        and (len(joined) <= MAX_PLAIN_LENGTH or max(map(len, paths)) <= MAX_PLAIN_LENGTH)
+    )
 
 
 def _is_plain(text: str) -> bool:
@@ -254,6 +260,7 @@ def check_segment(segment: str) -> None:
     raise InvalidUriError(f"the path segment {quoted(segment)} is percent-encoded over and over")
 
 
+@lru_cache(maxsize=64)
 def _checked_scheme(scheme: str) -> str:
     if not _SCHEME.fullmatch(scheme):
         raise InvalidUriError(f"{quoted(scheme)} is not a URI scheme")

@@ -41,6 +41,12 @@ _WORDS: dict[str, bool | None] = {
     "False": False,
     "FALSE": False,
 }
+# `key: text`, `  key: text`, `key: "text"` or `key:`, all on one line and of printable characters. A text
+# starts with a letter, so it is no number, and ends in neither a blank nor a colon.
+_MAX_SIMPLE = 8192
+_SIMPLE_LINE = re.compile(
+    r"(  )?([A-Za-z][A-Za-z0-9_-]{0,99}):(?: (?:\"([ !#-\[\]-~]*)\"|([A-Za-z](?:[ -~]*[!-9;-~])?)))?"
+)
 _MAYBE_NUMBER = frozenset("0123456789+-.")
 _MAX_NUMBER_LENGTH = 64
 # libyaml ends a line at each of these. YAML 1.2 does so only at the first, and the official SDK at none.
@@ -115,6 +121,8 @@ def parse_yaml(text: str, observer: Observer | None = None) -> JsonValue:
     Raises:
         YamlRefusedError: See the class.
     """
+    if observer is None and (simple := parse_simple(text)) is not None:
+        return simple
     _refuse_disputed_characters(text)
     try:
         parser = cast(_Parser, CParser(text))
@@ -136,6 +144,39 @@ def parse_yaml(text: str, observer: Observer | None = None) -> JsonValue:
     except UnicodeDecodeError:
         # libyaml checks every text but the one a tag's percent-escapes stand for.
         raise YamlRefusedError("tag", "it uses a tag that is not UTF-8; remove it", None) from None
+
+
+def parse_simple(text: str) -> "dict[str, JsonValue] | None":
+    """Read a mapping of one-line texts, with at most one level of such mappings inside; else None.
+
+    Most frontmatter is of this shape, and reading it this way takes a fraction
+    of the time. A test holds it against the full reader: where this one
+    answers, both answer the same.
+    """
+    if len(text) > _MAX_SIMPLE or not text.isascii():
+        return None
+    result: dict[str, JsonValue] = {}
+    inner: dict[str, JsonValue] | None = None
+    for line in text.split("\n"):
+        match = _SIMPLE_LINE.fullmatch(line)
+        if match is None:
+            if line:
+                return None
+            continue
+        indent, key, quoted, value = match.groups()
+        if key in _WORDS or value in _WORDS or (value and (": " in value or " #" in value)):
+            return None
+        target = inner if indent else result
+        if target is None or key in target:
+            return None
+        if quoted is not None or value is not None:
+            target[key] = value if quoted is None else quoted
+            inner = inner if indent else None
+        elif indent:
+            return None
+        else:
+            result[key] = inner = {}
+    return None if any(value == {} for value in result.values()) else result or None
 
 
 def _refuse_disputed_characters(text: str) -> None:

@@ -57,20 +57,23 @@ class SkillTree:
         Raises:
             SourceError: The root itself cannot be read.
         """
-        with _collector_paused():
-            return self._scan(places)
+        if self._published is None:
+            with _collector_paused():
+                return self._scan_all()
+        changed = [self._scan_subtree(start) for start in self._starts(places)]
+        return self._publish() if any(changed) else self._published
 
-    def _scan(self, places: Sequence[str] | None) -> Published:
-        first = self._published is None
-        if first:
-            self._remembered = self._index.load() if self._index else {}
-        changed = [self._scan_subtree(start) for start in ([""] if first else self._starts(places))]
-        if self._published is None or any(changed):
-            self._revision += 1
-            self._published = combine(self._publications.values(), self._loose, self._revision)
-        if first:
-            self._remembered = {}
-            self.save()
+    def _scan_all(self) -> Published:
+        self._remembered = self._index.load() if self._index else {}
+        self._scan_subtree("")
+        published = self._publish()
+        self._remembered = {}
+        self.save()
+        return published
+
+    def _publish(self) -> Published:
+        self._revision += 1
+        self._published = combine(self._publications.values(), self._loose, self._revision)
         return self._published
 
     def save(self) -> None:
@@ -174,15 +177,21 @@ class SkillTree:
 
 @contextmanager
 def _collector_paused() -> Generator[None]:
-    """Keep Python's cycle collector from running over the many new objects of a scan.
+    """Keep Python's cycle collector from running over the many new objects of a first scan.
 
-    None of them is garbage and none forms a cycle, so its passes would only cost time.
+    They live as long as the source and form no cycles, so each pass over them
+    would only cost time. Afterwards everything counts as old, as it would
+    after such passes: freezing and unfreezing moves objects to the oldest
+    generation without looking at them. Who has frozen objects is left alone.
     """
     was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
+        if gc.get_freeze_count() == 0:
+            gc.freeze()
+            gc.unfreeze()
         if was_enabled:
             gc.enable()
 

@@ -145,14 +145,8 @@ class Walk:
             try:
                 found = entry.stat(follow_symlinks=False)
                 if found.st_mode & _TYPE == _REGULAR:
-                    facts = (
-                        below + entry.name,
-                        found.st_size,
-                        found.st_mtime_ns,
-                        found.st_ctime_ns,
-                        found.st_ino,
-                    )
-                    add(facts)
+                    times = found.st_mtime_ns, found.st_ctime_ns
+                    add((below + entry.name, found.st_size, *times, found.st_ino))
                 else:
                     _take_oddity(self.root, base + entry.name, found, skill)
             except FileNotFoundError:

@@ -9,7 +9,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from skillwire.core.finding import RULES
-from skillwire.core.yaml12 import MAX_DEPTH, MAX_NODES, Event, JsonValue, YamlRefusedError, parse_yaml
+from skillwire.core.yaml12 import (
+    MAX_DEPTH,
+    MAX_NODES,
+    Event,
+    JsonValue,
+    YamlRefusedError,
+    parse_simple,
+    parse_yaml,
+)
 
 properties = settings(deadline=None, max_examples=100)
 
@@ -429,3 +437,62 @@ def children(value: JsonValue) -> Iterator[JsonValue]:
         yield from value.values()
     elif isinstance(value, list):
         yield from value
+
+
+# The fast way for simple frontmatter
+
+
+def fully_parsed(text: str) -> JsonValue | str:
+    """Read with the full reader, which an observer asks for; or say why it refuses."""
+    try:
+        return parse_yaml(text, lambda *_event: None)
+    except YamlRefusedError as error:
+        return f"refused: {error.reason}"
+
+
+keys = st.sampled_from(["a", "b", "name", "null", "yes", "x-1", "True"]) | st.text("ab-_1:#", max_size=4)
+values = st.sampled_from(
+    [
+        "",
+        " text",
+        " two words",
+        ' "quoted: # text"',
+        " true",
+        " Null",
+        " y",
+        " a: b",
+        " a #b",
+        " a:",
+        " a ",
+        " 1",
+        " |",
+    ]
+) | st.text(alphabet=" abz:#\"'-[]{}!&*%@`?,|>~.\\\t", max_size=6)
+lines = st.builds("{}{}:{}".format, st.sampled_from(["", "", "  ", "   "]), keys, values) | st.sampled_from(
+    ["", "# note", "---", "...", "- item", "  ", "text"]
+)
+
+
+@given(text=st.lists(lines, max_size=6).map("\n".join))
+@settings(deadline=None, max_examples=2000)
+def test_where_the_fast_reader_answers_the_full_one_answers_the_same(text: str) -> None:
+    fast = parse_simple(text)
+
+    assert fast is None or fast == fully_parsed(text)
+
+
+def test_the_fast_reader_takes_what_most_skills_have() -> None:
+    text = 'name: refunds\ndescription: Use when asked.\nmetadata:\n  version: "2.1"\n  owner: billing\n'
+
+    assert parse_simple(text) == {
+        "name": "refunds",
+        "description": "Use when asked.",
+        "metadata": {"version": "2.1", "owner": "billing"},
+    }
+
+
+def test_the_fast_reader_leaves_long_texts_to_the_full_one() -> None:
+    text = "".join(f"key-{number}: text\n" for number in range(6000))
+
+    assert parse_simple(text) is None
+    assert fully_parsed(text) == "refused: too-large"
