@@ -65,10 +65,12 @@ class Manifest:
     """All files of one skill, sorted by URI, each exactly once.
 
     Kept as columns, because a catalog holds many manifests and looks into
-    few; `files` makes the lines on demand.
+    few; `uris` and `files` are made on demand. `base` is the directory all
+    files lie in, with a slash, and `references` are their URIs without it.
     """
 
-    uris: tuple[str, ...]
+    base: str
+    references: tuple[str, ...]
     digests: tuple[str, ...]
     sizes: tuple[int, ...]
     spellings: tuple[str, ...] = field(default=(), compare=False)
@@ -78,8 +80,10 @@ class Manifest:
     def of(cls, files: Iterable[ManifestFile]) -> "Manifest":
         """Make a manifest of files in any order."""
         lines = sorted(files, key=attrgetter("uri"))
+        base = _common_directory(lines[0].uri, lines[-1].uri) if lines else ""
         return cls(
-            tuple(line.uri for line in lines),
+            base,
+            tuple(line.uri[len(base) :] for line in lines),
             tuple(line.digest for line in lines),
             tuple(line.size for line in lines),
             tuple(line.spelling for line in lines) if any(line.spelling for line in lines) else (),
@@ -87,20 +91,27 @@ class Manifest:
         )
 
     @property
+    def uris(self) -> tuple[str, ...]:
+        return tuple([self.base + reference for reference in self.references])
+
+    @property
     def files(self) -> tuple[ManifestFile, ...]:
-        return tuple(map(self._line, range(len(self.uris))))
+        return tuple(map(self._line, range(len(self.references))))
 
     @property
     def total_size(self) -> int:
         return sum(self.sizes)
 
     def __len__(self) -> int:
-        return len(self.uris)
+        return len(self.references)
 
     def find(self, uri: str) -> ManifestFile | None:
         """Return the line for the canonical `uri`, or None when the skill has no such file."""
-        position = bisect_left(self.uris, uri)
-        if position < len(self.uris) and self.uris[position] == uri:
+        if not uri.startswith(self.base):
+            return None
+        reference = uri[len(self.base) :]
+        position = bisect_left(self.references, reference)
+        if position < len(self.references) and self.references[position] == reference:
             return self._line(position)
         return None
 
@@ -118,9 +129,16 @@ class Manifest:
     def _line(self, position: int) -> ManifestFile:
         spelling = self.spellings[position] if self.spellings else ""
         extra = self.extras[position] if self.extras else None
-        return ManifestFile(
-            self.uris[position], self.digests[position], self.sizes[position], spelling, extra
-        )
+        uri = self.base + self.references[position]
+        return ManifestFile(uri, self.digests[position], self.sizes[position], spelling, extra)
+
+
+def _common_directory(first: str, last: str) -> str:
+    """Return the innermost directory of two URIs, with a slash: for sorted ones, of all in between too."""
+    length = next(
+        (index for index, pair in enumerate(zip(first, last, strict=False)) if len(set(pair)) > 1), len(first)
+    )
+    return first[: first.rfind("/", 0, length) + 1]
 
 
 def digest_of(content: bytes) -> str:

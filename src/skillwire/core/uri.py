@@ -117,20 +117,6 @@ class SkillUri:
             path = "/".join(map(_encode, path.split("/")))
         return _bounded(f"{self.root}/{path}")
 
-    def join_all(self, paths: Collection[str], *, known_plain: bool = False) -> list[str] | None:
-        """Return the URIs of files whose paths need no encoding, or None when one of them does.
-
-        The fast way for whole manifests: one check for all paths, or none when
-        `are_plain` was asked before, and their order is kept.
-        """
-        if not known_plain and not are_plain(paths):
-            return None
-        room = MAX_URI_LENGTH - len(self.text)
-        if room < MAX_PLAIN_LENGTH and max(map(len, paths), default=0) > room:
-            return None
-        base = self.root + "/"
-        return [base + path for path in paths]
-
     def resolve(self, reference: str) -> str | None:
         """Return the URI of the file that `reference`, found in this skill's text, means.
 

@@ -7,7 +7,7 @@ from skillwire.core.entry import SkillEntry, segment_findings
 from skillwire.core.finding import Finding
 from skillwire.core.manifest import Manifest, ManifestFile
 from skillwire.core.paths import as_text
-from skillwire.core.uri import SkillUri
+from skillwire.core.uri import MAX_PLAIN_LENGTH, MAX_URI_LENGTH, SkillUri
 from skillwire.errors import InvalidUriError
 from skillwire.sources.scan import SkillRecord
 from skillwire.sources.snapshot import Report, Snapshot, enclosures
@@ -171,9 +171,8 @@ def _publish_one(
 
 
 def _manifest(uri: SkillUri, record: SkillRecord) -> Manifest:
-    uris = uri.join_all(record.paths, known_plain=record.plain)
-    if uris is not None:
-        return Manifest(tuple(uris), tuple(record.digests), tuple(record.sizes))
+    if record.plain and len(uri.text) <= MAX_URI_LENGTH - MAX_PLAIN_LENGTH:
+        return Manifest(uri.root + "/", tuple(record.paths), tuple(record.digests), tuple(record.sizes))
     return Manifest.of(map(ManifestFile, map(uri.join, record.paths), record.digests, record.sizes))
 
 

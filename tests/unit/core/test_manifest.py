@@ -170,7 +170,7 @@ def test_manifests_cannot_be_changed() -> None:
     manifest = Manifest.of([ManifestFile.of(URI, b"x")])
 
     with pytest.raises(dataclasses.FrozenInstanceError):
-        manifest.uris = ()  # pyright: ignore[reportAttributeAccessIssue]  # that is the point
+        manifest.base = ""  # pyright: ignore[reportAttributeAccessIssue]  # that is the point
     with pytest.raises(dataclasses.FrozenInstanceError):
         manifest.files[0].size = 2  # pyright: ignore[reportAttributeAccessIssue]  # that is the point
 

@@ -10,10 +10,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from skillwire.core.uri import (
+    MAX_PLAIN_LENGTH,
     MAX_URI_LENGTH,
     UNSAFE_SCHEMES,
     SkillUri,
     _compose,  # pyright: ignore[reportPrivateUsage]
+    are_plain,
     canonical_uri,
     check_segment,
     parse_uri,
@@ -291,28 +293,23 @@ def test_a_path_that_could_leave_the_skill_is_not_joined(home: str, path: str) -
 
 
 @properties
-@given(homes, st.lists(paths | st.text("ab.-/\n", max_size=6), max_size=4))
-@example(SkillUri.build("a"), ["SKILL.md", "references/GUIDE.md"])
-@example(SkillUri.build("a"), ["SKILL.md", "b\nc"])
-@example(SkillUri.build("a"), ["b\nc"])
-@example(SkillUri.build("a"), ["b", ""])
-@example(SkillUri.build("a"), ["b\n"])
-@example(SkillUri.build("a"), [])
-@example(SkillUri.build("a"), ["b" * MAX_URI_LENGTH])
-def test_joining_many_paths_at_once_agrees_with_joining_each(home: SkillUri, several: list[str]) -> None:
-    together = home.join_all(several)
+@given(several=st.lists(paths | st.text("ab.-/\n", max_size=6), max_size=4))
+@example(several=["b\nc"])
+@example(several=["b", ""])
+@example(several=["b\n"])
+@example(several=[])
+def test_paths_that_are_called_plain_stand_in_a_uri_as_they_are(several: list[str]) -> None:
+    home = SkillUri.build("acme/refunds")
 
-    assert together is None or together == [home.join(path) for path in several]
+    if are_plain(several):
+        assert [home.join(path) for path in several] == [f"{home.root}/{path}" for path in several]
 
 
-def test_plain_paths_are_joined_at_once() -> None:
-    skill = SkillUri.build("acme/refunds")
-
-    assert skill.join_all(["SKILL.md", "a/b.md"]) == [
-        "skill://acme/refunds/SKILL.md",
-        "skill://acme/refunds/a/b.md",
-    ]
-    assert skill.join_all(["SKILL.md", "a b.md"]) is None
+def test_ordinary_paths_are_plain_and_odd_or_long_ones_are_not() -> None:
+    assert are_plain(["SKILL.md", "a/b.md"])
+    assert not are_plain(["SKILL.md", "a b.md"])
+    assert not are_plain(["a\nb"])
+    assert not are_plain(["SKILL.md", "a" * (MAX_PLAIN_LENGTH + 1)])
 
 
 @ANYWHERE
