@@ -30,8 +30,8 @@ MAX_REMARKS = 100
 _BYTES_PER_TOKEN = 4
 _MAX_HIDDEN = 10_000
 _MAX_FOLLOWED = 4 * MAX_INSPECTED
-_NEEDS_NO_LINK = re.compile(r"(?:license|notice|readme|changelog)(?:\..*)?|manifest\.json", re.IGNORECASE)
-_NO_PATH = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:|[#/?]|.*[{}<>$*]", re.DOTALL)
+_NEEDS_NO_LINK = r"(?i:(?:license|notice|readme|changelog)(?:\..*)?|manifest\.json)"
+_NO_PATH = r"(?s:[A-Za-z][A-Za-z0-9+.\-]*:|[#/?]|.*[{}<>$*])"
 # A stand-in for the skill's own URI, to resolve links against.
 _HERE = SkillUri.build("skill")
 
@@ -101,7 +101,7 @@ def _comment_findings(body: str, first_line: int) -> Iterator[Finding]:
 def _link_findings(body: str, first_line: int, files: Mapping[str, Content]) -> Iterator[Finding]:
     folders = folders_of(files)
     for link in links_in(body, first_line=first_line):
-        if _NO_PATH.match(link.target):
+        if re.match(_NO_PATH, link.target):
             continue
         resolved = _HERE.resolve(link.target)
         if resolved is None:
@@ -127,7 +127,9 @@ def _unlinked_findings(body: str, files: Mapping[str, Content]) -> list[Finding]
     if len(files) > MAX_FILES:
         return []
     unseen = {
-        path for path in files if path != SKILL_FILE and not _NEEDS_NO_LINK.fullmatch(path.rpartition("/")[2])
+        path
+        for path in files
+        if path != SKILL_FILE and not re.fullmatch(_NEEDS_NO_LINK, path.rpartition("/")[2])
     }
     texts, room = [body], _MAX_FOLLOWED
     while texts and unseen and room > 0:

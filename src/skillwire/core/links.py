@@ -9,15 +9,16 @@ import re
 from dataclasses import dataclass
 
 # At any depth and right after a list marker, since steps often carry their code along.
-_FENCE = re.compile(r"(?P<indent>[ \t]*(?:(?:[-*+]|[0-9]{1,9}[.)])[ \t]+)?)(?P<mark>`{3,}(?=[^`]*$)|~{3,})")
-_TICKS = re.compile(r"`+")
+# Compiled when first used: most programs never look into a text.
+_FENCE = r"(?P<indent>[ \t]*(?:(?:[-*+]|[0-9]{1,9}[.)])[ \t]+)?)(?P<mark>`{3,}(?=[^`]*$)|~{3,})"
+_TICKS = r"`+"
 _TITLE = r"(?:[ \t]+(?:\"[^\"\n]{0,500}\"|'[^'\n]{0,500}'|\([^()\n]{0,500}\)))?"
-_INLINE = re.compile(
+_INLINE = (
     r"(?<!\\)\]\([ \t]*(?:<(?P<angled>[^<>`\n]{1,2000})>"
     r"|(?P<plain>[^\s()<>`]{1,2000}(?:\([^\s()<>`]{0,200}\)[^\s()<>`]{0,200}){0,8}))" + _TITLE + r"[ \t]*\)"
 )
 # A label that starts with ^ belongs to a footnote, whose text is no target.
-_DEFINITION = re.compile(
+_DEFINITION = (
     r" {0,3}\[(?!\^)[^\[\]\n]{1,200}\]:[ \t]*(?:<(?P<angled>[^<>`\n]{1,2000})>"
     r"|(?P<plain>[^\s<`][^\s`]{0,1999}))" + _TITLE + r"\s*$"
 )
@@ -33,10 +34,11 @@ class Link:
 
 def links_in(markdown: str, *, first_line: int = 1) -> list[Link]:
     """Find the links, images and reference definitions in `markdown`, outside of code."""
+    fence_line, definition_line, inline = map(re.compile, (_FENCE, _DEFINITION, _INLINE))
     found: list[Link] = []
     fence: re.Match[str] | None = None
     for number, line in enumerate(markdown.split("\n"), first_line):
-        marker = _FENCE.match(line)
+        marker = fence_line.match(line)
         if fence:
             if marker and _closes(fence, marker):
                 fence = None
@@ -44,8 +46,8 @@ def links_in(markdown: str, *, first_line: int = 1) -> list[Link]:
             fence = marker
         elif "](" in line or "]:" in line:
             text = _without_code(line)
-            definition = _DEFINITION.match(text)
-            matches = [definition] if definition else _INLINE.finditer(text)
+            definition = definition_line.match(text)
+            matches = [definition] if definition else inline.finditer(text)
             found += [Link(match["angled"] or match["plain"], number) for match in matches]
     return found
 
@@ -61,7 +63,7 @@ def _closes(fence: re.Match[str], marker: re.Match[str]) -> bool:
 
 def _without_code(line: str) -> str:
     """Shrink each code span, which ends at the next run of as many backticks, to one backtick."""
-    runs = list(_TICKS.finditer(line))
+    runs = list(re.finditer(_TICKS, line))
     ahead: dict[int, list[re.Match[str]]] = {}
     for run in reversed(runs):
         ahead.setdefault(len(run[0]), []).append(run)

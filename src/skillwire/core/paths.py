@@ -8,15 +8,14 @@ from skillwire.core.finding import Finding
 from skillwire.core.uri import SKILL_FILE, SkillUri, are_plain
 from skillwire.errors import InvalidUriError
 
-_RESERVED = re.compile(r"(?:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\..*)?|.*[. ]", re.IGNORECASE)
-_GENERATED = re.compile(
+_RESERVED = r"(?i:(?:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\..*)?|.*[. ])"
+_GENERATED = (
     r"(?:.*/)?(?:__pycache__|node_modules)/.*|.*\.(?:pyc|pyo|swp|swo|orig|rej)|.*~|(?:.*/)?Thumbs\.db"
 )
 # Whatever the two patterns above may find in many paths in lower case, one on each line, and little else.
-_NOTABLE = re.compile(
-    r"(?:^|/)(?:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\.|/|$)|[. ](?:/|$)|~$"
-    r"|__pycache__|node_modules|\.(?:pyc|pyo|swp|swo|orig|rej)$|thumbs\.db$",
-    re.MULTILINE,
+_NOTABLE = (
+    r"(?m)(?:^|/)(?:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\.|/|$)|[. ](?:/|$)|~$"
+    r"|__pycache__|node_modules|\.(?:pyc|pyo|swp|swo|orig|rej)$|thumbs\.db$"
 )
 # Cheap to look for, and at least one of them is there whenever the pattern above matches.
 _HINTS = (
@@ -86,7 +85,7 @@ def _all_ordinary(paths: Collection[str]) -> bool:
     rest = text.replace(f"{SKILL_FILE}\n", "", 1)
     if rest and (not rest.islower() or _SKILL_FILE_TWIN in rest):
         return False
-    if any(map(text.__contains__, _HINTS)) and _NOTABLE.search(text):
+    if any(map(text.__contains__, _HINTS)) and re.search(_NOTABLE, text):
         return False
     return folders_of(paths).isdisjoint(paths)
 
@@ -108,9 +107,9 @@ def _each(paths: Collection[str]) -> Iterator[Finding]:
         elif folded in folders:
             message = "it is a file, and its path is that of a folder too"
             yield Finding("path-twins", message, file=path, fix="rename one of the two")
-        if any(_RESERVED.fullmatch(segment) for segment in path.split("/")):
+        if any(re.fullmatch(_RESERVED, segment) for segment in path.split("/")):
             message = "the name is reserved on Windows, so hosts there cannot store the file"
             yield Finding("reserved-path", message, file=path, fix="rename the file")
-        if _GENERATED.fullmatch(path):
+        if re.fullmatch(_GENERATED, path):
             message = "this looks generated; each change to it changes the manifest and revokes approvals"
             yield Finding("generated-file", message, file=path, fix="delete it from the skill's folder")

@@ -18,7 +18,7 @@ _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 # Words that YAML 1.2, or the YAML 1.1 many readers still speak, takes for no string.
 _YAML_WORDS = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})
 # What JSON allows bare inside a string and YAML does not.
-_UNPRINTABLE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff\ud800-\udfff]")
+_UNPRINTABLE = "[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff\ud800-\udfff]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,4 +233,4 @@ def _json(value: JsonValue) -> str:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     except ValueError:
         raise InvalidSkillError("a number has no JSON form", fix="write it as a string") from None
-    return _UNPRINTABLE.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
+    return re.sub(_UNPRINTABLE, lambda found: f"\\u{ord(found.group()):04x}", text)
