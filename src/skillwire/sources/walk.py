@@ -136,23 +136,18 @@ class Walk:
         if not enclosing:
             self._take_strays(directory, base, others)
         for skill in enclosing:
-            self._take_files(base, others, skill)
-
-    def _take_files(self, base: str, entries: list[os.DirEntry[str]], skill: FoundSkill) -> None:
-        """Add what is no folder to a skill it is part of."""
-        add, below = skill.files.append, inside(base, skill)
-        for entry in entries:
-            try:
-                found = entry.stat(follow_symlinks=False)
+            add, below = skill.files.append, base[len(skill.directory) + 1 :] if skill.directory else base
+            for entry in others:
+                try:
+                    found = entry.stat(follow_symlinks=False)
+                except OSError as error:
+                    self._report_unreadable(base + entry.name, (skill,), error)
+                    continue
                 if found.st_mode & _TYPE == _REGULAR:
-                    times = found.st_mtime_ns, found.st_ctime_ns
-                    add((below + entry.name, found.st_size, *times, found.st_ino))
+                    name, size, inode = below + entry.name, found.st_size, found.st_ino
+                    add((name, size, found.st_mtime_ns, found.st_ctime_ns, inode))
                 else:
                     _take_oddity(self.root, base + entry.name, found, skill)
-            except FileNotFoundError:
-                continue  # It vanished between the listing and the look; the next scan will not list it.
-            except OSError as error:
-                self._report_unreadable(base + entry.name, (skill,), error)
 
     def _take_strays(self, directory: str, base: str, entries: list[os.DirEntry[str]]) -> None:
         """Look at what is no folder outside of every skill: linked folders, and near misses."""
@@ -227,7 +222,10 @@ def _take_oddity(root: str, path: str, found: os.stat_result, skill: FoundSkill)
     base = os.path.realpath(f"{root}/{skill.directory}") + "/"
     end = target[len(base) :]
     hidden = any(part.startswith(".") for part in end.split("/"))
-    real = os.lstat(target) if target.startswith(base) and not hidden and os.path.lexists(target) else None
+    try:
+        real = os.lstat(target) if target.startswith(base) and not hidden else None
+    except OSError:
+        real = None  # It leads nowhere, or its target has just gone.
     if real is None or not stat.S_ISREG(real.st_mode):
         message = "the link does not lead to a file inside the skill"
         skill.problem("link", inner, message, "replace it by a copy of what it points to")
