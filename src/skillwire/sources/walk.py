@@ -140,14 +140,13 @@ class Walk:
             for entry in others:
                 try:
                     found = entry.stat(follow_symlinks=False)
+                    if found.st_mode & _TYPE == _REGULAR:
+                        name, size, inode = below + entry.name, found.st_size, found.st_ino
+                        add((name, size, found.st_mtime_ns, found.st_ctime_ns, inode))
+                    else:
+                        _take_oddity(self.root, base + entry.name, found, skill)
                 except OSError as error:
                     self._report_unreadable(base + entry.name, (skill,), error)
-                    continue
-                if found.st_mode & _TYPE == _REGULAR:
-                    name, size, inode = below + entry.name, found.st_size, found.st_ino
-                    add((name, size, found.st_mtime_ns, found.st_ctime_ns, inode))
-                else:
-                    _take_oddity(self.root, base + entry.name, found, skill)
 
     def _take_strays(self, directory: str, base: str, entries: list[os.DirEntry[str]]) -> None:
         """Look at what is no folder outside of every skill: linked folders, and near misses."""
@@ -222,10 +221,7 @@ def _take_oddity(root: str, path: str, found: os.stat_result, skill: FoundSkill)
     base = os.path.realpath(f"{root}/{skill.directory}") + "/"
     end = target[len(base) :]
     hidden = any(part.startswith(".") for part in end.split("/"))
-    try:
-        real = os.lstat(target) if target.startswith(base) and not hidden else None
-    except OSError:
-        real = None  # It leads nowhere, or its target has just gone.
+    real = os.lstat(target) if target.startswith(base) and not hidden and os.path.lexists(target) else None
     if real is None or not stat.S_ISREG(real.st_mode):
         message = "the link does not lead to a file inside the skill"
         skill.problem("link", inner, message, "replace it by a copy of what it points to")
