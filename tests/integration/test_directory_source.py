@@ -677,3 +677,14 @@ def test_a_file_whose_permission_is_taken_away_is_no_longer_served(open_root: Pa
 
     (open_root / path).chmod(0o700)
     assert seen["read"] == "NotFoundError"
+
+
+async def test_a_hundred_thousand_folders_around_a_skill_are_survived(root: Path) -> None:
+    for number in range(100):
+        for inner in range(1000):
+            (root / f"group-{number}" / f"folder-{inner}").mkdir(parents=inner == 0)
+    write_skill(root / "group-50" / "folder-500" / "xls")
+
+    with anyio.fail_after(60):
+        async with DirectorySource(root, watch=False) as source:
+            assert uris(source.snapshot) == ["skill://group-50/folder-500/xls/SKILL.md", PDF]
