@@ -1,20 +1,19 @@
 """`Catalog`: many sources, served as one."""
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar, cast
 
-import anyio
-
 from skillwire.core.entry import SkillEntry
 from skillwire.core.finding import Finding
 from skillwire.core.uri import SkillUri
 from skillwire.errors import DuplicateSkillError, NotFoundError, SourceError, VerificationError
 from skillwire.sources.background import running
+from skillwire.sources.live import SnapshotSource
 from skillwire.sources.snapshot import Report, Snapshot, enclosures, nest, over_limits
 from skillwire.sources.source import LiveSource, Source
 
@@ -25,7 +24,7 @@ _READ_ATTEMPTS = 3
 Answer = TypeVar("Answer")
 
 
-class Catalog:
+class Catalog(SnapshotSource):
     """All skills of several sources under their own URIs.
 
         async with Catalog([DirectorySource("skills/"), MemorySource(built)]) as catalog: ...
@@ -39,8 +38,7 @@ class Catalog:
         self._sources = tuple(sources)
         self._parts: list[Snapshot] = []
         self._refused: Mapping[str, tuple[Finding, ...]] = {}
-        self._snapshot: Snapshot | None = None
-        self._changed = anyio.Event()
+        super().__init__()
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> "Catalog":
@@ -71,27 +69,6 @@ class Catalog:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
         return await self._stack.__aexit__(kind, error, trace)
-
-    @property
-    def snapshot(self) -> Snapshot:
-        """The state of all sources now.
-
-        Raises:
-            SourceError: The catalog was not entered with `async with`.
-        """
-        if self._snapshot is None:
-            raise SourceError("the catalog is not open; use it with `async with`")
-        return self._snapshot
-
-    async def wait_for_change(self, revision: int) -> Snapshot:
-        """Return the snapshot once its revision is newer than `revision`."""
-        while self.snapshot.revision <= revision:
-            await self._changed.wait()
-        return self.snapshot
-
-    async def list_skills(self) -> AsyncIterator[SkillEntry]:
-        for entry in self.snapshot.entries:
-            yield entry
 
     async def get_skill(self, uri: SkillUri) -> SkillEntry:
         """Return one entry, listed or not.
@@ -174,10 +151,8 @@ class Catalog:
         ]
         served = [entry for entry in entries if entry.uri.text not in refused]
         revision = self._snapshot.revision + 1 if self._snapshot else 1
-        self._snapshot = Snapshot.of(served, reports=reports, revision=revision)
-        self._changed.set()
-        self._changed = anyio.Event()
-        return self._snapshot
+        self._replace_snapshot(Snapshot.of(served, reports=reports, revision=revision))
+        return self.snapshot
 
     def _entries_without(self, refused: Mapping[str, object]) -> list[SkillEntry]:
         return [entry for part in self._parts for entry in part.entries if entry.uri.text not in refused]

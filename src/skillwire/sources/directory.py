@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
@@ -10,12 +10,12 @@ from types import TracebackType
 import anyio
 import anyio.to_thread
 
-from skillwire.core.entry import SkillEntry
 from skillwire.core.manifest import ManifestFile
 from skillwire.core.uri import DEFAULT_SCHEME, SkillUri
 from skillwire.errors import SourceError, VerificationError
 from skillwire.sources.background import running
 from skillwire.sources.index import ScanIndex
+from skillwire.sources.live import SnapshotSource
 from skillwire.sources.publish import Mount, Publication, Published
 from skillwire.sources.scan import read_published
 from skillwire.sources.snapshot import Snapshot
@@ -30,7 +30,7 @@ _RETRY_DELAY = 0.05
 _SETTLE_ATTEMPTS = 3
 
 
-class DirectorySource:
+class DirectorySource(SnapshotSource):
     """The skills in a folder and its subfolders.
 
         async with DirectorySource("skills/") as source:
@@ -56,6 +56,7 @@ class DirectorySource:
         index: bool = True,
         cache_dir: Path | None = None,
     ) -> None:
+        super().__init__()
         self.root = Path(root)
         self._mount = Mount(scheme, prefix.strip("/"))
         self._mount.uri_for("any")
@@ -65,7 +66,6 @@ class DirectorySource:
         self._cache_dir = cache_dir
         self._tree: SkillTree | None = None
         self._published: Published | None = None
-        self._changed = anyio.Event()
         self._scanning = anyio.Lock()
         self._users = 0
         self._stack = AsyncExitStack()
@@ -100,28 +100,6 @@ class DirectorySource:
     ) -> bool | None:
         self._users -= 1
         return None if self._users else await self._stack.__aexit__(kind, error, trace)
-
-    @property
-    def snapshot(self) -> Snapshot:
-        """The state of the folder now.
-
-        Raises:
-            SourceError: The source was not entered with `async with`.
-        """
-        return self._state.snapshot
-
-    async def wait_for_change(self, revision: int) -> Snapshot:
-        """Return the snapshot once its revision is newer than `revision`."""
-        while self.snapshot.revision <= revision:
-            await self._changed.wait()
-        return self.snapshot
-
-    async def list_skills(self) -> AsyncIterator[SkillEntry]:
-        for entry in self.snapshot.entries:
-            yield entry
-
-    async def get_skill(self, uri: SkillUri) -> SkillEntry:
-        return self.snapshot.get(uri)
 
     async def read_file(self, uri: str) -> bytes:
         """Return a file's bytes exactly as the snapshot promises them.
@@ -161,8 +139,7 @@ class DirectorySource:
             published = await anyio.to_thread.run_sync(tree.scan, None if places is None else list(places))
             if published is not self._published:
                 self._published = published
-                self._changed.set()
-                self._changed = anyio.Event()
+                self._replace_snapshot(published.snapshot)
         return published.snapshot
 
     @property

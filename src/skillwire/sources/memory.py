@@ -1,16 +1,15 @@
 """`MemorySource`: skills built in code."""
 
 import logging
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
-import anyio
-
-from skillwire.core.entry import SkillEntry, entry_findings
+from skillwire.core.entry import entry_findings
 from skillwire.core.skill import Skill
 from skillwire.core.uri import SkillUri
 from skillwire.errors import DuplicateSkillError, NotFoundError
 from skillwire.sources.dynamic import DynamicSkill
+from skillwire.sources.live import SnapshotSource
 from skillwire.sources.snapshot import Report, Snapshot, nest, over_limits
 
 BuiltSkill: TypeAlias = Skill | DynamicSkill
@@ -18,7 +17,7 @@ BuiltSkill: TypeAlias = Skill | DynamicSkill
 logger = logging.getLogger(__name__)
 
 
-class MemorySource:
+class MemorySource(SnapshotSource):
     """Skills held in memory; adding one publishes a new snapshot.
 
     One URI belongs to one skill. Whoever adds a second is told all clashes at
@@ -29,13 +28,8 @@ class MemorySource:
     def __init__(self, skills: Iterable[BuiltSkill] = ()) -> None:
         self._skills: dict[str, BuiltSkill] = {}
         self._contents: dict[str, bytes] = {}
-        self._snapshot = Snapshot.of(())
-        self._changed = anyio.Event()
+        super().__init__(Snapshot.of(()))
         self.add(*skills)
-
-    @property
-    def snapshot(self) -> Snapshot:
-        return self._snapshot
 
     def add(self, *skills: BuiltSkill) -> None:
         """Publish more skills, all or none.
@@ -62,21 +56,8 @@ class MemorySource:
             raise NotFoundError(f"no skill is served at {uri.text}", uri=uri.text)
         self._publish([skill for key, skill in self._skills.items() if key != uri.text])
 
-    async def wait_for_change(self, revision: int) -> Snapshot:
-        """Return the snapshot once its revision is newer than `revision`."""
-        while self._snapshot.revision <= revision:
-            await self._changed.wait()
-        return self._snapshot
-
-    async def list_skills(self) -> AsyncIterator[SkillEntry]:
-        for entry in self._snapshot.entries:
-            yield entry
-
-    async def get_skill(self, uri: SkillUri) -> SkillEntry:
-        return self._snapshot.get(uri)
-
     async def read_file(self, uri: str) -> bytes:
-        entry, file = self._snapshot.locate(uri)
+        entry, file = self.snapshot.locate(uri)
         if file is not None:
             return self._contents[file.uri]
         skill = self._skills[entry.uri.text]
@@ -106,9 +87,8 @@ class MemorySource:
             for uri, content in _contents(skill)
         }
         served = [entry for entry in entries if entry.uri.text not in refused]
-        self._snapshot = Snapshot.of(served, reports=reports, revision=self._snapshot.revision + 1)
-        self._changed.set()
-        self._changed = anyio.Event()
+        revision = self.snapshot.revision + 1
+        self._replace_snapshot(Snapshot.of(served, reports=reports, revision=revision))
 
 
 def _refuse_duplicates(skills: Sequence[BuiltSkill]) -> None:

@@ -564,3 +564,38 @@ async def test_prefixes_keep_two_folders_apart(tmp_path: Path) -> None:
     ) as catalog:
         assert await catalog.read_file("skill://one/pdf/a.md") == b"one"
         assert await catalog.read_file("skill://two/pdf/a.md") == b"two"
+
+
+class Reserved(PlainSource):
+    """A stranger's source that serves more than it lists."""
+
+    async def list_skills(self) -> AsyncIterator[SkillEntry]:
+        for built in self.skills[:1]:
+            yield built.entry()
+
+
+async def test_what_a_plain_source_serves_without_listing_it_is_found() -> None:
+    listed, unlisted = skill("listed"), skill("unlisted")
+
+    async with Catalog([MemorySource([skill("memory")]), Reserved(listed, unlisted)]) as catalog:
+        assert [entry.name for entry in catalog.snapshot.entries] == ["listed", "memory"]
+        assert await catalog.get_skill(unlisted.uri) == unlisted.entry()
+        assert await catalog.read_file(unlisted.uri.text) == unlisted.skill_md
+        with pytest.raises(NotFoundError):
+            await catalog.get_skill(SkillUri.build("nowhere"))
+        with pytest.raises(NotFoundError):
+            await catalog.read_file("skill://nowhere/SKILL.md")
+
+
+async def test_a_skill_that_is_refused_is_not_found_by_asking_a_plain_source_for_it() -> None:
+    live, plain = MemorySource(), PlainSource(skill("twice"))
+
+    async with Catalog([live, plain]) as catalog:
+        revision = catalog.snapshot.revision
+        live.add(skill("twice"))
+        await next_change(catalog, revision)
+
+        with pytest.raises(NotFoundError):
+            await catalog.get_skill(SkillUri.build("twice"))
+        with pytest.raises(NotFoundError):
+            await catalog.read_file("skill://twice/SKILL.md")
