@@ -40,7 +40,8 @@ def print_findings(answer: Answer, place: str, findings: Sequence[Finding], *, a
     """Print what there is to say about one place; nothing when it is not worth saying.
 
     Notes are printed only for those who ask with `--verbose`. `aside` prints
-    to standard error, for findings that are no part of the answer.
+    to standard error, for findings that are no part of the answer. A terminal
+    gets a finding as a paragraph, everyone else as one line.
     """
     say = answer.word if aside else answer.line
     shown = [found for found in findings if answer.verbose or found.severity is not Severity.INFO]
@@ -50,9 +51,14 @@ def print_findings(answer: Answer, place: str, findings: Sequence[Finding], *, a
     kept = shown
     if len(shown) > MAX_SHOWN:
         kept = sorted(shown, key=lambda found: _RANKS[found.severity])[:MAX_SHOWN]
+    on_terminal = (answer.terminal if aside else answer.width) is not None
     for found in kept:
         word = _WORDS[found.severity]
         where = f"{found.file}:{found.line}" if found.line else found.file
+        if not on_terminal:  # One line each, for files, editors and grep.
+            fix = f"; fix: {found.fix}" if found.fix else ""
+            say(f"{where}: {word}: {found.message}{fix} [{found.code}, {found.rule}]", indent=2)
+            continue
         say(where, "  ", (word, STYLES[word]), f"  {found.code} ({found.rule})", indent=2, wrap=False)
         say(found.message, indent=4)
         if found.fix:

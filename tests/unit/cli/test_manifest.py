@@ -109,11 +109,10 @@ def test_what_cannot_be_published_is_named_and_the_rest_is_printed(here: Path, s
     human, machine = skillwire("manifest", "skills"), skillwire("manifest", "skills", "--json")
 
     assert (human.code, machine.code) == (1, 1)
-    assert human.lines[-6:] == [
+    assert human.lines[-4:] == [
         "not published: skills/bad  1 error",
-        "  skills/bad/SKILL.md:1  error  frontmatter-missing (FMT-02)",
-        "    the file is empty",
-        "    fix: start it with frontmatter that holds `name` and `description`",
+        "  skills/bad/SKILL.md:1: error: the file is empty"
+        "; fix: start it with frontmatter that holds `name` and `description` [frontmatter-missing, FMT-02]",
         "",
         "1 skill to publish, 1 not published",
     ]
@@ -132,9 +131,8 @@ def test_remarks_about_what_is_published_go_to_standard_error(here: Path, skillw
     assert outcome.lines[-1] == "1 skill to publish"
     assert outcome.err.splitlines() == [
         "skills/one  1 warning",
-        "  skills/one/SKILL.md  warning  license-invalid (FMT-05)",
-        "    `license` is not a string",
-        "    fix: put it in quotes",
+        "  skills/one/SKILL.md: warning: `license` is not a string"
+        "; fix: put it in quotes [license-invalid, FMT-05]",
         "",
     ]
 

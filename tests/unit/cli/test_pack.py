@@ -174,9 +174,8 @@ def test_a_skill_with_errors_is_refused_with_its_findings(here: Path, skillwire:
     assert (human.code, human.out) == (1, "")
     assert human.err.splitlines() == [
         "bad  1 error",
-        "  bad/SKILL.md:1  error  frontmatter-missing (FMT-02)",
-        "    the file is empty",
-        "    fix: start it with frontmatter that holds `name` and `description`",
+        "  bad/SKILL.md:1: error: the file is empty"
+        "; fix: start it with frontmatter that holds `name` and `description` [frontmatter-missing, FMT-02]",
         "",
         "error: bad has 1 error, so it is not packed",
         "fix: mend it and try again",

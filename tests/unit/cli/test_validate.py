@@ -49,10 +49,9 @@ def test_the_current_folder_is_called_by_its_real_name(
 
     outcome = skillwire("validate", ".")
 
-    assert outcome.lines[1:3] == [
-        "  SKILL.md:2  error  name-differs-from-folder (FMT-03)",
-        "    the folder is named 'refunds' and the skill 'returns'; the two must be equal",
-    ]
+    assert outcome.lines[1].startswith(
+        "  SKILL.md:2: error: the folder is named 'refunds' and the skill 'returns'"
+    )
 
 
 @pytest.mark.requirement("TOOL-01", "FMT-03")
@@ -68,15 +67,12 @@ def test_a_finding_is_printed_with_its_place_severity_rule_message_and_fix(
     assert outcome.err == ""
     assert outcome.lines == [
         "skills/bad  2 errors, 1 warning",
-        "  skills/bad/SKILL.md:2  error  name-invalid (FMT-03)",
-        "    `name` 'Bad' has uppercase letters",
-        "    fix: set `name: bad` and rename the folder to match",
-        "  skills/bad/SKILL.md:2  error  name-differs-from-folder (FMT-03)",
-        "    the folder is named 'bad' and the skill 'Bad'; the two must be equal",
-        "    fix: set `name: bad`",
-        "  skills/bad/SKILL.md:6  warning  broken-link (FMT-08)",
-        "    the link to 'gone.md' leads to a file the skill does not have",
-        "    fix: add 'gone.md', or remove the link",
+        "  skills/bad/SKILL.md:2: error: `name` 'Bad' has uppercase letters"
+        "; fix: set `name: bad` and rename the folder to match [name-invalid, FMT-03]",
+        "  skills/bad/SKILL.md:2: error: the folder is named 'bad' and the skill 'Bad'; the two must be equal"
+        "; fix: set `name: bad` [name-differs-from-folder, FMT-03]",
+        "  skills/bad/SKILL.md:6: warning: the link to 'gone.md' leads to a file the skill does not have"
+        "; fix: add 'gone.md', or remove the link [broken-link, FMT-08]",
         "",
         "2 skills: 1 good, 1 with errors; 2 errors, 1 warning",
     ]
@@ -100,9 +96,8 @@ def test_notes_are_counted_and_shown_only_on_demand(here: Path, skillwire: Comma
     assert short.lines == ["1 skill: good", "1 note; show it with -v"]
     assert verbose.lines == [
         "one  1 note",
-        "  one/lonely.md  note  unlinked-file (FMT-08)",
-        "    nothing in SKILL.md or the files it mentions names this file",
-        "    fix: link to it from SKILL.md, or remove it",
+        "  one/lonely.md: note: nothing in SKILL.md or the files it mentions names this file"
+        "; fix: link to it from SKILL.md, or remove it [unlinked-file, FMT-08]",
         "",
         "1 skill: good",
     ]
@@ -186,9 +181,9 @@ def test_a_folder_without_any_skill_is_a_clear_no(here: Path, skillwire: Command
     assert outcome.code == 1
     assert outcome.lines == [
         "docs  1 error",
-        "  docs  error  skill-file-missing (FMT-01)",
-        "    no SKILL.md was found in this folder or below it",
-        "    fix: name a folder that holds skills, or start one with `skillwire new NAME`",
+        "  docs: error: no SKILL.md was found in this folder or below it"
+        "; fix: name a folder that holds skills, or start one with `skillwire new NAME`"
+        " [skill-file-missing, FMT-01]",
         "",
         "0 skills; 1 error",
     ]
@@ -239,14 +234,12 @@ def test_skills_that_share_a_name_name_each_other(here: Path, skillwire: Command
     assert outcome.code == 0
     assert outcome.lines == [
         "a/refunds  1 warning",
-        "  a/refunds/SKILL.md  warning  duplicate-name (NAME-02)",
-        "    the name 'refunds' is also that of b/refunds",
-        "    fix: rename one of them, or serve them apart",
+        "  a/refunds/SKILL.md: warning: the name 'refunds' is also that of b/refunds"
+        "; fix: rename one of them, or serve them apart [duplicate-name, NAME-02]",
         "",
         "b/refunds  1 warning",
-        "  b/refunds/SKILL.md  warning  duplicate-name (NAME-02)",
-        "    the name 'refunds' is also that of a/refunds",
-        "    fix: rename one of them, or serve them apart",
+        "  b/refunds/SKILL.md: warning: the name 'refunds' is also that of a/refunds"
+        "; fix: rename one of them, or serve them apart [duplicate-name, NAME-02]",
         "",
         "3 skills: all good; 2 warnings",
     ]
@@ -259,7 +252,7 @@ def test_a_name_shared_by_many_names_only_some_of_them(here: Path, skillwire: Co
 
     outcome = skillwire("validate", ".")
 
-    assert "    the name 'same' is also that of b/same, c/same, d/same and 2 more" in outcome.lines
+    assert "the name 'same' is also that of b/same, c/same, d/same and 2 more;" in outcome.out
 
 
 def test_folders_that_overlap_are_looked_at_once(here: Path, skillwire: Command) -> None:
@@ -299,12 +292,13 @@ def test_hidden_text_is_found_and_never_reaches_the_terminal(here: Path, skillwi
     human, machine = skillwire("validate", "one"), skillwire("validate", "one", "--json")
 
     assert human.code == 1
-    assert [re.sub("\ufffd+", "?", line) for line in human.lines if line.startswith("  one/")] == [
-        "  one/SKILL.md:6  warning  hidden-characters (SEC-13)",
-        "  one/SKILL.md:6  warning  terminal-escape (SEC-13)",
-        "  one/SKILL.md:6  warning  hidden-characters (SEC-13)",
-        "  one/not-?-utf8.md  error  unusable-path (URI-10)",
-        "  one/we<U+001B>]0;title<U+0007>ird[bold].md  error  unusable-path (URI-10)",
+    lines = [re.sub("\ufffd+", "?", line) for line in human.lines if line.startswith("  one/")]
+    assert [re.sub(r": (error|warning): .* \[", r" \1 [", line) for line in lines] == [
+        "  one/SKILL.md:6 warning [hidden-characters, SEC-13]",
+        "  one/SKILL.md:6 warning [terminal-escape, SEC-13]",
+        "  one/SKILL.md:6 warning [hidden-characters, SEC-13]",
+        "  one/not-?-utf8.md error [unusable-path, URI-10]",
+        "  one/we<U+001B>]0;title<U+0007>ird[bold].md error [unusable-path, URI-10]",
     ]
     assert not set(human.out + machine.out) & set("\x1b\x07\u202e\U000e0041\udcff")
     assert {"one/SKILL.md", "one/we\x1b]0;title\x07ird[bold].md"} < {
@@ -356,7 +350,7 @@ def test_a_skill_with_very_many_findings_does_not_flood_the_terminal(here: Path,
     outcome = skillwire("validate", "one")
 
     assert outcome.lines[0] == "one  1 error, 60 warnings"
-    assert outcome.lines[1] == "  one/SKILL.md:2  error  name-differs-from-folder (FMT-03)"
+    assert outcome.lines[1].endswith(" [name-differs-from-folder, FMT-03]")
     assert outcome.lines[-3:] == [
         "  and 11 more; --json shows them all",
         "",
