@@ -152,7 +152,6 @@ RULES: dict[str, Rule] = {
     "uri-invalid": Rule("URI-10", _E, "A URI is malformed or dangerous."),
     "uri-name-mismatch": Rule("LIST-05", _E, "The last segment of the skill's path is not its `name`."),
     "uri-first-segment": Rule("URI-04", _W, "The first segment is not a plain lowercase registered name."),
-    "uri-reserved": Rule("URI-13", _W, "`skill://index.json` is reserved by older generations of the wire."),
     "resources-invalid": Rule("LIST-10", _E, "`resources` is neither a list of files nor `dynamic`."),
     "resource-invalid": Rule("LIST-11", _E, "A line of `resources` is malformed or appears twice."),
     "resource-outside": Rule("LIST-07", _E, "A line of `resources` is outside the skill's directory."),

@@ -30,7 +30,7 @@ BODY = "\n# Steps\n\nDo them.\n"
 # What only a source can see: the state of a disk, or several skills at once.
 MADE_BY_SOURCES = {
     *("unreadable", "link", "special-file", "unsettled", "linked-folder"),
-    *("duplicate-uri", "duplicate-name", "uri-reserved", "uri-overlap", "dynamic-inside-static"),
+    *("duplicate-uri", "duplicate-name", "uri-overlap", "dynamic-inside-static"),
 }
 
 
