@@ -19,6 +19,17 @@ class FileMovedError(OSError):
     """What stands at a path is not, or no longer, the regular file that was expected there."""
 
 
+def skill_base(root: str, directory: str, *, follow_links: bool) -> tuple[str, str]:
+    """Return the folder below which no link is followed, and the skill's path from there, with a slash.
+
+    That folder is the root, unless the publisher asked for linked folders:
+    then it is whatever folder the skill's own path leads to.
+    """
+    if follow_links:
+        return os.path.realpath(f"{root}/{directory}"), ""
+    return root, f"{directory}/" if directory else ""
+
+
 class FolderReader:
     """Reads files below `root`, keeping the folders on the way open between reads.
 

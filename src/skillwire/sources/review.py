@@ -18,7 +18,7 @@ from skillwire.core.paths import as_text
 from skillwire.core.uri import SKILL_FILE
 from skillwire.core.validation import Content, validate
 from skillwire.errors import FrontmatterError
-from skillwire.sources.opening import FileMovedError, FolderReader
+from skillwire.sources.opening import FileMovedError, FolderReader, skill_base
 from skillwire.sources.walk import Facts, FoundSkill
 
 # What a file that was listed a moment ago answers with when it was moved, deleted or replaced since.
@@ -83,9 +83,7 @@ def read_skill(root: str, found: FoundSkill, *, follow_links: bool = False) -> S
     `SKILL.md` is read. Nothing here raises: what cannot be read is a problem.
     """
     folder = PurePath(found.directory or os.path.realpath(root)).name or None
-    base = found.directory
-    if follow_links:
-        root, base = os.path.realpath(f"{root}/{base}"), ""
+    root, base = skill_base(root, found.directory, follow_links=follow_links)
     try:
         with FolderReader(root) as reader:
             return _Reading(found, base).run(reader, folder)
@@ -99,7 +97,7 @@ class _Reading:
 
     def __init__(self, found: FoundSkill, base: str) -> None:
         self._found = found
-        self._base = f"{base}/" if base else ""
+        self._base = base
         self._files: dict[str, Content] = {}
         self._executables: set[str] = set()
         self._problems = list(found.problems)

@@ -21,7 +21,7 @@ from skillwire.core.manifest import digest_of
 from skillwire.core.paths import path_findings
 from skillwire.core.uri import SKILL_FILE, are_plain
 from skillwire.errors import FrontmatterError
-from skillwire.sources.opening import FolderReader
+from skillwire.sources.opening import FolderReader, skill_base
 from skillwire.sources.walk import STAMP_WIDTH, Facts, FoundSkill, Stamp, facts_of
 
 # A file written this recently may be written again within the same tick of the file system's
@@ -37,12 +37,12 @@ _UNSETTLED = Finding("unsettled", "its files are being written; it is taken when
 class SkillRecord:
     """What is known about one skill's folder; never changed once made.
 
-    `digests` runs parallel to the paths in `stamp`, and `plain` says that those
-    can stand in a URI as they are. `frontmatter` is None
-    when the skill cannot be published; `findings` then holds an error.
-    `settled` is False when a file changed while it was read, and `lasting` is
-    False when the stamp alone does not tell that nothing changed: a file was written
-    a moment ago, or something stood there that is no file.
+    `digests` runs parallel to the paths in `stamp`, and `plain` says that
+    those can stand in a URI as they are. `frontmatter` is None when the skill
+    cannot be published; `findings` then holds an error. `settled` is False
+    when a file changed while it was read, and `lasting` is False when the
+    stamp alone does not tell that nothing changed: a file was written a moment
+    ago, or something stood there that is no file.
     """
 
     directory: str
@@ -108,8 +108,8 @@ class Scanner:
     ) -> SkillRecord:
         digests: list[str] = []
         skill_md = b""
-        reader = self._open_reader(found.directory)
-        base = "" if self._follow_links or not found.directory else found.directory + "/"
+        root, base = skill_base(self._root, found.directory, follow_links=self._follow_links)
+        reader = self._reader_below(root)
         links = found.links
         for file in found.files:
             digest = trusted.get(file) if trusted else None
@@ -147,12 +147,11 @@ class Scanner:
             lasting=not (unreadable or _is_racy(found)),
         )
 
-    def _open_reader(self, directory: str) -> FolderReader:
-        if self._follow_links:
+    def _reader_below(self, root: str) -> FolderReader:
+        """Return the reader of the last skill when it reads below `root` too, else a new one."""
+        if self._reader is None or self._follow_links:
             self._close()
-            self._reader = FolderReader(os.path.realpath(f"{self._root}/{directory}"))
-        elif self._reader is None:
-            self._reader = FolderReader(self._root)
+            self._reader = FolderReader(root)
         return self._reader
 
     def _close(self) -> None:
@@ -167,10 +166,9 @@ def read_published(root: str, record: SkillRecord, path: str, size: int, *, foll
     Raises:
         OSError: It is gone, cannot be read, or is not the file it was.
     """
-    base = os.path.realpath(f"{root}/{record.directory}") if follow_links else root
-    inside = "" if follow_links or not record.directory else record.directory + "/"
-    folder, _, name = (inside + path).rpartition("/")
-    with FolderReader(base) as reader:
+    root, base = skill_base(root, record.directory, follow_links=follow_links)
+    folder, _, name = (base + path).rpartition("/")
+    with FolderReader(root) as reader:
         return reader.read(folder, name, size)[0]
 
 
