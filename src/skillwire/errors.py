@@ -9,6 +9,7 @@
     │   └── DuplicateSkillError     one URI, served by more than one skill
     ├── LimitError                  a skill larger than the extension allows
     ├── NotFoundError               the URI names nothing that is served
+    ├── InvalidCursorError          a listing cannot be continued there
     ├── SourceError                 a place skills come from cannot be read
     └── VerificationError           bytes that break a promise
         ├── SizeMismatchError
@@ -134,6 +135,14 @@ class NotFoundError(SkillError):
     def __init__(self, message: str, *, uri: str, fix: str = "") -> None:
         super().__init__(message, fix=fix)
         self.uri = uri
+
+
+class InvalidCursorError(SkillError):
+    """A cursor that no page of this listing ever carried."""
+
+    code = INVALID_PARAMS
+    refusal = "invalid-cursor"
+    requirement = "LIST-13"
 
 
 class SourceError(SkillError):

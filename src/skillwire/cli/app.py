@@ -15,6 +15,7 @@ from skillwire.cli.options import CONTEXT
 from skillwire.cli.streams import give_up_on_output, prepare_streams
 
 COMMANDS = {
+    "serve": "Publish folders of skills over MCP.",
     "validate": "Check skills against the Agent Skills format.",
     "new": "Start a skill that validates.",
     "manifest": "Print what would be published about skills.",
@@ -30,6 +31,7 @@ Examples:
   skillwire new refunds --dir skills    start a skill
   skillwire validate skills             check a folder of skills
   skillwire manifest skills             what a server would publish
+  skillwire serve skills --http 127.0.0.1:8000
 
 \b
 Each command has --help and --json. Exit codes: 0 yes, 1 no, 2 misuse."""

@@ -29,14 +29,16 @@ class SkillEntry:
     """What is published about a skill: its URI, frontmatter and manifest.
 
     `manifest` is None for a skill whose content is made when it is read, so
-    no digest can be promised. `extra` keeps fields of the wire this version
-    does not know, so that a relay passes them on.
+    no digest can be promised; `dynamic_files` are then the URIs of the files its
+    source knows of, which are no part of what is published. `extra` keeps fields
+    of the wire this version does not know, so that a relay passes them on.
     """
 
     uri: SkillUri
     frontmatter: Frontmatter
     manifest: Manifest | None
     extra: Mapping[str, JsonValue] = field(default_factory=lambda: _NOTHING)
+    dynamic_files: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:

@@ -135,10 +135,10 @@ class Manifest:
 
 def _common_directory(first: str, last: str) -> str:
     """Return the innermost directory of two URIs, with a slash: for sorted ones, of all in between too."""
-    length = next(
-        (index for index, pair in enumerate(zip(first, last, strict=False)) if len(set(pair)) > 1), len(first)
-    )
-    return first[: first.rfind("/", 0, length) + 1]
+    end = first.rfind("/") + 1
+    while not last.startswith(first[:end]):
+        end = first.rfind("/", 0, end - 1) + 1
+    return first[:end]
 
 
 def digest_of(content: bytes) -> str:

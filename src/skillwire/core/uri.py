@@ -174,6 +174,11 @@ def canonical_uri(text: str) -> str:
     return text if _is_plain(text) else _compose(*parse_uri(text))
 
 
+def segment_of(uri: str) -> str:
+    """Return the last segment of a canonical URI, decoded: what a folder would show."""
+    return _decode(uri.rpartition("/")[2])
+
+
 def are_plain(paths: Collection[str]) -> bool:
     """Tell whether paths are short and can stand in a URI as they are: the common case, decided fast."""
     joined = "\n".join(paths)

@@ -8,6 +8,7 @@ from skillwire.sources.catalog import Catalog
 from skillwire.sources.directory import DirectorySource
 from skillwire.sources.dynamic import DynamicSkill
 from skillwire.sources.memory import MemorySource
+from skillwire.sources.package import PackageSource
 from skillwire.sources.snapshot import Changes, Report, Snapshot
 from skillwire.sources.source import LiveSource, Source
 
@@ -18,6 +19,7 @@ __all__ = [
     "DynamicSkill",
     "LiveSource",
     "MemorySource",
+    "PackageSource",
     "Report",
     "Snapshot",
     "Source",

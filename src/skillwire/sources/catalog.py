@@ -8,13 +8,16 @@ from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar, cast
 
+import anyio
+import anyio.to_thread
+
 from skillwire.core.entry import SkillEntry
-from skillwire.core.finding import Finding
 from skillwire.core.uri import SkillUri
 from skillwire.errors import DuplicateSkillError, NotFoundError, SourceError, VerificationError
 from skillwire.sources.background import running
 from skillwire.sources.live import SnapshotSource
-from skillwire.sources.snapshot import Report, Snapshot, enclosures, nest, over_limits
+from skillwire.sources.merge import Merged, clashes, merge, merge_changes, merge_strictly, share
+from skillwire.sources.snapshot import BY_PLACE, Report, Snapshot
 from skillwire.sources.source import LiveSource, Source
 
 logger = logging.getLogger(__name__)
@@ -36,8 +39,10 @@ class Catalog(SnapshotSource):
 
     def __init__(self, sources: Sequence[Source]) -> None:
         self._sources = tuple(sources)
-        self._parts: list[Snapshot] = []
-        self._refused: Mapping[str, tuple[Finding, ...]] = {}
+        # The snapshots of our own sources already are what a catalog of them alone would serve.
+        self._whole = tuple(isinstance(source, SnapshotSource) for source in self._sources)
+        self._merged = merge([Snapshot.of(())] * len(self._sources))
+        self._merging = anyio.Lock()
         super().__init__()
         self._stack = AsyncExitStack()
 
@@ -53,9 +58,7 @@ class Catalog(SnapshotSource):
             for source in self._sources:
                 if isinstance(source, AbstractAsyncContextManager):
                     await stack.enter_async_context(cast(AbstractAsyncContextManager[Any], source))
-            self._parts = await self._collect()
-            self._refuse_clashes()
-            self._merge()
+            await self._merge_first(self._with_live_parts(await self._list_plain_sources()))
             following = [
                 partial(self._follow, position, source)
                 for position, source in enumerate(self._sources)
@@ -79,7 +82,7 @@ class Catalog(SnapshotSource):
         try:
             return self.snapshot.get(uri)
         except NotFoundError:
-            if uri.text in self._refused:
+            if uri.text in self._merged.refused:
                 raise
             return await self._ask_plain_sources(lambda source: source.get_skill(uri), uri.text)
 
@@ -94,7 +97,7 @@ class Catalog(SnapshotSource):
             try:
                 entry, file = self.snapshot.locate(uri)
             except NotFoundError:
-                if any(SkillUri(refused).contains(uri) for refused in self._refused):
+                if any(SkillUri(refused).contains(uri) for refused in self._merged.refused):
                     raise
                 return await self._ask_plain_sources(lambda source: source.read_file(uri), uri)
             content = await self._owner_of(entry).read_file(uri if file is None else file.published)
@@ -109,98 +112,105 @@ class Catalog(SnapshotSource):
 
     async def refresh(self) -> Snapshot:
         """Merge again what the sources serve now."""
-        self._parts = await self._collect()
-        return self._merge()
+        listed = await self._list_plain_sources()
+        async with self._merging:
+            return await self._merge(self._with_live_parts(listed))
 
-    async def _collect(self) -> list[Snapshot]:
-        listed = [
-            None if isinstance(source, LiveSource) else await _listed(source) for source in self._sources
-        ]
-        # Live sources come last and without waiting, lest one of them moves on in between.
+    def modified_at(self, uri: SkillUri) -> float | None:
+        """Return when a served skill's `SKILL.md` was last modified, in POSIX seconds.
+
+        None when its source does not know.
+        """
+        entry = self.snapshot.by_uri.get(uri.text)
+        modified_at = None if entry is None else getattr(self._owner_of(entry), "modified_at", None)
+        return modified_at(uri) if modified_at else None
+
+    async def _list_plain_sources(self) -> list[Snapshot]:
         return [
-            source.snapshot if isinstance(source, LiveSource) else part or Snapshot.of(())
+            Snapshot.of(())
+            if isinstance(source, LiveSource)
+            else Snapshot.of([entry async for entry in source.list_skills()])
+            for source in self._sources
+        ]
+
+    def _with_live_parts(self, listed: Sequence[Snapshot]) -> list[Snapshot]:
+        """Complete the parts by what live sources say now, without waiting, lest one moves on in between."""
+        return [
+            source.snapshot if isinstance(source, LiveSource) else part
             for source, part in zip(self._sources, listed, strict=True)
         ]
 
     async def _follow(self, position: int, source: LiveSource) -> None:
         try:
             while True:
-                self._parts[position] = await source.wait_for_change(self._parts[position].revision)
-                self._merge()
+                part = await source.wait_for_change(self._merged.parts[position].revision)
+                async with self._merging:
+                    parts = list(self._merged.parts)
+                    if part.revision > parts[position].revision:  # A refresh may have been faster.
+                        parts[position] = part
+                        await self._merge(parts)
         except Exception:
             logger.exception("source %d is no longer followed; it is served as it was", position + 1)
 
-    def _merge(self) -> Snapshot:
-        around = enclosures(self._entries_without({}))
-        clashes = self._clashes(around)
-        refused = {skill: (_clash(uri),) for uri, skills in clashes.items() for skill in skills}
-        entries = self._entries_without(refused)
-        if around:
-            misplaced = _misplacements(entries)
-            refused |= {uri: (_misplaced(outer),) for uri, outer in misplaced.items()}
-            entries = nest(entry for entry in entries if entry.uri.text not in misplaced)
-        refused |= over_limits(entries)
-        for uri in refused.keys() - self._refused.keys():
-            logger.warning("%s is not served: %s", uri, refused[uri][0].message)
-        self._refused = refused
-        reports = [Report(place, refused[uri]) for uri in refused for place in self._places_of(uri)]
-        reports += [
-            replace(report, uri=None) if report.uri and report.uri.text in refused else report
-            for part in self._parts
-            for report in part.reports
-        ]
-        served = [entry for entry in entries if entry.uri.text not in refused]
+    async def _merge(self, parts: Sequence[Snapshot]) -> Snapshot:
+        """Publish what `parts` come to; the caller holds the lock, so that revisions follow the changes."""
+        merged = share(parts, self._whole)
+        if merged is None:
+            merged = await anyio.to_thread.run_sync(merge_changes, self._merged, parts)
+        return self._publish(merged)
+
+    async def _merge_first(self, parts: Sequence[Snapshot]) -> None:
+        merged = share(parts, self._whole)
+        if merged is None:
+            if found := await anyio.to_thread.run_sync(clashes, parts):
+                raise self._duplicates(found, parts)
+            merged = await anyio.to_thread.run_sync(merge_strictly, parts)
+        self._publish(merged)
+
+    def _publish(self, merged: Merged) -> Snapshot:
+        reports = self._reports(merged)
+        for uri in merged.refused.keys() - self._merged.refused.keys():
+            logger.warning("%s is not served: %s", uri, merged.refused[uri][0].message)
+        self._merged = merged
         revision = self._snapshot.revision + 1 if self._snapshot else 1
-        self._replace_snapshot(Snapshot.of(served, reports=reports, revision=revision))
+        self._replace_snapshot(
+            Snapshot(revision, merged.entries, reports, merged.by_uri, merged.media_types, merged.folders)
+        )
         return self.snapshot
 
-    def _entries_without(self, refused: Mapping[str, object]) -> list[SkillEntry]:
-        return [entry for part in self._parts for entry in part.entries if entry.uri.text not in refused]
+    def _reports(self, merged: Merged) -> tuple[Report, ...]:
+        refused = merged.refused
+        speaking = [part.reports for part in merged.parts if part.reports]
+        if not refused and len(speaking) <= 1:
+            return speaking[0] if speaking else ()
+        reports = [
+            Report(place, refused[uri]) for uri in refused for place in self._places_of(uri, merged.parts)
+        ]
+        reports += [
+            replace(report, uri=None) if report.uri and report.uri.text in refused else report
+            for part in speaking
+            for report in part
+        ]
+        return tuple(sorted(reports, key=BY_PLACE))
 
-    def _clashes(self, around: Mapping[str, Sequence[SkillEntry]]) -> dict[str, tuple[str, ...]]:
-        """Map each URI that stands for different things to the skills concerned.
-
-        That is a `SKILL.md` that is listed twice, or a file of which a skill
-        and one that lies inside it, from another source, have different bytes.
-        """
-        owners: dict[str, int] = {}
-        twice: dict[str, tuple[str, ...]] = {}
-        for position, part in enumerate(self._parts):
-            for entry in part.entries:
-                uri = entry.uri.text
-                if uri in owners:
-                    twice[uri] = (uri,)
-                owners[uri] = position
-        differing: dict[str, set[str]] = {}
-        for uri, outers in around.items():
-            for outer in outers:
-                if not {uri, outer.uri.text} & twice.keys() and owners[uri] != owners[outer.uri.text]:
-                    for file in _differing(self._parts[owners[uri]].by_uri[uri], outer):
-                        differing.setdefault(file, set()).update((uri, outer.uri.text))
-        return dict(
-            sorted({**twice, **{uri: tuple(sorted(found)) for uri, found in differing.items()}}.items())
+    def _duplicates(
+        self, found: Mapping[str, Sequence[str]], parts: Sequence[Snapshot]
+    ) -> DuplicateSkillError:
+        return DuplicateSkillError(
+            f"more than one source serves {', '.join(found)}",
+            uris=tuple(found),
+            claims={
+                uri: tuple(place for skill in skills for place in self._places_of(skill, parts))
+                for uri, skills in found.items()
+            },
+            fix="give one of them another name, or serve its folder under a prefix",
         )
 
-    def _refuse_clashes(self) -> None:
-        entries = self._entries_without({})
-        clashes = self._clashes(enclosures(entries))
-        if clashes:
-            raise DuplicateSkillError(
-                f"more than one source serves {', '.join(clashes)}",
-                uris=tuple(clashes),
-                claims={
-                    uri: tuple(place for skill in skills for place in self._places_of(skill))
-                    for uri, skills in clashes.items()
-                },
-                fix="give one of them another name, or serve its folder under a prefix",
-            )
-        nest(entries)
-
-    def _places_of(self, uri: str) -> list[str]:
+    def _places_of(self, uri: str, parts: Sequence[Snapshot]) -> list[str]:
         """Say where the skill at `uri` comes from, for people who run the server."""
         return [
             _place_of(source, uri, position)
-            for position, (source, part) in enumerate(zip(self._sources, self._parts, strict=True))
+            for position, (source, part) in enumerate(zip(self._sources, parts, strict=True))
             if uri in part.by_uri
         ]
 
@@ -215,49 +225,10 @@ class Catalog(SnapshotSource):
         raise NotFoundError(f"nothing is served at {uri}", uri=uri)
 
     def _owner_of(self, entry: SkillEntry) -> Source:
-        parts = zip(self._sources, self._parts, strict=True)
+        parts = zip(self._sources, self._merged.parts, strict=True)
         return next(source for source, part in parts if entry.uri.text in part.by_uri)
-
-
-async def _listed(source: Source) -> Snapshot:
-    return Snapshot.of([entry async for entry in source.list_skills()])
 
 
 def _place_of(source: Source, uri: str, position: int) -> str:
     place_of = getattr(source, "place_of", None)
     return place_of(SkillUri(uri)) if place_of else f"source {position + 1}"
-
-
-def _differing(inner: SkillEntry, outer: SkillEntry) -> list[str]:
-    """Name the files of which two skills promise different bytes."""
-    if inner.manifest is None or outer.manifest is None:
-        return []
-    return [
-        file.uri
-        for file in inner.manifest.files
-        if (other := outer.manifest.find(file.uri)) is not None and other != file
-    ]
-
-
-def _misplacements(entries: Sequence[SkillEntry]) -> dict[str, str]:
-    """Map each dynamic skill inside one that promises digests to the root of the latter."""
-    around = enclosures(entries)
-    return {
-        entry.uri.text: outer.uri.root
-        for entry in entries
-        if entry.is_dynamic
-        for outer in around.get(entry.uri.text, ())
-        if not outer.is_dynamic
-    }
-
-
-def _clash(uri: str) -> Finding:
-    message = f"{uri} is served by more than one source, so none of them serves it"
-    return Finding(
-        "duplicate-uri", message, fix="give one of them another name, or serve its folder under a prefix"
-    )
-
-
-def _misplaced(outer: str) -> Finding:
-    message = f"the skill is dynamic and lies inside {outer}, which promises digests of all its files"
-    return Finding("dynamic-inside-static", message, fix="move it out, or make the enclosing skill dynamic")

@@ -16,7 +16,7 @@ from skillwire.errors import SourceError, VerificationError
 from skillwire.sources.background import running
 from skillwire.sources.index import ScanIndex
 from skillwire.sources.live import SnapshotSource
-from skillwire.sources.publish import Mount, Publication, Published
+from skillwire.sources.publish import Mount, Publication, Published, require_root
 from skillwire.sources.scan import read_published
 from skillwire.sources.snapshot import Snapshot
 from skillwire.sources.tree import SkillTree
@@ -26,7 +26,6 @@ logger = logging.getLogger(__name__)
 
 # How often a read that meets a changed file looks again before it gives up.
 _READ_ATTEMPTS = 3
-_RETRY_DELAY = 0.05
 _SETTLE_ATTEMPTS = 3
 
 
@@ -37,12 +36,13 @@ class DirectorySource(SnapshotSource):
             for entry in source.snapshot.entries: ...
 
     Entering scans the folder; with `watch`, edits are picked up while it is
-    open. `prefix` goes before every skill's path. `follow_links` enters
-    folders that are symbolic links. `index` keeps digests between runs, in
-    `cache_dir` or else in the user's cache.
+    open. `prefix` goes before every skill's path. With `at` the folder itself
+    is one skill, served at exactly that path, and skills inside it below.
+    `follow_links` enters folders that are symbolic links. `index` keeps
+    digests between runs, in `cache_dir` or else in the user's cache.
 
     Raises:
-        InvalidUriError: `prefix` or `scheme` cannot be part of a URI.
+        InvalidUriError: `prefix`, `at` or `scheme` cannot be part of a URI.
     """
 
     def __init__(
@@ -50,6 +50,7 @@ class DirectorySource(SnapshotSource):
         root: str | Path,
         *,
         prefix: str = "",
+        at: str | None = None,
         scheme: str = DEFAULT_SCHEME,
         watch: bool = True,
         follow_links: bool = False,
@@ -58,8 +59,7 @@ class DirectorySource(SnapshotSource):
     ) -> None:
         super().__init__()
         self.root = Path(root)
-        self._mount = Mount(scheme, prefix.strip("/"))
-        self._mount.uri_for("any")
+        self._mount = Mount.make(scheme, prefix, at)
         self._watch = watch
         self._follow_links = follow_links
         self._use_index = index
@@ -75,14 +75,17 @@ class DirectorySource(SnapshotSource):
 
         Raises:
             SourceError: There is no such folder, or it cannot be read.
+            InvalidSkillError: With `at`, the folder is no skill, or one of another name.
         """
         self._users += 1
         if self._users > 1:
             return self
+        before = self._published, self._snapshot
         try:
             await self._open()
         except BaseException:
             self._users = 0
+            self._published, self._snapshot = before
             raise
         return self
 
@@ -90,6 +93,8 @@ class DirectorySource(SnapshotSource):
         self._tree = await anyio.to_thread.run_sync(self._make_tree)
         async with AsyncExitStack() as stack:
             await self._scan_until_settled()
+            if self._mount.at:
+                require_root(self._state, self._mount)
             stack.push_async_callback(self._save_index)
             if self._watch:
                 await stack.enter_async_context(running(TreeWatcher(self._tree.root, self).run))
@@ -104,14 +109,14 @@ class DirectorySource(SnapshotSource):
     async def read_file(self, uri: str) -> bytes:
         """Return a file's bytes exactly as the snapshot promises them.
 
-        When the file has moved on, the folder is scanned again and the answer
-        comes from the new snapshot.
+        When the file has moved on, the folder is scanned again after a moment
+        of quiet, and the answer comes from the new snapshot.
 
         Raises:
             NotFoundError: No skill has such a file, or it has none any more.
             SourceError: The file keeps changing, or cannot be read.
         """
-        for attempt in range(_READ_ATTEMPTS):
+        for _ in range(_READ_ATTEMPTS):
             state = self._state
             entry, file = state.snapshot.locate(uri)
             assert file is not None, "a folder has no dynamic skills"
@@ -120,9 +125,10 @@ class DirectorySource(SnapshotSource):
                 return await anyio.to_thread.run_sync(self._read_verified, publication, file)
             except (OSError, VerificationError) as error:
                 logger.info("%s differs from the snapshot: %s", file.uri, error)
-                if attempt:
-                    await anyio.sleep(_RETRY_DELAY)
-                await self.refresh([publication.record.directory])
+                if self._state is state:
+                    await anyio.sleep(SETTLE_SECONDS)  # Someone may be writing it just now.
+                if self._state is state:
+                    await self.refresh([publication.record.directory])
         raise SourceError(f"{uri} is changing and cannot be served as published")
 
     async def refresh(self, places: Iterable[str] | None = None) -> Snapshot:
@@ -148,8 +154,21 @@ class DirectorySource(SnapshotSource):
         return self._open_tree.unsettled
 
     def place_of(self, uri: SkillUri) -> str:
-        """Return the folder a published skill comes from, for people who run the server."""
-        return str(self.root / self._state.publications[uri.text].record.directory)
+        """Return the folder a published skill comes from, for people who run the server.
+
+        For a skill that is not published any more, it is the root.
+        """
+        publication = self._state.publications.get(uri.text)
+        return str(self.root / publication.record.directory if publication else self.root)
+
+    def modified_at(self, uri: SkillUri) -> float | None:
+        """Return when a published skill's `SKILL.md` was last modified, in POSIX seconds.
+
+        That is what the scan saw which published it; nothing is looked at for
+        this. None when there is no such skill.
+        """
+        publication = self._state.publications.get(uri.text)
+        return publication.record.modified_ns / 1e9 if publication else None
 
     def start_for(self, place: str) -> str | None:
         """Return the folder that must be looked at when `place` changed, or None for no folder."""

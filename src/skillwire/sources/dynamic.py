@@ -58,7 +58,8 @@ class DynamicSkill:
             InvalidSkillError: A rule of the format is broken.
         """
         shape = self._shape()
-        return SkillEntry(shape.uri, shape.frontmatter, None)
+        files = sorted([shape.uri.text, *map(shape.uri.join, self.files)])
+        return SkillEntry(shape.uri, shape.frontmatter, None, dynamic_files=tuple(files))
 
     async def read(self, path: str) -> bytes:
         """Make the content of the file at `path` inside the skill.

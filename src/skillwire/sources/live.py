@@ -11,7 +11,12 @@ from skillwire.sources.snapshot import Snapshot
 
 
 class SnapshotSource:
-    """The part of a source that follows from its snapshot; a subclass publishes new ones."""
+    """The part of a source that follows from its snapshot; a subclass publishes new ones.
+
+    What it publishes is ready to be served: URIs are distinct, a skill's
+    manifest lists the files of skills inside it, none is dynamic inside one
+    that is not, and none exceeds a limit. A `Catalog` relies on that.
+    """
 
     def __init__(self, snapshot: Snapshot | None = None) -> None:
         self._snapshot = snapshot

@@ -4,7 +4,8 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
-from skillwire.core.entry import entry_findings
+from skillwire.core.entry import SkillEntry, entry_findings
+from skillwire.core.media import media_type_of
 from skillwire.core.skill import Skill
 from skillwire.core.uri import SkillUri
 from skillwire.errors import DuplicateSkillError, NotFoundError
@@ -13,6 +14,7 @@ from skillwire.sources.live import SnapshotSource
 from skillwire.sources.snapshot import Report, Snapshot, nest, over_limits
 
 BuiltSkill: TypeAlias = Skill | DynamicSkill
+WithEntry: TypeAlias = tuple[BuiltSkill, SkillEntry]
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +28,7 @@ class MemorySource(SnapshotSource):
     """
 
     def __init__(self, skills: Iterable[BuiltSkill] = ()) -> None:
-        self._skills: dict[str, BuiltSkill] = {}
+        self._skills: dict[str, WithEntry] = {}
         self._contents: dict[str, bytes] = {}
         super().__init__(Snapshot.of(()))
         self.add(*skills)
@@ -38,13 +40,13 @@ class MemorySource(SnapshotSource):
             DuplicateSkillError: A URI would be served twice; the error names every such URI.
             InvalidSkillError: A skill without digests would lie inside one that has them.
         """
-        everything = [*self._skills.values(), *skills]
+        everything = [*self._skills.values(), *((skill, skill.entry()) for skill in skills)]
         _refuse_duplicates(everything)
         self._publish(everything)
 
     def merge(self, other: "MemorySource") -> None:
         """Publish every skill of `other` as well, under the rules of `add`."""
-        self.add(*other._skills.values())
+        self.add(*(skill for skill, _ in other._skills.values()))
 
     def remove(self, uri: SkillUri) -> None:
         """Stop publishing a skill.
@@ -54,13 +56,13 @@ class MemorySource(SnapshotSource):
         """
         if uri.text not in self._skills:
             raise NotFoundError(f"no skill is served at {uri.text}", uri=uri.text)
-        self._publish([skill for key, skill in self._skills.items() if key != uri.text])
+        self._publish([item for key, item in self._skills.items() if key != uri.text])
 
     async def read_file(self, uri: str) -> bytes:
         entry, file = self.snapshot.locate(uri)
         if file is not None:
             return self._contents[file.uri]
-        skill = self._skills[entry.uri.text]
+        skill, _ = self._skills[entry.uri.text]
         assert isinstance(skill, DynamicSkill), "only a dynamic skill has no manifest"
         return await skill.read(entry.uri.relative_path(uri))
 
@@ -68,38 +70,61 @@ class MemorySource(SnapshotSource):
         """Say where a published skill comes from, for people who run the server."""
         return f"{uri.path} (built in code)"
 
-    def _publish(self, skills: Iterable[BuiltSkill]) -> None:
-        by_uri = {skill.uri.text: skill for skill in skills}
-        entries = nest(skill.entry() for skill in by_uri.values())
+    def _publish(self, skills: Iterable[WithEntry]) -> None:
+        by_uri = {entry.uri.text: (skill, entry) for skill, entry in skills}
+        entries = nest(entry for _, entry in by_uri.values())
         refused = over_limits(entries)
         for uri, findings in refused.items():
             logger.warning("%s is not served: %s", uri, findings[0].message)
         reports = [
-            Report(skill.uri.path, findings, None if uri in refused else skill.uri)
-            for uri, skill in by_uri.items()
-            if (findings := refused.get(uri) or tuple(entry_findings(skill.entry())))
+            Report(entry.uri.path, findings, None if uri in refused else entry.uri)
+            for uri, (_, entry) in by_uri.items()
+            if (findings := refused.get(uri) or tuple(entry_findings(entry)))
         ]
         self._skills = by_uri
         self._contents = {
             uri: content
-            for skill in by_uri.values()
+            for skill, _ in by_uri.values()
             if isinstance(skill, Skill)
             for uri, content in _contents(skill)
         }
-        served = [entry for entry in entries if entry.uri.text not in refused]
+        served = [self._as_published(entry) for entry in entries if entry.uri.text not in refused]
+        types = _media_types(skill for uri, (skill, _) in by_uri.items() if uri not in refused)
         revision = self.snapshot.revision + 1
-        self._replace_snapshot(Snapshot.of(served, reports=reports, revision=revision))
+        snapshot = Snapshot.of(served, reports=reports, revision=revision, media_types=types)
+        self._replace_snapshot(snapshot)
+
+    def _as_published(self, entry: SkillEntry) -> SkillEntry:
+        """Return the last snapshot's entry if it says the same: who follows changes goes by identity."""
+        before = self.snapshot.by_uri.get(entry.uri.text)
+        return entry if before is None or before != entry else before
 
 
-def _refuse_duplicates(skills: Sequence[BuiltSkill]) -> None:
+def _media_types(skills: Iterable[BuiltSkill]) -> dict[str, str]:
+    """Map the URI of each file whose media type its name does not tell to that type.
+
+    Where a file belongs to skills inside each other, the innermost one says what it is.
+    """
+    types: dict[str, str] = {}
+    for skill in sorted(skills, key=lambda skill: len(skill.uri.root)):
+        for file in skill.files if isinstance(skill, Skill) else ():
+            uri = skill.uri.join(file.path)
+            if file.media_type != media_type_of(file.path):
+                types[uri] = file.media_type
+            else:
+                types.pop(uri, None)
+    return types
+
+
+def _refuse_duplicates(skills: Sequence[WithEntry]) -> None:
     """Find every URI that two skills would serve with different bytes, or as their own `SKILL.md`."""
     owners: dict[str, tuple[int, str]] = {}
     twice: set[str] = set()
-    for position, skill in enumerate(skills):
-        for uri, digest in _served(skill):
+    for position, (skill, entry) in enumerate(skills):
+        for uri, digest in _served(skill, entry):
             owner, known = owners.setdefault(uri, (position, digest))
             same_bytes = digest and known == digest
-            if owner != position and (not same_bytes or uri == skill.uri.text == skills[owner].uri.text):
+            if owner != position and (not same_bytes or uri == entry.uri.text == skills[owner][1].uri.text):
                 twice.add(uri)
     if twice:
         listed = ", ".join(sorted(twice))
@@ -116,8 +141,7 @@ def _contents(skill: Skill) -> Iterator[tuple[str, bytes]]:
         yield skill.uri.join(file.path), file.content
 
 
-def _served(skill: BuiltSkill) -> list[tuple[str, str]]:
-    entry = skill.entry()
+def _served(skill: BuiltSkill, entry: SkillEntry) -> list[tuple[str, str]]:
     if entry.manifest is not None:
         return [(file.uri, file.digest) for file in entry.manifest.files]
     paths = skill.files if isinstance(skill, DynamicSkill) else ()

@@ -1,24 +1,50 @@
 """From records to a snapshot: where each skill is mounted, and which ones clash."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from skillwire.core.entry import SkillEntry, segment_findings
 from skillwire.core.finding import Finding
 from skillwire.core.manifest import Manifest, ManifestFile
 from skillwire.core.paths import as_text
-from skillwire.core.uri import MAX_PLAIN_LENGTH, MAX_URI_LENGTH, SkillUri
-from skillwire.errors import InvalidUriError
+from skillwire.core.uri import MAX_PLAIN_LENGTH, MAX_URI_LENGTH, SKILL_FILE, SkillUri
+from skillwire.errors import InvalidSkillError, InvalidUriError
 from skillwire.sources.scan import SkillRecord
-from skillwire.sources.snapshot import Report, Snapshot, enclosures
+from skillwire.sources.snapshot import Report, Snapshot, enclosures, has_files_below
+
+_MISSING = Finding(
+    "skill-file-missing", f"the folder has no {SKILL_FILE}", file="", fix=f"add a {SKILL_FILE} to it"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """Where a source's folder appears in the namespace: under a scheme and an optional prefix."""
+    """Where a source's folder appears in the namespace: under a scheme and an optional prefix.
+
+    With `at`, a single segment, the folder itself is the skill of that name,
+    and all that lies inside it comes below.
+    """
 
     scheme: str
     prefix: str = ""
+    at: str = ""
+
+    @classmethod
+    def make(cls, scheme: str, prefix: str, at: str | None) -> "Mount":
+        """Check the words of a publisher; `at` is the whole path of the one skill, after the prefix.
+
+        Raises:
+            InvalidUriError: They cannot be part of a URI.
+        """
+        prefix = prefix.strip("/")
+        if at is None:
+            mount = cls(scheme, prefix)
+            mount.uri_for("any")
+            return mount
+        above, _, name = at.strip("/").rpartition("/")
+        mount = cls(scheme, "/".join(filter(None, (prefix, above))), name)
+        mount.uri_for(name)
+        return mount
 
     def uri_for(self, path: str) -> SkillUri:
         """Return the URI of the skill at `path`, with the first segment in lower case (URI-11)."""
@@ -96,9 +122,16 @@ def publish(
 
 
 def combine(
-    publications: Iterable[Publication], loose: Iterable[tuple[str, Finding]], revision: int
+    publications: Collection[Publication],
+    loose: Iterable[tuple[str, Finding]],
+    mount: Mount,
+    revision: int,
+    empty: Collection[str] = (),
 ) -> Published:
-    """Make the snapshot of all publications, setting aside those that claim the same URI."""
+    """Make the snapshot of all publications, setting aside those that claim the same URI.
+
+    `empty` are the folders with nothing in them, relative to the root.
+    """
     chosen: dict[str, Publication] = {}
     rivals: dict[str, list[Publication]] = {}
     reports: list[Report] = []
@@ -131,9 +164,30 @@ def combine(
     by_place: dict[str, list[Finding]] = {}
     for place, finding in loose:
         by_place.setdefault(place, []).append(finding)
+    if mount.at and all(publication.record.directory for publication in publications):
+        by_place.setdefault("", [_MISSING])
     reports += [Report(place, tuple(findings)) for place, findings in by_place.items()]
     reports = [replace(report, place=as_text(report.place)) for report in reports]
-    return Published(Snapshot.of(_entries(chosen), reports=reports, revision=revision), chosen)
+    folders = set(_folders(chosen, empty)) if empty else ()
+    snapshot = Snapshot.of(_entries(chosen), reports=reports, revision=revision, folders=folders)
+    return Published(snapshot, chosen)
+
+
+def require_root(published: Published, mount: Mount) -> None:
+    """Check that the folder mounted at an exact path is a skill, and published there.
+
+    Raises:
+        InvalidSkillError: It is not; the message says why, and names no local path.
+    """
+    uri = mount.uri_for(mount.at)
+    publication = published.publications.get(uri.text)
+    if publication is not None and not publication.record.directory:
+        return
+    reports = [report for report in published.snapshot.quarantined if not report.place]
+    findings = [finding for report in reports for finding in report.findings]
+    errors = [finding for finding in findings if finding.is_error] or findings
+    words = "; ".join(f"{as_text(finding.file)}: {finding.message}".removeprefix(": ") for finding in errors)
+    raise InvalidSkillError(f"{uri} cannot be published: {words}", fix=errors[0].fix)
 
 
 def _encloses(outer: str, inner: str) -> bool:
@@ -147,9 +201,12 @@ def _publish_one(
         return Publication(record, None, record.findings)
     name = record.frontmatter.name
     above, _, folder = record.directory.rpartition("/")
-    folder = folder or root_name
+    folder = folder or mount.at or root_name
     findings = record.findings
-    if folder != name:
+    if mount.at and not record.directory:
+        if folder != name:
+            return Publication(record, None, (*findings, _mismatch(folder, name)))
+    elif folder != name:
         findings = (*findings, _misnamed(folder, name, nested=bool(enclosing)))
     try:
         if enclosing:
@@ -160,6 +217,8 @@ def _publish_one(
                 return Publication(record, None, findings)
         else:
             path = f"{above}/{name}" if above else name
+            if mount.at and record.directory:
+                path = f"{mount.at}/{path}"
         uri = mount.uri_for(path)
         entry = SkillEntry(uri, record.frontmatter, _manifest(uri, record))
         if remarks := segment_findings(uri):
@@ -185,6 +244,11 @@ def _misnamed(folder: str, name: str, *, nested: bool) -> Finding:
     return Finding("name-differs-from-folder", message, fix=f"rename the folder to `{name}`")
 
 
+def _mismatch(segment: str, name: str) -> Finding:
+    message = f"the path ends in {segment!r} but the name is {name!r}"
+    return Finding("uri-name-mismatch", message, fix=f"end the path in `{name}`, or set `name: {segment}`")
+
+
 def _rightful(rivals: Sequence[Publication]) -> Publication | None:
     """Return the one rival whose folder bears the skill's name; None when no single one does."""
     named = [
@@ -197,6 +261,31 @@ def _rightful(rivals: Sequence[Publication]) -> Publication | None:
 
 def _entries(chosen: Mapping[str, Publication]) -> list[SkillEntry]:
     return [publication.entry for publication in chosen.values() if publication.entry is not None]
+
+
+def _folders(chosen: Mapping[str, Publication], empty: Iterable[str]) -> Iterator[str]:
+    """Yield the URIs of empty folders, and of those above them that hold no file either."""
+    by_directory = {publication.record.directory: publication for publication in chosen.values()}
+    for folder in empty:
+        above = folder
+        while above:
+            above = above.rpartition("/")[0]
+            publication = by_directory.get(above)
+            if publication is not None and publication.entry is not None:
+                yield from _without_files(publication.entry, folder[len(above) :].lstrip("/"))
+
+
+def _without_files(entry: SkillEntry, path: str) -> Iterator[str]:
+    while path:
+        try:
+            folder = entry.uri.join(path)
+        except InvalidUriError:
+            pass  # No URI can name it, and no file needs one.
+        else:
+            if entry.manifest is not None and has_files_below(entry.manifest, folder):
+                return
+            yield folder
+        path = path.rpartition("/")[0]
 
 
 def _overlaps(chosen: Mapping[str, Publication]) -> dict[str, str]:

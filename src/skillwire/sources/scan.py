@@ -8,7 +8,7 @@ comparison; nothing of it is read again.
 import errno
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import cast
@@ -63,6 +63,11 @@ class SkillRecord:
     def sizes(self) -> list[int]:
         return self.stamp[1::STAMP_WIDTH]  # pyright: ignore[reportReturnType]  # and the one after it a size
 
+    @property
+    def modified_ns(self) -> int:
+        """When `SKILL.md` was last modified, as the walk saw it."""
+        return cast(int, self.stamp[self.stamp.index(SKILL_FILE) + 2])
+
 
 class Scanner:
     """Turns found skills into records, reading only what may have changed.
@@ -89,15 +94,12 @@ class Scanner:
         stamp = found.stamp()
         if known is not None and known.lasting and known.stamp == stamp and not found.problems:
             return known
-        findings = list(found.problems)
         paths = [file[0] for file in found.files]
-        findings += path_findings(paths)
-        findings += size_findings(len(paths), sum(file[1] for file in found.files))
+        findings = listing_findings(found, paths)
         if SKILL_FILE not in paths and not findings:
             return _unsettled(found, stamp)
         if any(finding.is_error for finding in findings):
-            lasting = not found.problems
-            return SkillRecord(found.directory, stamp, [], None, tuple(findings), lasting=lasting)
+            return set_aside(found, stamp, findings, lasting=not found.problems)
         try:
             return self._read(found, stamp, findings, _trusted_digests(known))
         except OSError:
@@ -131,21 +133,9 @@ class Scanner:
                 if file[0] == SKILL_FILE:
                     skill_md = content
             digests.append(digest)
-        unreadable = len(digests) < len(found.files)
-        frontmatter, more = (None, []) if unreadable else _parse(skill_md)
-        findings += more
-        if any(finding.is_error for finding in findings):
-            frontmatter, digests = None, []
-        return SkillRecord(
-            found.directory,
-            stamp,
-            digests,
-            frontmatter,
-            tuple(finding for finding in findings if finding.severity is not Severity.INFO),
-            found.links or None,
-            are_plain([file[0] for file in found.files]),
-            lasting=not (unreadable or _is_racy(found)),
-        )
+        if len(digests) < len(found.files):
+            return set_aside(found, stamp, findings, lasting=False)
+        return judge(found, stamp, findings, digests, skill_md, lasting=not _is_racy(found))
 
     def _reader_below(self, root: str) -> FolderReader:
         """Return the reader of the last skill when it reads below `root` too, else a new one."""
@@ -158,6 +148,46 @@ class Scanner:
         reader, self._reader = self._reader, None
         if reader is not None:
             reader.close()
+
+
+def listing_findings(found: FoundSkill, paths: Sequence[str]) -> list[Finding]:
+    """Say what is wrong with a skill before any of its files is read; `paths` are those of its files."""
+    return [
+        *found.problems,
+        *path_findings(paths),
+        *size_findings(len(paths), sum([file[1] for file in found.files])),
+    ]
+
+
+def set_aside(found: FoundSkill, stamp: Stamp, findings: Iterable[Finding], *, lasting: bool) -> SkillRecord:
+    """Make the record of a skill that is not published."""
+    return SkillRecord(found.directory, stamp, [], None, tuple(findings), lasting=lasting)
+
+
+def judge(
+    found: FoundSkill,
+    stamp: Stamp,
+    findings: Iterable[Finding],
+    digests: list[str],
+    skill_md: bytes,
+    *,
+    lasting: bool,
+) -> SkillRecord:
+    """Make the record of a skill whose files are all read."""
+    frontmatter, more = _parse(skill_md)
+    findings = (*findings, *more)
+    if any(finding.is_error for finding in findings):
+        frontmatter, digests = None, []
+    return SkillRecord(
+        found.directory,
+        stamp,
+        digests,
+        frontmatter,
+        tuple(finding for finding in findings if finding.severity is not Severity.INFO),
+        found.links or None,
+        are_plain([file[0] for file in found.files]),
+        lasting=lasting,
+    )
 
 
 def read_published(root: str, record: SkillRecord, path: str, size: int, *, follow_links: bool) -> bytes:

@@ -1,7 +1,8 @@
 """`Snapshot`: everything a source publishes at one moment, immutable."""
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import attrgetter
 
 from skillwire.core.entry import SkillEntry, limit_findings
@@ -10,7 +11,8 @@ from skillwire.core.manifest import MAX_FILES, MAX_TOTAL_SIZE, Manifest, Manifes
 from skillwire.core.uri import SKILL_FILE, SkillUri, canonical_uri
 from skillwire.errors import InvalidSkillError, InvalidUriError, NotFoundError
 
-_TEXT = attrgetter("uri.text")
+BY_URI = attrgetter("uri.text")
+BY_PLACE = attrgetter("place")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,21 +45,34 @@ class Snapshot:
     """Entries sorted by URI, with remarks about what is not among them and why.
 
     `revision` grows with every snapshot of one source in one process.
+    `media_types` maps the canonical URI of a file to its media type where the
+    publisher gave another one than the file's name implies. `folders` holds
+    the canonical URIs of directories inside a published skill with no file in
+    them, at any depth: the ones that no line of a manifest tells of.
     """
 
     revision: int
     entries: tuple[SkillEntry, ...]
     reports: tuple[Report, ...]
     by_uri: Mapping[str, SkillEntry]
+    media_types: Mapping[str, str] = field(default_factory=dict[str, str])
+    folders: frozenset[str] = frozenset()
 
     @classmethod
     def of(
-        cls, entries: Iterable[SkillEntry], *, reports: Iterable[Report] = (), revision: int = 1
+        cls,
+        entries: Iterable[SkillEntry],
+        *,
+        reports: Iterable[Report] = (),
+        revision: int = 1,
+        media_types: Mapping[str, str] | None = None,
+        folders: Iterable[str] = (),
     ) -> "Snapshot":
         """Make a snapshot of entries with distinct URIs, in any order."""
-        ordered = tuple(sorted(entries, key=_TEXT))
+        ordered = tuple(sorted(entries, key=BY_URI))
         by_uri = {entry.uri.text: entry for entry in ordered}
-        return cls(revision, ordered, tuple(sorted(reports, key=attrgetter("place"))), by_uri)
+        sorted_reports = tuple(sorted(reports, key=BY_PLACE))
+        return cls(revision, ordered, sorted_reports, by_uri, media_types or {}, frozenset(folders))
 
     @property
     def quarantined(self) -> tuple[Report, ...]:
@@ -124,7 +139,7 @@ def nest(entries: Iterable[SkillEntry]) -> list[SkillEntry]:
     Raises:
         InvalidSkillError: A dynamic skill lies inside one that promises digests.
     """
-    ordered = sorted(entries, key=_TEXT)
+    ordered = sorted(entries, key=BY_URI)
     around = enclosures(ordered)
     lines: dict[str, dict[str, ManifestFile]] = {}
     for entry in sorted(ordered, key=attrgetter("uri.root")) if around else ():
@@ -152,7 +167,7 @@ def enclosures(entries: Iterable[SkillEntry]) -> dict[str, list[SkillEntry]]:
     around = {
         folder: found
         for folder in set(folders.values())
-        if (found := [roots[parent] for parent in _upwards(folder) if parent in roots])
+        if (found := [roots[parent] for parent in upwards(folder) if parent in roots])
     }
     if not around:
         return {}
@@ -169,11 +184,20 @@ def over_limits(entries: Iterable[SkillEntry]) -> dict[str, tuple[Finding, ...]]
     }
 
 
-def _upwards(folder: str) -> Iterator[str]:
-    """Yield a directory and those above it, innermost first."""
+def upwards(folder: str) -> Iterator[str]:
+    """Yield the URI of a directory and those above it, innermost first."""
     while folder.count("/") >= 2:
         yield folder
         folder = folder.rpartition("/")[0]
+
+
+def has_files_below(manifest: Manifest, folder: str) -> bool:
+    """Tell whether a manifest lists a file below the directory at the canonical URI `folder`."""
+    if not folder.startswith(manifest.base):
+        return False
+    inside = f"{folder[len(manifest.base) :]}/"
+    position = bisect_left(manifest.references, inside)
+    return position < len(manifest.references) and manifest.references[position].startswith(inside)
 
 
 def _completed(entry: SkillEntry, lines: Mapping[str, ManifestFile]) -> SkillEntry:

@@ -9,7 +9,13 @@ from skillwire.sources.snapshot import Snapshot
 
 
 class Source(Protocol):
-    """A place skills come from. Three methods are enough."""
+    """A place skills come from. Three methods are enough.
+
+    Two more are asked for where a source has them, both about a skill it
+    publishes: `place_of(uri: SkillUri) -> str` says where it comes from, for
+    people who run the server, and `modified_at(uri: SkillUri) -> float | None`
+    when its `SKILL.md` was last modified, in POSIX seconds.
+    """
 
     def list_skills(self) -> AsyncIterator[SkillEntry]:
         """Yield the entries this source publishes, sorted by URI."""

@@ -44,6 +44,7 @@ class SkillTree:
         self._records: dict[str, SkillRecord] = {}
         self._publications: dict[str, Publication] = {}
         self._loose: list[tuple[str, Finding]] = []
+        self._empty: frozenset[str] = frozenset()
         self._published: Published | None = None
         self._revision = revision
         self._unsaved = False
@@ -73,7 +74,9 @@ class SkillTree:
 
     def _publish(self) -> Published:
         self._revision += 1
-        self._published = combine(self._publications.values(), self._loose, self._revision)
+        self._published = combine(
+            self._publications.values(), self._loose, self._mount, self._revision, self._empty
+        )
         return self._published
 
     def save(self) -> None:
@@ -135,7 +138,8 @@ class SkillTree:
         self.unsettled = frozenset(
             {place for place in self.unsettled if not _within(place, start)} | unsettled
         )
-        return self._replace(start, fresh, walk.loose)
+        changed = self._replace(start, fresh, walk.loose)
+        return self._replace_empty(start, walk.empty) or changed
 
     def _keep_unsettled(self, fresh: dict[str, SkillRecord], unsettled: set[str]) -> None:
         """Go back to the older record of each unsettled skill, and of all skills it shares files with.
@@ -173,6 +177,13 @@ class SkillTree:
             or before.keys() != publications.keys()
             or not all(before[folder].says_the_same_as(item) for folder, item in publications.items())
         )
+
+    def _replace_empty(self, start: str, empty: Iterable[str]) -> bool:
+        """Take over the empty folders of one subtree; tell whether they are others than before."""
+        before = self._empty
+        kept = {folder for folder in before if not _within(folder, start)} if start and before else ()
+        self._empty = frozenset(empty).union(kept)
+        return self._empty != before
 
 
 @contextmanager

@@ -25,6 +25,11 @@ MAX_DEPTH = 64
 # Never entered outside of a skill.
 SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__"})
 
+TOO_DEEP = f"the folder lies more than {MAX_DEPTH} levels deep and is not looked at"
+LINKED_FOLDER = "the folder is a link and is not followed"
+SPECIAL_FILE = "this is a device, FIFO or socket, not a file"
+REPLACE_LINK = "replace it by a copy of what it points to"
+
 _TYPE, _REGULAR = 0o170000, stat.S_IFREG
 
 
@@ -59,12 +64,15 @@ class Walk:
 
     With `follow_links`, folders that are links are entered, each real folder
     once. `loose` holds findings by folder, for folders outside every skill.
+    `empty` are the folders inside skills with nothing in them that could be
+    published; a folder that holds only such folders is not among them.
     """
 
     root: str
     follow_links: bool = False
     skills: list[FoundSkill] = field(default_factory=list[FoundSkill])
     loose: list[tuple[str, Finding]] = field(default_factory=list[tuple[str, Finding]])
+    empty: list[str] = field(default_factory=list[str])
     directories: int = 0
     _entered: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])
     _links: list[str] = field(default_factory=list[str])
@@ -133,6 +141,10 @@ class Walk:
         base = directory + "/" if directory else ""
         if folders:
             self._descend(base, folders, enclosing, pending)
+        elif not others:
+            if enclosing:
+                self.empty.append(directory)
+            return
         if not enclosing:
             self._take_strays(directory, base, others)
         for skill in enclosing:
@@ -154,11 +166,7 @@ class Walk:
             if entry.is_symlink():
                 self._take_linked_folder(entry, base + entry.name)
             elif entry.name.lower() == "skill.md":
-                message = f"the file is named {entry.name!r}; its name must be exactly {SKILL_FILE}"
-                finding = Finding(
-                    "skill-file-case", message, file=entry.name, fix=f"rename it to {SKILL_FILE}"
-                )
-                self.loose.append((directory, finding))
+                self.loose.append((directory, near_miss(entry.name)))
 
     def _descend(
         self,
@@ -171,12 +179,8 @@ class Walk:
             wanted = names if enclosing else [name for name in names if name not in SKIPPED_FOLDERS]
             pending.extend([(base + name, enclosing) for name in wanted])
             return
-        message = f"the folder lies more than {MAX_DEPTH} levels deep and is not looked at"
         for name in names:
-            for skill in enclosing:
-                skill.problem("unreadable", inside(base + name, skill), message, "move it up")
-            if not enclosing:
-                self.loose.append((base + name, Finding("unreadable", message, file="", fix="move it up")))
+            self.loose += remark(base + name, enclosing, "unreadable", TOO_DEEP, "move it up")
 
     def _take_linked_folder(self, entry: os.DirEntry[str], path: str) -> None:
         try:
@@ -185,9 +189,8 @@ class Walk:
         except OSError:
             return  # It leads nowhere, or in a circle.
         if not self.follow_links:
-            message = "the folder is a link and is not followed"
             fix = "ask for linked folders with --follow-links, or replace the link by a copy"
-            self.loose.append((path, Finding("linked-folder", message, file="", fix=fix)))
+            self.loose += remark(path, (), "linked-folder", LINKED_FOLDER, fix)
             return
         self._links.append(path)
 
@@ -195,10 +198,22 @@ class Walk:
         if isinstance(error, FileNotFoundError | NotADirectoryError) and path:
             return  # It was moved or deleted meanwhile.
         message = f"it cannot be read: {os.strerror(error.errno) if error.errno else 'unknown reason'}"
-        for skill in enclosing:
-            skill.problem("unreadable", inside(path, skill), message, "check its permissions")
-        if not enclosing:
-            self.loose.append((path, Finding("unreadable", message, file="", fix="check its permissions")))
+        self.loose += remark(path, enclosing, "unreadable", message, "check its permissions")
+
+
+def near_miss(name: str) -> Finding:
+    """Say that a file is named almost like a `SKILL.md`."""
+    message = f"the file is named {name!r}; its name must be exactly {SKILL_FILE}"
+    return Finding("skill-file-case", message, file=name, fix=f"rename it to {SKILL_FILE}")
+
+
+def remark(
+    path: str, enclosing: tuple[FoundSkill, ...], code: str, message: str, fix: str
+) -> list[tuple[str, Finding]]:
+    """Note a problem in every skill around `path`; outside of skills, return it with the path instead."""
+    for skill in enclosing:
+        skill.problem(code, inside(path, skill), message, fix)
+    return [] if enclosing else [(path, Finding(code, message, file="", fix=fix))]
 
 
 def inside(path: str, skill: FoundSkill) -> str:
@@ -215,7 +230,7 @@ def _take_oddity(root: str, path: str, found: os.stat_result, skill: FoundSkill)
     """Take a link to a file inside the skill as that file; note anything else as a problem."""
     inner = inside(path, skill)
     if not stat.S_ISLNK(found.st_mode):
-        skill.problem("special-file", inner, "this is a device, FIFO or socket, not a file", "delete it")
+        skill.problem("special-file", inner, SPECIAL_FILE, "delete it")
         return
     target = os.path.realpath(f"{root}/{path}")
     base = os.path.realpath(f"{root}/{skill.directory}") + "/"
@@ -224,7 +239,7 @@ def _take_oddity(root: str, path: str, found: os.stat_result, skill: FoundSkill)
     real = os.lstat(target) if target.startswith(base) and not hidden and os.path.lexists(target) else None
     if real is None or not stat.S_ISREG(real.st_mode):
         message = "the link does not lead to a file inside the skill"
-        skill.problem("link", inner, message, "replace it by a copy of what it points to")
+        skill.problem("link", inner, message, REPLACE_LINK)
     else:
         skill.links[inner] = end
         skill.files.append((inner, *facts_of(real)))

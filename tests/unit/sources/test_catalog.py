@@ -2,11 +2,16 @@
 
 import itertools
 import logging
+import os
+import threading
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from folders import write_files, write_skill
 from skillwire.core.entry import SkillEntry
@@ -25,6 +30,8 @@ from skillwire.sources import (
     Snapshot,
     Source,
 )
+from skillwire.sources import catalog as catalog_module
+from skillwire.sources.merge import Merged, merge, merge_changes
 
 
 def skill(path: str, *, body: str = "Do it.\n", scheme: str = "skill") -> Skill:
@@ -599,3 +606,222 @@ async def test_a_skill_that_is_refused_is_not_found_by_asking_a_plain_source_for
             await catalog.get_skill(SkillUri.build("twice"))
         with pytest.raises(NotFoundError):
             await catalog.read_file("skill://twice/SKILL.md")
+
+
+# Media types, empty folders, times
+
+
+async def test_media_types_and_empty_folders_of_all_sources_are_told(tmp_path: Path) -> None:
+    write_skill(tmp_path / "skills" / "m")
+    (tmp_path / "skills" / "m" / "empty").mkdir()
+    memory = MemorySource([skill("z").with_reference("data", "x", media_type="text/x-data")])
+
+    async with Catalog([DirectorySource(tmp_path / "skills", watch=False), memory]) as catalog:
+        assert catalog.snapshot.folders == {"skill://m/empty"}
+        assert catalog.snapshot.media_types == {"skill://z/data": "text/x-data"}
+
+        memory.add(skill("m", body="Other.\n"))
+        after = await next_change(catalog, catalog.snapshot.revision)
+
+        assert [entry.name for entry in after.entries] == ["z"]
+        assert after.folders == frozenset()
+
+
+async def test_when_a_skill_was_modified_is_asked_of_its_source(tmp_path: Path) -> None:
+    write_skill(tmp_path / "skills" / "m")
+    write_skill(tmp_path / "skills" / "both")
+    for name in ("m", "both"):
+        os.utime(tmp_path / "skills" / name / "SKILL.md", ns=(1, 1_700_000_000_000_000_000))
+    folder, memory = DirectorySource(tmp_path / "skills", watch=False), MemorySource([skill("z")])
+
+    async with Catalog([Catalog([folder]), memory, PlainSource(skill("p"))]) as catalog:
+        assert catalog.modified_at(SkillUri.build("m")) == 1_700_000_000.0
+        assert catalog.modified_at(SkillUri.build("z")) is None
+        assert catalog.modified_at(SkillUri.build("p")) is None
+        assert catalog.modified_at(SkillUri.build("none")) is None
+        assert catalog.modified_at(SkillUri.build("both")) == 1_700_000_000.0
+
+        memory.add(skill("both"))
+        await next_change(catalog, catalog.snapshot.revision)
+
+        assert catalog.modified_at(SkillUri.build("both")) is None
+
+
+# One source, or as good as one
+
+
+@pytest.mark.parametrize("others", [0, 2])
+async def test_the_snapshot_of_a_single_source_is_shared_and_not_copied(others: int) -> None:
+    source = MemorySource([skill("a").with_reference("x", "", media_type="text/x-x"), skill("my team/b")])
+
+    async with Catalog([source, *(MemorySource() for _ in range(others))]) as catalog:
+        first = catalog.snapshot
+        assert shared(first, source.snapshot)
+        source.add(skill("c"))
+        second = await next_change(catalog, first.revision)
+        assert shared(second, source.snapshot)
+
+    assert second.revision > first.revision
+    assert [entry.name for entry in second.entries] == ["a", "c", "b"]
+
+
+def shared(snapshot: Snapshot, part: Snapshot) -> bool:
+    return (
+        snapshot.entries is part.entries
+        and snapshot.by_uri is part.by_uri
+        and snapshot.reports is part.reports
+        and snapshot.media_types is part.media_types
+        and snapshot.folders is part.folders
+    )
+
+
+async def test_reports_of_all_sources_are_told_even_where_one_has_all_skills(tmp_path: Path) -> None:
+    write_files(tmp_path, {"skills/broken/SKILL.md": "no frontmatter"})
+    memory = MemorySource([skill("my team/a")])
+
+    async with Catalog([memory, DirectorySource(tmp_path / "skills", watch=False)]) as catalog:
+        assert [report.place for report in catalog.snapshot.reports] == ["broken", "my team/a"]
+
+
+class Raw:
+    """A live source by a stranger, whose snapshots nobody put in order."""
+
+    def __init__(self, *entries: SkillEntry) -> None:
+        self.snapshot = Snapshot.of(entries)
+        self._changed = anyio.Event()
+
+    def become(self, *entries: SkillEntry) -> None:
+        self.snapshot = Snapshot.of(entries, revision=self.snapshot.revision + 1)
+        self._changed.set()
+
+    async def list_skills(self) -> AsyncIterator[SkillEntry]:
+        for entry in self.snapshot.entries:
+            yield entry
+
+    async def get_skill(self, uri: SkillUri) -> SkillEntry:
+        return self.snapshot.get(uri)
+
+    async def read_file(self, uri: str) -> bytes:
+        raise NotFoundError("no such file", uri=uri)
+
+    async def wait_for_change(self, revision: int) -> Snapshot:
+        if self.snapshot.revision <= revision:
+            self._changed = anyio.Event()
+            await self._changed.wait()
+        return self.snapshot
+
+
+@pytest.mark.requirement("NEST-03")
+async def test_the_snapshot_of_a_strangers_source_is_put_in_order_even_when_it_is_alone() -> None:
+    outer, inner = skill("outer"), skill("outer/inner")
+    source = Raw(outer.entry(), inner.entry())
+
+    async with Catalog([source]) as catalog:
+        first = catalog.snapshot
+        source.become(outer.entry(), live("outer/made").entry())
+        second = await next_change(catalog, first.revision)
+
+    assert first.get(outer.uri) == MemorySource([outer, inner]).snapshot.get(outer.uri)
+    assert [entry.uri.path for entry in second.entries] == ["outer"]
+    assert [report.place for report in second.quarantined] == ["source 1"]
+
+
+# Merging
+
+
+async def test_merging_happens_in_a_thread_and_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    running: list[int] = []
+    most = 0
+
+    def merge_and_note(before: Merged, parts: Sequence[Snapshot]) -> Merged:
+        nonlocal most
+        assert threading.current_thread() is not threading.main_thread()
+        running.append(1)
+        most = max(most, len(running))
+        merged = merge_changes(before, parts)
+        running.pop()
+        return merged
+
+    monkeypatch.setattr(catalog_module, "merge_changes", merge_and_note)
+    sources = [MemorySource([skill(f"start-{number}")]) for number in range(4)]
+
+    async with Catalog(sources) as catalog:
+        for number, source in enumerate(sources):
+            source.add(skill(f"more-{number}"))
+        with anyio.fail_after(10):
+            while len(catalog.snapshot.entries) < 8:
+                await catalog.wait_for_change(catalog.snapshot.revision)
+
+    assert most == 1
+
+
+async def test_what_a_refresh_has_seen_is_not_published_a_second_time() -> None:
+    first, second = MemorySource([skill("a")]), MemorySource([skill("b")])
+
+    async with Catalog([first, second]) as catalog:
+        revision = catalog.snapshot.revision
+        first.add(skill("c"))
+        await catalog.refresh()
+        second.add(skill("d"))
+        after = await next_change(catalog, revision + 1)
+
+    assert [entry.name for entry in after.entries] == ["a", "b", "c", "d"]
+    assert after.revision == revision + 2
+
+
+steps = st.lists(
+    st.tuples(
+        st.integers(0, 2),
+        st.sampled_from(["a", "a/b", "a/b/c", "a-b", "b"]),
+        st.sampled_from(["add", "add again", "add dynamic", "remove"]),
+    ),
+    min_size=1,
+    max_size=10,
+)
+
+
+def change(source: MemorySource, path: str, kind: str) -> None:
+    with suppress(DuplicateSkillError, InvalidSkillError, NotFoundError):
+        if kind == "remove":
+            source.remove(SkillUri.build(path))
+        elif kind == "add dynamic":
+            source.add(live(path))
+        else:
+            typed = {"add": None, "add again": "text/x-other"}[kind]
+            source.add(skill(path).with_reference("b/x.md", kind, media_type=typed))
+
+
+@given(steps, st.lists(st.booleans(), min_size=10, max_size=10))
+@settings(deadline=None, max_examples=40)
+def test_after_any_changes_a_catalog_serves_what_merging_all_sources_at_once_gives(
+    changes: list[tuple[int, str, str]], waits: list[bool]
+) -> None:
+    async def run() -> None:
+        sources = [MemorySource(), MemorySource(), MemorySource([skill("z")])]
+        revisions: list[int] = []
+        async with Catalog(sources) as catalog:
+            for (position, path, kind), wait in zip(changes, waits, strict=False):
+                change(sources[position], path, kind)
+                if wait:
+                    await until_merged(catalog, sources)
+                revisions.append(catalog.snapshot.revision)
+            await until_merged(catalog, sources)
+            assert revisions == sorted(revisions)
+
+    anyio.run(run)
+
+
+async def until_merged(catalog: Catalog, sources: Sequence[MemorySource]) -> None:
+    """Wait for the catalog to serve exactly what a plain merge of its sources gives."""
+    with anyio.fail_after(10):
+        while True:
+            now, expected = catalog.snapshot, merge([source.snapshot for source in sources])
+            if (
+                now.entries == expected.entries
+                and now.by_uri == expected.by_uri
+                and list(now.by_uri) == list(expected.by_uri)
+                and now.media_types == expected.media_types
+                and len(now.quarantined) >= len(expected.refused)
+            ):
+                return
+            await catalog.wait_for_change(now.revision)

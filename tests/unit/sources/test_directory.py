@@ -58,7 +58,13 @@ async def test_a_source_that_is_not_open_says_so(root: Path) -> None:
     ):
         with pytest.raises(SourceError):
             await use()
-    for look in (lambda: source.snapshot, lambda: source.unsettled, lambda: source.start_for("pdf")):
+    for look in (
+        lambda: source.snapshot,
+        lambda: source.unsettled,
+        lambda: source.start_for("pdf"),
+        lambda: source.place_of(PDF),
+        lambda: source.modified_at(PDF),
+    ):
         with pytest.raises(SourceError):
             look()
     with pytest.raises(SourceError):
@@ -137,6 +143,42 @@ async def test_a_place_says_where_the_skill_comes_from(root: Path) -> None:
 
     async with folder(root) as source:
         assert source.place_of(PDF) == str(root / "old-pdf")
+
+
+async def test_the_place_of_a_skill_that_is_gone_is_the_folder_of_all(root: Path) -> None:
+    async with folder(root) as source:
+        assert source.place_of(PDF) == str(root)
+
+
+async def test_when_a_skill_was_modified_is_known_from_the_scan(root: Path) -> None:
+    write_skill(root / "old-pdf", {"0.md": "x", "a.md": "x"}, name="pdf")
+    write_skill(root / "old-pdf" / "inner")
+    os.utime(root / "old-pdf" / "SKILL.md", ns=(1, 1_700_000_000_500_000_000))
+    os.utime(root / "old-pdf" / "inner" / "SKILL.md", ns=(1, 1_600_000_000_000_000_000))
+
+    async with folder(root) as source:
+        shutil.rmtree(root)  # Whatever is said now comes from the scan.
+
+        assert source.modified_at(PDF) == 1_700_000_000.5
+        assert source.modified_at(SkillUri("skill://pdf/inner/SKILL.md")) == 1_600_000_000.0
+        assert source.modified_at(SkillUri.build("none")) is None
+
+
+async def test_an_edit_shows_in_when_the_skill_was_modified(
+    root: Path, tmp_path: Path, patient_clock: None
+) -> None:
+    write_skill(root / "pdf")
+    os.utime(root / "pdf" / "SKILL.md", ns=(1, 1_600_000_000_000_000_000))
+
+    async with DirectorySource(root, watch=False, cache_dir=tmp_path / "cache") as source:
+        assert source.modified_at(PDF) == 1_600_000_000.0
+        write_files(root, {"pdf/SKILL.md": skill_md("pdf", body="Edited.\n")})
+        os.utime(root / "pdf" / "SKILL.md", ns=(1, 1_700_000_000_000_000_000))
+        await source.refresh()
+        assert source.modified_at(PDF) == 1_700_000_000.0
+
+    async with DirectorySource(root, watch=False, cache_dir=tmp_path / "cache") as source:
+        assert source.modified_at(PDF) == 1_700_000_000.0
 
 
 async def test_a_source_that_is_opened_again_goes_on_counting(root: Path) -> None:

@@ -305,3 +305,77 @@ def test_a_nested_skill_that_makes_the_enclosing_one_too_large_is_served_alone()
 
 def test_a_place_says_where_the_skill_comes_from() -> None:
     assert MemorySource([skill("a/b")]).place_of(SkillUri.build("a/b")) == "a/b (built in code)"
+
+
+# Media types
+
+
+def test_media_types_are_kept_where_the_name_does_not_tell_them() -> None:
+    built = (
+        skill("a")
+        .with_reference("plain.md", "x")
+        .with_reference("said.md", "x", media_type="text/markdown")
+        .with_reference("my notes/data", "x", media_type="application/x-notes")
+        .with_reference("odd.md", "x", media_type="text/x-odd")
+    )
+    inner = skill("a/b").with_reference("inner.json", "{}", media_type="application/schema+json")
+
+    assert MemorySource([built, inner, live("c")]).snapshot.media_types == {
+        "skill://a/my%20notes/data": "application/x-notes",
+        "skill://a/odd.md": "text/x-odd",
+        "skill://a/b/inner.json": "application/schema+json",
+    }
+
+
+def test_the_innermost_skill_says_of_which_type_a_shared_file_is() -> None:
+    outer = (
+        skill("a")
+        .with_reference("b/x.md", "same", media_type="text/x-outer")
+        .with_reference("b/y.md", "same")
+        .with_reference("b/z.md", "only here", media_type="text/x-outer")
+    )
+    inner = (
+        skill("a/b").with_reference("x.md", "same").with_reference("y.md", "same", media_type="text/x-inner")
+    )
+
+    for skills in ([outer, inner], [inner, outer]):
+        assert MemorySource(skills).snapshot.media_types == {
+            "skill://a/b/y.md": "text/x-inner",
+            "skill://a/b/z.md": "text/x-outer",
+        }
+
+
+def test_a_skill_that_is_not_served_has_no_media_types() -> None:
+    big = skill("big").with_reference("a.bin", b"\0" * MAX_TOTAL_SIZE, media_type="text/x-big")
+    source = MemorySource([big, skill("a").with_reference("b", "", media_type="text/x-b")])
+
+    assert source.snapshot.media_types == {"skill://a/b": "text/x-b"}
+    source.remove(SkillUri.build("a"))
+    assert source.snapshot.media_types == {}
+
+
+# What stays the same
+
+
+def test_entries_of_skills_that_did_not_change_are_the_same_objects() -> None:
+    source = MemorySource([skill("a"), skill("outer"), skill("outer/inner"), live("made")])
+    before = source.snapshot.by_uri
+    source.add(skill("b"))
+    source.remove(SkillUri.build("a"))
+
+    after = source.snapshot.by_uri
+
+    for uri in ("skill://outer/SKILL.md", "skill://outer/inner/SKILL.md", "skill://made/SKILL.md"):
+        assert after[uri] is before[uri]
+
+
+def test_a_skill_that_is_replaced_is_served_as_it_is_now() -> None:
+    source = MemorySource([skill("outer"), skill("outer/inner", body="Old.\n")])
+    before = source.snapshot
+    source.remove(SkillUri.build("outer/inner"))
+    source.add(skill("outer/inner", body="New.\n"))
+
+    assert source.snapshot.changes_since(before).changed == (
+        "skill://outer/SKILL.md",
+        "skill://outer/inner/SKILL.md",
+    )

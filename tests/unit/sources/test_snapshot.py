@@ -13,7 +13,7 @@ from skillwire.core.manifest import MAX_FILES, MAX_TOTAL_SIZE, Manifest, Manifes
 from skillwire.core.uri import SkillUri
 from skillwire.errors import InvalidSkillError, NotFoundError
 from skillwire.sources import Changes, Report, Snapshot
-from skillwire.sources.snapshot import enclosures, nest, over_limits
+from skillwire.sources.snapshot import enclosures, has_files_below, nest, over_limits
 
 properties = settings(deadline=None)
 
@@ -279,3 +279,38 @@ def test_a_report_without_a_uri_is_a_place_from_which_nothing_is_published() -> 
     served, refused = Report("a", (finding,), SkillUri.build("a")), Report("b", (finding,))
 
     assert Snapshot.of([entry("a")], reports=[served, refused]).quarantined == (refused,)
+
+
+# What is said besides
+
+
+def test_a_snapshot_has_no_media_types_and_no_empty_folders_unless_told() -> None:
+    plain = Snapshot.of([entry("a")])
+    told = Snapshot.of(
+        [entry("a")], media_types={"skill://a/x": "text/x-y"}, folders=["skill://a/b", "skill://a/b"]
+    )
+
+    assert (plain.media_types, plain.folders) == ({}, frozenset())
+    assert (told.media_types, told.folders) == ({"skill://a/x": "text/x-y"}, {"skill://a/b"})
+    assert plain != told
+    assert not told.changes_since(plain)
+
+
+@pytest.mark.parametrize(
+    ("folder", "expected"),
+    [
+        ("skill://a/docs", True),
+        ("skill://a/docs/deep", True),
+        ("skill://a/docs/deep/x.md", False),
+        ("skill://a/doc", False),
+        ("skill://a/docs-2", False),
+        ("skill://a/zzz", False),
+        ("skill://a", False),
+        ("skill://b/docs", False),
+    ],
+)
+def test_a_manifest_tells_of_every_folder_with_a_file_in_it(folder: str, expected: bool) -> None:
+    manifest = entry("a", {"docs/deep/x.md": b"", "docs.md": b"", "docs-3/y.md": b""}).manifest
+    assert manifest is not None
+
+    assert has_files_below(manifest, folder) is expected

@@ -111,7 +111,8 @@ async def test_everything_is_looked_at_once_the_watch_is_in_place_and_then_only_
         events.put(modified(root / "pdf" / "SKILL.md"))
         await looks.until(("",), ("pdf",))
 
-    assert None not in looks.seen[1:]
+    # Before the watch is in place everything is looked at now and then, and once more soon after.
+    assert looks.seen[looks.seen.index(("",)) :].count(None) <= 1
 
 
 async def test_events_close_together_are_one_look(

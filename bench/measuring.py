@@ -1,0 +1,163 @@
+"""What is measured about a running server: CPU per hot request, a full listing, an edit becoming visible."""
+
+import hashlib
+import tempfile
+import time
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from bench.candidates import EDITED, FIRST, Candidate, floor_command
+from bench.messages import Call, Expected, WrongAnswerError, always, next_number, repeats, result
+from bench.processes import Server, started
+
+TIMES = 40
+TURNS = 60
+# A slow server gets fewer and shorter turns; if it answers once in this time, then only one.
+_ROUND_SECONDS = 1.0
+_POLL = 0.02
+# What an edit makes the server do after its answers are right is counted for this long.
+_AFTER = 0.5
+
+Result: TypeAlias = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Hot:
+    """CPU microseconds per request, of a server and of its floor, in runs that took turns."""
+
+    server: list[float]
+    floor: list[float]
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Seconds on the clock, and of the server's CPU."""
+
+    wall: float
+    cpu: float
+
+
+def ask(server: Server, call: Call, patience: float) -> Result:
+    """Return the result of one request."""
+    number = next_number()
+    return result(server.link.ask(call, number, time.monotonic() + patience), number)
+
+
+def hot(server: Server, call: Call, transport: str, *, rounds: int, patience: float) -> Hot:
+    """Send one request again and again, to the server and to a floor that sends the same bytes.
+
+    A round alternates between the two in short turns, and the cheapest turn of
+    each counts. Over a pipe the same loop costs several times more in some
+    turns than in others, and two equal processes can differ for a whole round;
+    their cheapest turns agree.
+
+    Raises:
+        TimeoutError: A turn took longer than `patience` seconds.
+    """
+    number = next_number()
+    begun = time.monotonic()
+    body = server.link.ask(call, number, begun + patience)
+    affordable = int(_ROUND_SECONDS / (time.monotonic() - begun))
+    times = min(max(affordable, 1), TIMES)
+    turns = min(max(affordable // times, 1), TURNS)
+    with floor(body, transport) as least:
+        loads = (
+            Load(server, call, times, repeats(body, number), patience),
+            Load(least, call, TIMES, always(body), patience),
+        )
+        if affordable:
+            cheapest(loads, turns)  # Both warm up.
+        runs = [cheapest(loads, turns) for _ in range(rounds if affordable else 1)]
+    return Hot([run[0] for run in runs], [run[1] for run in runs])
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """A request to send so many times in a turn, and what must come back."""
+
+    server: Server
+    call: Call
+    times: int
+    expected: Expected
+    patience: float
+
+    def carry(self) -> float:
+        """Send the requests of one turn; return the CPU microseconds the server spent on each."""
+        used = self.server.cpu()
+        self.server.link.repeat(self.call, self.times, self.expected, time.monotonic() + self.patience)
+        return (self.server.cpu() - used) / self.times * 1e6
+
+
+def cheapest(loads: Sequence[Load], turns: int) -> list[float]:
+    """Carry loads in turns; return what a request of each cost in its cheapest turn."""
+    costs = [[load.carry() for load in loads] for _ in range(turns)]
+    return [min(column) for column in zip(*costs, strict=True)]
+
+
+@contextmanager
+def floor(body: bytes, transport: str) -> Generator[Server]:
+    """Run a floor that answers every request with these bytes."""
+    with tempfile.TemporaryDirectory(prefix="skillwire-bench-") as folder:
+        answer = Path(folder, "answer.json")
+        answer.write_bytes(body)
+        with started(floor_command(answer, transport), http=transport == "http") as server:
+            yield server
+
+
+def list_all(server: Server, candidate: Candidate, skills: int, patience: float) -> Spent:
+    """Follow the cursors of a listing to its end, and check that everything was there.
+
+    Raises:
+        TimeoutError: It took longer than `patience` seconds.
+    """
+    until = time.monotonic() + patience
+    count, call = 0, candidate.page
+    begun, used = time.monotonic(), server.cpu()
+    while True:
+        page = ask(server, call, until - time.monotonic())
+        count += len(page[candidate.listed])
+        if not page.get("nextCursor"):
+            break
+        call = Call(candidate.listing, cursor=page["nextCursor"])
+    spent = Spent(time.monotonic() - begun, server.cpu() - used)
+    if count != skills * candidate.per_skill:
+        raise WrongAnswerError(f"{count} lines listed for {skills} skills")
+    return spent
+
+
+def edit(server: Server, candidate: Candidate, root: Path, patience: float) -> Spent:
+    """Change one file and ask until every way of asking shows the new content.
+
+    Raises:
+        TimeoutError: The change was not visible within `patience` seconds.
+    """
+    text = f"edited at {time.time_ns()}\n"
+    until = time.monotonic() + patience
+    begun, used = time.monotonic(), server.cpu()
+    Path(root, FIRST, EDITED).write_text(text, "utf-8")
+    for call, shows in _ways_to_see(candidate, text):
+        while not shows(ask(server, call, until - time.monotonic())):
+            time.sleep(_POLL)
+    wall = time.monotonic() - begun
+    time.sleep(_AFTER)
+    return Spent(wall, server.cpu() - used)
+
+
+def _ways_to_see(candidate: Candidate, text: str) -> Iterable[tuple[Call, Callable[[Result], bool]]]:
+    """Return requests, and what their results must satisfy once a file holds this text.
+
+    The listing comes first: unlike a read, it gives the server no hint where to look.
+    """
+    main, file = f"{candidate.skill}/SKILL.md", f"{candidate.skill}/{EDITED}"
+    digest = f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+    def described(entry: Result) -> bool:
+        return any(line["uri"] == file and line["digest"] == digest for line in entry["resources"])
+
+    if candidate.gets:
+        yield candidate.page, lambda page: any(e["uri"] == main and described(e) for e in page["skills"])
+        yield Call("skills/get", uri=main), lambda got: described(got["skill"])
+    yield Call("resources/read", uri=file), lambda read: read["contents"][0]["text"] == text

@@ -1,0 +1,74 @@
+"""The budgets of the server: hot requests against raw floors, a full listing, memory, an edit."""
+
+import time
+from pathlib import Path
+from statistics import median
+
+from bench.candidates import OURS, PLAIN, Candidate
+from bench.measuring import ask, edit, hot, list_all
+from bench.messages import WrongAnswerError
+from bench.processes import Server, opened, settled, started
+from bench.rows import Row, limit_row, ratio_row
+
+ROUNDS = 9
+EDITS = 5
+FLOORS = {"http": "raw ASGI", "stdio": "raw pipe loop"}
+BUDGETS = {"http": 1.5, "stdio": 2.5}
+PATIENCE = 60
+# Started without an index, a server reads and hashes every file before it answers.
+START_PATIENCE = 300
+
+
+def measure_server(root: Path, skills: int, cache: Path) -> list[Row]:
+    rows: list[Row] = []
+    for transport in ("http", "stdio"):
+        env = {"XDG_CACHE_HOME": str(cache)}
+        with started(OURS.command(root, transport), http=transport == "http", env=env) as server:
+            opened(server, time.monotonic() + START_PATIENCE)
+            _same_as_plain(server, root, transport, env)
+            settled(server)
+            rows += _whole_catalog(server, transport, skills)
+            rows += _hot_requests(server, OURS, transport)
+            rows += _memory(server, transport)
+            rows += _editing(server, transport, root)
+    return rows
+
+
+def _same_as_plain(server: Server, root: Path, transport: str, env: dict[str, str]) -> None:
+    """Check that the fast path and the plain SDK path say the same."""
+    plain_env = {**env, **dict(PLAIN.env)}
+    with started(PLAIN.command(root, transport), http=transport == "http", env=plain_env) as plain:
+        opened(plain, time.monotonic() + START_PATIENCE)
+        for call in (OURS.read, OURS.page):
+            if ask(server, call, PATIENCE) != ask(plain, call, PATIENCE):
+                raise WrongAnswerError(f"{call.method} over {transport} differs from the plain SDK path")
+
+
+def _whole_catalog(server: Server, transport: str, skills: int) -> list[Row]:
+    first, *again = (list_all(server, OURS, skills, PATIENCE).cpu for _ in range(4))
+    return [
+        limit_row(f"{transport}: listing all, server CPU, the first time", first * 1000, "ms", 100),
+        limit_row(f"{transport}: the same, again", median(again) * 1000, "ms", 100),
+    ]
+
+
+def _hot_requests(server: Server, candidate: Candidate, transport: str) -> list[Row]:
+    rows: list[Row] = []
+    for what, call in (("4 KB resources/read", candidate.read), ("skills/list, a full page", candidate.page)):
+        runs = hot(server, call, transport, rounds=ROUNDS, patience=PATIENCE)
+        what = f"{transport}: hot {what}"
+        rows.append(ratio_row(what, runs.server, FLOORS[transport], runs.floor, BUDGETS[transport], "us"))
+    return rows
+
+
+def _memory(server: Server, transport: str) -> list[Row]:
+    return [limit_row(f"{transport}: memory after all this", server.resident_mib(), "MiB", 150)]
+
+
+def _editing(server: Server, transport: str, root: Path) -> list[Row]:
+    runs = [edit(server, OURS, root, PATIENCE) for _ in range(EDITS)]
+    wall, cpu = median(run.wall for run in runs), median(run.cpu for run in runs)
+    return [
+        limit_row(f"{transport}: one edit visible in list, get and read, wall", wall * 1000, "ms", 1000),
+        limit_row(f"{transport}: the same, server CPU", cpu * 1000, "ms", 50),
+    ]

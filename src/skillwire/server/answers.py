@@ -1,0 +1,257 @@
+"""`Answers`: what each method answers, as JSON values, for either protocol generation.
+
+This is the plain path. `hot.py` gives the same answers as prepared bytes.
+"""
+
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import attrgetter, itemgetter
+from typing import Any
+
+from skillwire.core.characters import quoted
+from skillwire.core.entry import SkillEntry
+from skillwire.core.media import media_type_of
+from skillwire.core.uri import SKILL_FILE, SkillUri, canonical_uri
+from skillwire.errors import InvalidUriError, NotFoundError
+from skillwire.server.browsing import children_of, completions, schemes_of
+from skillwire.server.pages import EntryPages, cut
+from skillwire.sources import Catalog, Snapshot
+from skillwire.wire.core import (
+    LIST_RESOURCES,
+    LIST_SKILLS,
+    READ_DIRECTORY,
+    CacheScope,
+    JsonDict,
+    file_contents,
+    skill_resource,
+)
+from skillwire.wire.cursor import read_cursor, write_cursor
+from skillwire.wire.encoding import encode
+
+_URI = itemgetter("uri")
+_ENTRY_URI = attrgetter("uri.text")
+_MAX_COMPLETIONS = 100
+_KEPT_DIRECTORIES = 16
+# How far up to look for the skill that a directory may belong to.
+_MAX_DEPTH = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """On which terms answers are given: how many items to a page, and how long they stay fresh."""
+
+    page_size: int = 100
+    ttl_ms: int = 60_000
+    cache_scope: CacheScope = "public"
+
+
+@dataclass(frozen=True, slots=True)
+class FileContent:
+    """A file as it is answered: the URI as it was asked for, its media type, its bytes.
+
+    `digest` is the manifest's, and empty when the skill promises none.
+    """
+
+    uri: str
+    media_type: str
+    content: bytes
+    digest: str
+
+
+class Answers:
+    """Answers from a catalog's current snapshot.
+
+    With `modern`, a result carries what revision 2026-07-28 asks for, and
+    never otherwise: `resultType`, `ttlMs` and `cacheScope`.
+    """
+
+    def __init__(self, catalog: Catalog, terms: Terms) -> None:
+        self.catalog = catalog
+        self.terms = terms
+        self._pages = EntryPages(catalog.snapshot, terms.page_size)
+        self._directories: OrderedDict[tuple[int, str], list[JsonDict]] = OrderedDict()
+
+    @property
+    def pages(self) -> EntryPages:
+        """The pages of the listing as it is now."""
+        pages, snapshot = self._pages, self.catalog.snapshot
+        if pages.snapshot is not snapshot:
+            pages = self._pages = pages.for_snapshot(snapshot)
+        return pages
+
+    def list_skills(self, cursor: str | None, *, modern: bool) -> JsonDict:
+        """Answer `skills/list`.
+
+        Raises:
+            InvalidCursorError: The cursor is none of ours.
+        """
+        after = None if cursor is None else read_cursor(LIST_SKILLS, cursor)
+        pages = self.pages
+        page = pages.after(after)
+        result: JsonDict = {
+            "skills": [entry.to_json() for entry in pages.snapshot.entries[page.start : page.stop]]
+        }
+        if not page.is_last:
+            result["nextCursor"] = write_cursor(LIST_SKILLS, page.last_uri)
+        return self._on_terms(result, modern=modern)
+
+    async def get_skill(self, uri: str, *, modern: bool) -> JsonDict:
+        """Answer `skills/get`.
+
+        Raises:
+            NotFoundError: No skill is served there.
+        """
+        try:
+            wanted = SkillUri.parse(uri)
+        except InvalidUriError as error:
+            raise NotFoundError(f"no skill is served at {quoted(uri)}: {error}", uri=uri) from error
+        entry = await self.catalog.get_skill(wanted)
+        return self._on_terms({"skill": entry.to_json()}, modern=modern)
+
+    async def read(self, uri: str) -> FileContent:
+        """Return the file at `uri`, in any spelling.
+
+        Raises:
+            NotFoundError: No skill has such a file.
+            SourceError: It cannot be read as published.
+        """
+        before = self.catalog.snapshot
+        content = await self.catalog.read_file(uri)
+        snapshot, wanted, digest = self.catalog.snapshot, canonical_uri(uri), ""
+        # When the catalog moved on meanwhile, only the bytes are certain.
+        if snapshot is before:
+            try:
+                file = snapshot.locate(wanted)[1]
+                digest = "" if file is None else file.digest
+            except NotFoundError:
+                pass  # A skill that nobody lists.
+        media_type = snapshot.media_types.get(wanted) or media_type_of(wanted)
+        return FileContent(uri, media_type, content, digest)
+
+    def read_result(self, file: FileContent, *, modern: bool) -> JsonDict:
+        """Make the result of `resources/read`. What has no digest is stale at once."""
+        item = file_contents(file.uri, media_type=file.media_type, content=file.content)
+        result = self._on_terms({"contents": [item]}, modern=modern)
+        if modern and not file.digest:
+            result["ttlMs"] = 0
+        return result
+
+    def read_directory(self, uri: str, cursor: str | None, *, modern: bool) -> JsonDict:
+        """Answer `resources/directory/read`.
+
+        Raises:
+            NotFoundError: No directory is served there.
+            InvalidCursorError: The cursor is none of ours.
+        """
+        try:
+            directory = canonical_uri(uri)
+        except InvalidUriError as error:
+            raise NotFoundError(f"{quoted(uri)} is not a directory: {error}", uri=uri) from error
+        children = self._children(self.catalog.snapshot, directory)
+        if children is None:
+            raise NotFoundError(f"{directory} is not a directory", uri=uri)
+        return self._on_terms(self._page(READ_DIRECTORY, children, cursor), modern=modern)
+
+    async def read_unlisted_directory(self, uri: str, cursor: str | None, *, modern: bool) -> JsonDict:
+        """Answer `resources/directory/read` for a directory of a skill that is served and not listed.
+
+        Raises:
+            NotFoundError: No directory is served there.
+            InvalidCursorError: The cursor is none of ours.
+        """
+        root = directory = canonical_uri(uri)
+        for _ in range(_MAX_DEPTH):
+            try:
+                entry = await self.catalog.get_skill(SkillUri.parse(f"{root}/{SKILL_FILE}"))
+            except (NotFoundError, InvalidUriError):
+                root = root.rpartition("/")[0]
+                continue
+            children = children_of(Snapshot.of([entry]), directory)
+            if children is not None:
+                return self._on_terms(self._page(READ_DIRECTORY, children, cursor), modern=modern)
+            break
+        raise NotFoundError(f"{directory} is not a directory", uri=uri)
+
+    def is_directory(self, uri: str) -> bool:
+        """Tell whether `uri`, in any spelling, names a directory."""
+        try:
+            return self._children(self.catalog.snapshot, canonical_uri(uri)) is not None
+        except InvalidUriError:
+            return False
+
+    def list_resources(self, cursor: str | None) -> JsonDict:
+        """Return a page of `resources/list`: the `SKILL.md` of every listed skill.
+
+        Raises:
+            InvalidCursorError: The cursor is none of ours.
+        """
+        entries = self.catalog.snapshot.entries
+        start = 0
+        if cursor is not None:
+            start = bisect_right(entries, read_cursor(LIST_RESOURCES, cursor), key=_ENTRY_URI)
+        few = [self._describe(entry) for entry in entries[start : start + self.terms.page_size]]
+        taken = cut(few, 0, len(few), encode)[1]
+        result: JsonDict = {"resources": few[:taken]}
+        if start + taken < len(entries):
+            result["nextCursor"] = write_cursor(LIST_RESOURCES, entries[start + taken - 1].uri.text)
+        return result
+
+    def templates(self) -> list[JsonDict]:
+        """Return a resource template for each scheme, for people who browse."""
+        return [
+            {
+                "name": f"{scheme}-files",
+                "title": "Files of skills",
+                "uriTemplate": f"{scheme}://{{+path}}",
+                "description": "A file of an Agent Skill: the skill's path, then the file's path inside it.",
+            }
+            for scheme in schemes_of(self.catalog.snapshot) or ["skill"]
+        ]
+
+    def complete(self, template: str, argument: str, typed: str) -> JsonDict | None:
+        """Complete the path in one of our templates; None when the template is not ours."""
+        scheme, separator, rest = template.partition("://")
+        ours = separator and rest == "{+path}" and scheme in (schemes_of(self.catalog.snapshot) or ["skill"])
+        if not ours or argument != "path":
+            return None
+        values = completions(self.catalog.snapshot, scheme, typed)
+        return {
+            "values": values[:_MAX_COMPLETIONS],
+            "total": len(values),
+            "hasMore": len(values) > _MAX_COMPLETIONS,
+        }
+
+    def on_terms(self, result: JsonDict) -> JsonDict:
+        """Add what every modern result carries."""
+        return self._on_terms(result, modern=True)
+
+    def _on_terms(self, result: JsonDict, *, modern: bool) -> JsonDict:
+        if modern:
+            result["ttlMs"] = self.terms.ttl_ms
+            result["cacheScope"] = self.terms.cache_scope
+            result["resultType"] = "complete"
+        return result
+
+    def _page(self, listing: str, items: Sequence[JsonDict], cursor: str | None) -> JsonDict:
+        start = 0 if cursor is None else bisect_right(items, read_cursor(listing, cursor), key=_URI)
+        stop = cut(items, start, self.terms.page_size, encode)[1]
+        result: dict[str, Any] = {"resources": list(items[start:stop])}
+        if stop < len(items):
+            result["nextCursor"] = write_cursor(listing, items[stop - 1]["uri"])
+        return result
+
+    def _children(self, snapshot: Snapshot, directory: str) -> list[JsonDict] | None:
+        key = (snapshot.revision, directory)
+        children = self._directories.get(key)
+        if children is None:
+            children = children_of(snapshot, directory, self._describe)
+            if children is not None and len(children) > self.terms.page_size:
+                self._directories[key] = children  # It will be asked for again, page by page.
+                if len(self._directories) > _KEPT_DIRECTORIES:
+                    self._directories.popitem(last=False)
+        return children
+
+    def _describe(self, entry: SkillEntry) -> JsonDict:
+        return skill_resource(entry, modified=self.catalog.modified_at(entry.uri))

@@ -1,0 +1,124 @@
+"""`FastPath`: an ASGI application in front of the SDK's, which answers what is asked for all the time.
+
+It stands inside authorization and sees a request before the SDK does. One that
+is ordinary in every respect is answered at once; any other goes on to the SDK,
+untouched, and gets the SDK's answer.
+"""
+
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from typing import Any, Final, TypeAlias
+
+from mcp.server.transport_security import TransportSecuritySettings
+
+from skillwire.server.hot import MODERN_VERSION, HotAnswers, Request, parse_request, response
+from skillwire.wire.core import READ_RESOURCE
+
+Message: TypeAlias = MutableMapping[str, Any]
+Scope: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+_MODERN: Final = MODERN_VERSION.encode()
+_LARGEST_BODY = 64 * 1024
+_MAX_KNOWN = 1024
+_JSON = (b"content-type", b"application/json")
+
+
+class FastPath:
+    """Answers ordinary modern requests at `path`; passes everything else on to `inner`."""
+
+    def __init__(
+        self, inner: App, hot: HotAnswers, *, path: str, security: TransportSecuritySettings | None
+    ) -> None:
+        self._inner = inner
+        self._hot = hot
+        self._path = path
+        self._security = security
+        self._known_headers: set[tuple[bytes, bytes]] = set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "POST" or scope["path"] != self._path:
+            return await self._inner(scope, receive, send)
+        headers = self._ordinary_headers(scope["headers"])
+        if headers is None:
+            return await self._inner(scope, receive, send)
+        message = await receive()
+        if message["type"] == "http.request" and not message.get("more_body"):
+            body = await self._answer(message.get("body", b""), headers)
+            if body is not None:
+                length = (b"content-length", b"%d" % len(body))
+                await send({"type": "http.response.start", "status": 200, "headers": [length, _JSON]})
+                await send({"type": "http.response.body", "body": body})
+                return None
+        return await self._inner(scope, _replaying(message, receive), send)
+
+    async def _answer(self, body: bytes, headers: dict[bytes, bytes]) -> bytes | None:
+        request = parse_request(body) if len(body) <= _LARGEST_BODY else None
+        if request is None or not self._agrees(request, headers):
+            return None
+        result = self._hot.result(request, modern=True)
+        if result is None and request.method == READ_RESOURCE:
+            result = await self._hot.fetch(request, modern=True)
+        return None if result is None else response(request, result)
+
+    def _agrees(self, request: Request, headers: dict[bytes, bytes]) -> bool:
+        """Check that headers and body say the same, in the plain spelling, and that the envelope is known."""
+        if headers[b"mcp-method"] != request.method.encode():
+            return False
+        if request.method == READ_RESOURCE:
+            name = headers.get(b"mcp-name", b"")
+            if not name or name.startswith(b"=?") or name.decode("latin-1") != request.params["uri"]:
+                return False
+        return self._hot.knows_envelope(request.params.get("_meta"))
+
+    def _ordinary_headers(self, pairs: Sequence[tuple[bytes, bytes]]) -> dict[bytes, bytes] | None:
+        headers = dict(pairs)
+        if len(headers) != len(pairs):
+            return None  # A header that comes twice is the SDK's to judge.
+        if headers.get(b"mcp-protocol-version") != _MODERN or b"mcp-method" not in headers:
+            return None
+        if b"origin" in headers or not headers.get(b"content-type", b"").lower().startswith(
+            b"application/json"
+        ):
+            return None
+        length = headers.get(b"content-length", b"0")
+        if not (length.isdigit() and len(length) < 6):
+            return None
+        return headers if self._is_welcome(headers.get(b"host", b""), headers.get(b"accept", b"")) else None
+
+    def _is_welcome(self, host: bytes, accept: bytes) -> bool:
+        """Judge the headers that are the same in every request of a client, each pair once."""
+        pair = (host, accept)
+        if pair in self._known_headers:
+            return True
+        if not (self._allows_host(host.decode("latin-1")) and _accepts_json(accept.decode("latin-1"))):
+            return False
+        if len(self._known_headers) >= _MAX_KNOWN:
+            self._known_headers.clear()
+        self._known_headers.add(pair)
+        return True
+
+    def _allows_host(self, host: str) -> bool:
+        security = self._security
+        if security is None or not security.enable_dns_rebinding_protection:
+            return True
+        return any(
+            host == allowed or (allowed.endswith(":*") and host.startswith(allowed[:-1]))
+            for allowed in security.allowed_hosts
+        )
+
+
+def _accepts_json(accept: str) -> bool:
+    kinds = {kind.split(";")[0].strip().lower() for kind in accept.split(",")}
+    return not kinds.isdisjoint({"application/json", "application/*", "*/*"})
+
+
+def _replaying(first: Message, receive: Receive) -> Receive:
+    """Return a `receive` that gives `first` once more before what comes next."""
+    messages = [first]
+
+    async def replay() -> Message:
+        return messages.pop() if messages else await receive()
+
+    return replay

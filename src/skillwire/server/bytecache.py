@@ -1,0 +1,55 @@
+"""`ByteCache`: what is worth keeping in memory, and never more than a fixed number of bytes."""
+
+import threading
+from collections import OrderedDict
+from contextlib import suppress
+from typing import Generic, TypeVar
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+class ByteCache(Generic[Key, Value]):
+    """Values by key; when they outgrow `limit` bytes, the least recently used go first.
+
+    Safe to use from several threads.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._size = 0
+        self._values: OrderedDict[Key, tuple[Value, int]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: Key) -> Value | None:
+        held = self._values.get(key)
+        if held is None:
+            return None
+        with suppress(KeyError):  # Another thread dropped it just now.
+            self._values.move_to_end(key)
+        return held[0]
+
+    def put(self, key: Key, value: Value, size: int) -> None:
+        """Keep a value of `size` bytes, unless it alone would take more than half of the room."""
+        if size > self._limit // 2:
+            return
+        with self._lock:
+            self._drop(key)
+            self._values[key] = (value, size)
+            self._size += size
+            while self._size > self._limit:
+                self._drop(next(iter(self._values)))
+
+    def items(self) -> list[tuple[Key, Value, int]]:
+        """Everything held, the least recently used first."""
+        with self._lock:
+            return [(key, value, size) for key, (value, size) in self._values.items()]
+
+    def discard(self, key: Key) -> None:
+        with self._lock:
+            self._drop(key)
+
+    def _drop(self, key: Key) -> None:
+        held = self._values.pop(key, None)
+        if held is not None:
+            self._size -= held[1]

@@ -1,0 +1,170 @@
+"""Telling clients that something changed: which URIs, to whom, and not too often."""
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+import anyio.abc
+import anyio.lowlevel
+import mcp_types as types
+from mcp.server.connection import Connection
+from mcp.server.context import ServerRequestContext
+from mcp.server.subscriptions import ResourcesListChanged, ResourceUpdated, ServerEvent, SubscriptionBus
+
+from skillwire.core.entry import SkillEntry
+from skillwire.core.uri import MAX_URI_LENGTH
+from skillwire.sources import Catalog, Snapshot
+
+MAX_SUBSCRIPTIONS = 4096
+# Changes within this time of each other are announced together.
+_PAUSE_SECONDS = 0.5
+_DELIVERY_SECONDS = 10.0
+
+logger = logging.getLogger(__name__)
+
+
+def changed_files(before: Snapshot, now: Snapshot) -> frozenset[str]:
+    """Return the URI of every file that was added, removed, or has other bytes."""
+    changes = now.changes_since(before)
+    changed: set[str] = set()
+    for uri in (*changes.added, *changes.removed, *changes.changed):
+        old, new = _promises(before.by_uri.get(uri)), _promises(now.by_uri.get(uri))
+        changed.update(file for file in old.keys() | new.keys() if old.get(file) != new.get(file))
+        changed.add(uri)
+    return frozenset(changed)
+
+
+def _promises(entry: SkillEntry | None) -> dict[str, str]:
+    if entry is None or entry.manifest is None:
+        return {}
+    return dict(zip(entry.manifest.uris, entry.manifest.digests, strict=True))
+
+
+class ChangeBus:
+    """Where `subscriptions/listen` streams hear of changes; publishing to nobody costs nothing."""
+
+    def __init__(self) -> None:
+        self._listeners: dict[object, Callable[[ServerEvent], None]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._listeners)
+
+    async def publish(self, event: ServerEvent) -> None:
+        for listener in tuple(self._listeners.values()):
+            listener(event)
+        await anyio.lowlevel.checkpoint()  # Lets the streams write before their buffers are full.
+
+    def subscribe(self, listener: Callable[[ServerEvent], None]) -> Callable[[], None]:
+        token = object()
+        self._listeners[token] = listener
+
+        def unsubscribe() -> None:
+            self._listeners.pop(token, None)
+
+        return unsubscribe
+
+
+@dataclass(slots=True, eq=False)
+class _Subscriber:
+    """A connection of the handshake era that can be written to at any time."""
+
+    connection: Connection
+    uris: set[str] = field(default_factory=set[str])
+    pending: set[str] | None = None
+    is_busy: bool = False
+
+
+class Announcer:
+    """Watches a catalog and tells every client that wants to know.
+
+    Connections of the handshake era are told on their own channel; modern
+    ones on the `subscriptions/listen` streams they opened, through a bus.
+    """
+
+    def __init__(self) -> None:
+        self._subscribers: dict[Connection, _Subscriber] = {}
+        self._buses: list[SubscriptionBus] = []
+
+    def add_bus(self, bus: SubscriptionBus) -> None:
+        """Announce changes on `bus` too."""
+        self._buses.append(bus)
+
+    def greet(self, connection: Connection) -> None:
+        """Remember a connection that finished its handshake, for as long as it lasts."""
+        if connection.has_standalone_channel and connection not in self._subscribers:
+            self._subscribers[connection] = _Subscriber(connection)
+            connection.exit_stack.callback(self._subscribers.pop, connection, None)
+
+    def subscribe(self, connection: Connection, uri: str) -> bool:
+        """Tell a connection when `uri` changes; False when it asks for too many."""
+        self.greet(connection)
+        subscriber = self._subscribers.get(connection)
+        if subscriber is None:
+            return True  # It cannot be told anything, and was not promised it.
+        if len(uri) > MAX_URI_LENGTH:
+            return True  # No skill has such a URI, so there is nothing to remember.
+        if len(subscriber.uris) >= MAX_SUBSCRIPTIONS and uri not in subscriber.uris:
+            return False
+        subscriber.uris.add(uri)
+        return True
+
+    def unsubscribe(self, connection: Connection, uri: str) -> None:
+        subscriber = self._subscribers.get(connection)
+        if subscriber is not None:
+            subscriber.uris.discard(uri)
+
+    async def follow(self, catalog: Catalog) -> None:
+        """Announce every change of `catalog` until cancelled."""
+        before = catalog.snapshot
+        async with anyio.create_task_group() as group:
+            while True:
+                now = await catalog.wait_for_change(before.revision)
+                try:
+                    changed = changed_files(before, now)
+                    if changed:
+                        await self._announce(changed, group)
+                except Exception:
+                    logger.exception("a change could not be announced")
+                before = now
+                await anyio.sleep(_PAUSE_SECONDS)
+
+    async def _announce(self, changed: frozenset[str], group: anyio.abc.TaskGroup) -> None:
+        for subscriber in tuple(self._subscribers.values()):
+            subscriber.pending = (subscriber.pending or set()) | (subscriber.uris & changed)
+            if not subscriber.is_busy:
+                subscriber.is_busy = True
+                group.start_soon(self._deliver, subscriber)
+        for bus in self._buses:
+            if isinstance(bus, ChangeBus) and not bus:
+                continue
+            await bus.publish(ResourcesListChanged())
+            for uri in sorted(changed):
+                await bus.publish(ResourceUpdated(uri=uri))
+
+    async def _deliver(self, subscriber: _Subscriber) -> None:
+        """Tell one client; one that does not read delays no other, and hears the rest later or never."""
+        try:
+            while subscriber.pending is not None:
+                uris, subscriber.pending = subscriber.pending, None
+                with anyio.move_on_after(_DELIVERY_SECONDS):
+                    for notification in _notifications(uris):
+                        data = notification.model_dump(by_alias=True, mode="json", exclude_none=True)
+                        await subscriber.connection.outbound.notify(data["method"], data.get("params"))
+        except Exception:
+            logger.info("a client could not be told of a change", exc_info=True)
+        finally:
+            subscriber.is_busy = False
+
+
+def connection_of(context: ServerRequestContext[Any, Any]) -> Connection:
+    """Return the connection a request came on, which outlives the request."""
+    # The SDK hands out a session for each request and keeps what lasts longer to itself.
+    return context.session._connection  # pyright: ignore[reportPrivateUsage]
+
+
+def _notifications(uris: set[str]) -> Iterator[types.ServerNotification]:
+    yield types.ResourceListChangedNotification()
+    for uri in sorted(uris):
+        yield types.ResourceUpdatedNotification(params=types.ResourceUpdatedNotificationParams(uri=uri))

@@ -1,0 +1,328 @@
+"""The extension's methods on the SDK's lowlevel `Server`, and what its own methods say about skills."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import Any, TypeAlias
+
+import mcp_types as types
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.server.lowlevel.server import HandlerEntry
+from mcp.server.subscriptions import ListenHandler
+from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import BaseModel
+
+from skillwire.core.characters import quoted
+from skillwire.errors import INVALID_PARAMS, NotFoundError, SkillError
+from skillwire.server.changes import ChangeBus, connection_of
+from skillwire.server.failures import invalid_params, wire_errors
+from skillwire.server.skills import Skills
+from skillwire.wire.core import (
+    EXTENSION,
+    GET_SKILL,
+    LIST_RESOURCES,
+    LIST_SKILLS,
+    LIST_TEMPLATES,
+    READ_DIRECTORY,
+    READ_RESOURCE,
+    SETTINGS,
+    JsonDict,
+)
+from skillwire.wire.cursor import is_cursor_of
+
+Context: TypeAlias = ServerRequestContext[Any, Any]
+Handler: TypeAlias = Callable[[Context, Any], Awaitable[HandlerResult]]
+
+
+class ListSkillsParams(types.RequestParams):
+    """Anything goes here, so that our own words can say what is wrong with it."""
+
+    cursor: Any = None
+
+
+class UriParams(types.RequestParams):
+    uri: Any = None
+
+
+class DirectoryParams(UriParams):
+    cursor: Any = None
+
+
+class SkillMethods:
+    """The three methods of the extension, as handlers of the SDK."""
+
+    def __init__(self, skills: Skills) -> None:
+        self._skills = skills
+
+    async def list_skills(self, context: Context, params: ListSkillsParams) -> JsonDict:
+        with wire_errors():
+            cursor = _cursor(params, params.cursor)
+            return self._skills.answers.list_skills(cursor, modern=is_modern(context))
+
+    async def get_skill(self, context: Context, params: UriParams) -> JsonDict:
+        with wire_errors():
+            return await self._skills.answers.get_skill(_uri(params), modern=is_modern(context))
+
+    async def read_directory(self, context: Context, params: DirectoryParams) -> JsonDict:
+        with wire_errors():
+            uri, cursor = _uri(params), _cursor(params, params.cursor)
+            answers, modern = self._skills.answers, is_modern(context)
+            try:
+                return answers.read_directory(uri, cursor, modern=modern)
+            except NotFoundError:
+                if not self._skills.has_unlisted:
+                    raise
+                return await answers.read_unlisted_directory(uri, cursor, modern=modern)
+
+    def bindings(self) -> list[tuple[str, type[types.RequestParams], Handler]]:
+        return [
+            (LIST_SKILLS, ListSkillsParams, self.list_skills),
+            (GET_SKILL, UriParams, self.get_skill),
+            (READ_DIRECTORY, DirectoryParams, self.read_directory),
+        ]
+
+
+class ResourceMethods:
+    """The base protocol's resource methods, with skills among what the server serves anyway.
+
+    `others` are the handlers the server had before; they answer for everything
+    that is no skill's.
+    """
+
+    def __init__(self, skills: Skills) -> None:
+        self.others: dict[str, HandlerEntry[Any]] = {}
+        self._skills = skills
+
+    async def read(self, context: Context, params: types.ReadResourceRequestParams) -> HandlerResult:
+        """Read a skill's file, or else what the server had before, even where we see a directory."""
+        with wire_errors():
+            answers = self._skills.answers
+            try:
+                file = await answers.read(params.uri)
+                return answers.read_result(file, modern=is_modern(context))
+            except NotFoundError as error:
+                is_directory = answers.is_directory(params.uri)
+                hint = f"{quoted(params.uri)} is a directory; use {READ_DIRECTORY}" if is_directory else ""
+                other = self.others.get(READ_RESOURCE)
+                if other is None:
+                    raise NotFoundError(hint or str(error), uri=params.uri) from error
+        try:
+            return await other.handler(context, params)
+        except Exception as error:
+            if hint:
+                raise MCPError(INVALID_PARAMS, hint, {"uri": params.uri}) from error
+            raise
+
+    async def list_resources(self, context: Context, params: types.PaginatedRequestParams) -> HandlerResult:
+        """List what the server had before, page by page, and the skills after that."""
+        other = self.others.get(LIST_RESOURCES)
+        ours = params.cursor is not None and is_cursor_of(LIST_RESOURCES, params.cursor)
+        before: JsonDict = {"resources": []}
+        if other is not None and not ours:
+            before = as_json(await other.handler(context, params))
+            if before.get("nextCursor") is not None:
+                return before
+        with wire_errors():
+            answers = self._skills.answers
+            page = answers.list_resources(params.cursor if ours or other is None else None)
+            page["resources"] = [*before["resources"], *page["resources"]]
+            result = {**before, **page}
+            return {**result, **_shared_terms(answers.on_terms({}), before)} if is_modern(context) else result
+
+    async def list_templates(self, context: Context, params: types.PaginatedRequestParams) -> HandlerResult:
+        other = self.others.get(LIST_TEMPLATES)
+        before: JsonDict = {"resourceTemplates": []}
+        if other is not None:
+            before = as_json(await other.handler(context, params))
+            if params.cursor is not None:  # Ours were on the first page.
+                return before
+        with wire_errors():
+            answers = self._skills.answers
+            if other is None and params.cursor is not None:
+                raise invalid_params("the cursor is not one of this listing")
+            templates = [*answers.templates(), *before["resourceTemplates"]]
+            terms = _shared_terms(answers.on_terms({}), before) if is_modern(context) else {}
+            return {**before, **terms, "resourceTemplates": templates}
+
+    async def complete(self, context: Context, params: types.CompleteRequestParams) -> HandlerResult:
+        with wire_errors():
+            if isinstance(params.ref, types.ResourceTemplateReference):
+                argument = params.argument
+                found = self._skills.answers.complete(params.ref.uri, argument.name, argument.value)
+                if found is not None:
+                    return {"completion": found, "resultType": "complete"}
+            other = self.others.get("completion/complete")
+            if other is None:
+                raise invalid_params("nothing here can be completed but the path of a skill's file")
+        return await other.handler(context, params)
+
+    async def subscribe(self, context: Context, params: types.SubscribeRequestParams) -> HandlerResult:
+        return await self._subscription(context, params, "resources/subscribe", start=True)
+
+    async def unsubscribe(self, context: Context, params: types.UnsubscribeRequestParams) -> HandlerResult:
+        return await self._subscription(context, params, "resources/unsubscribe", start=False)
+
+    async def _subscription(
+        self,
+        context: Context,
+        params: types.SubscribeRequestParams | types.UnsubscribeRequestParams,
+        method: str,
+        *,
+        start: bool,
+    ) -> HandlerResult:
+        connection, announcer = connection_of(context), self._skills.announcer
+        if not connection.has_standalone_channel:
+            raise MCPError(types.METHOD_NOT_FOUND, "Method not found", method)
+        if not start:
+            announcer.unsubscribe(connection, params.uri)
+        elif not announcer.subscribe(connection, params.uri):
+            raise invalid_params("too many subscriptions on this connection")
+        other = self.others.get(method)
+        return types.EmptyResult() if other is None else await other.handler(context, params)
+
+    def take_over(self, server: Server[Any]) -> None:
+        """Answer these methods on `server`, and keep its own handlers for what is no skill's."""
+        for method, params_type, handler in self.bindings():
+            current = server.get_request_handler(method)
+            if current is None or current.handler != handler:
+                if current is not None:
+                    self.others[method] = current
+                server.add_request_handler(method, params_type, handler)
+
+    def bindings(self) -> list[tuple[str, type[types.RequestParams], Handler]]:
+        return [
+            (READ_RESOURCE, types.ReadResourceRequestParams, self.read),
+            (LIST_RESOURCES, types.PaginatedRequestParams, self.list_resources),
+            (LIST_TEMPLATES, types.PaginatedRequestParams, self.list_templates),
+            ("completion/complete", types.CompleteRequestParams, self.complete),
+            ("resources/subscribe", types.SubscribeRequestParams, self.subscribe),
+            ("resources/unsubscribe", types.UnsubscribeRequestParams, self.unsubscribe),
+        ]
+
+
+def install(server: Server[Any], skills: Skills) -> None:
+    """Serve `skills` from `server`, beside everything it serves already.
+
+    Raises:
+        SkillError: The server serves skills already.
+    """
+    refuse_second(server)
+    server.extensions[EXTENSION] = dict(SETTINGS)
+    for method, params_type, handler in SkillMethods(skills).bindings():
+        server.add_request_handler(method, params_type, handler)
+    resources = ResourceMethods(skills)
+    resources.take_over(server)
+    server.middleware.insert(0, HandshakeMiddleware(skills))
+    # Once more at the start: the server may have got handlers of its own since.
+    own_lifespan(server, skills, at_start=lambda: resources.take_over(server))
+
+
+def refuse_second(server: Server[Any]) -> None:
+    """Check that `server` serves no skills yet.
+
+    Raises:
+        SkillError: It does.
+    """
+    if EXTENSION in server.extensions or server.get_request_handler(LIST_SKILLS) is not None:
+        raise SkillError(
+            "this server serves skills already", fix="pass all folders to one call, or use the handle's add()"
+        )
+
+
+def add_listening(server: Server[Any], skills: Skills) -> ListenHandler | None:
+    """Serve `subscriptions/listen` if the server does not, so that modern clients hear of changes."""
+    if server.get_request_handler("subscriptions/listen") is not None:
+        return None
+    bus = ChangeBus()
+    skills.announcer.add_bus(bus)
+    listen = ListenHandler(bus)
+
+    async def listen_to_resources(
+        context: Context, params: types.SubscriptionsListenRequestParams
+    ) -> HandlerResult:
+        """Acknowledge what this bus can tell of, and nothing else."""
+        nothing = {"tools_list_changed": None, "prompts_list_changed": None}
+        wanted = params.notifications.model_copy(update=nothing)
+        return await listen(context, params.model_copy(update={"notifications": wanted}))
+
+    params_type = types.SubscriptionsListenRequestParams
+    server.add_request_handler("subscriptions/listen", params_type, listen_to_resources)
+    return listen
+
+
+def own_lifespan(server: Server[Any], skills: Skills, *, at_start: Callable[[], None] = lambda: None) -> None:
+    """Open the skills while the server runs, around its own lifespan."""
+    inner: Callable[[Server[Any]], AbstractAsyncContextManager[Any]] = server.lifespan
+
+    @asynccontextmanager
+    async def lifespan(running: Server[Any]) -> AsyncGenerator[Any]:
+        async with AsyncExitStack() as stack:
+            at_start()
+            await stack.enter_async_context(skills.open())
+            yield await stack.enter_async_context(inner(running))
+
+    server.lifespan = lifespan
+
+
+class HandshakeMiddleware:
+    """Declares the extension in the legacy handshake, where the SDK leaves it out.
+
+    The 2025-11-25 models of the SDK have no `extensions` among the
+    capabilities, so the declaration is put back into the finished result.
+    """
+
+    def __init__(self, skills: Skills) -> None:
+        self._skills = skills
+
+    async def __call__(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        result = await call_next(ctx)
+        if ctx.method == "initialize" and ctx.request_id is not None:
+            return self._declared(ctx, as_json(result))
+        if ctx.method == "notifications/initialized":
+            self._skills.announcer.greet(connection_of(ctx))
+        return result
+
+    def _declared(self, context: Context, result: JsonDict) -> JsonDict:
+        capabilities = dict(result.get("capabilities") or {})
+        capabilities["extensions"] = {**(capabilities.get("extensions") or {}), EXTENSION: dict(SETTINGS)}
+        resources = dict(capabilities.get("resources") or {})
+        told = connection_of(context).has_standalone_channel
+        resources["listChanged"] = resources["subscribe"] = told
+        capabilities["resources"] = resources
+        return {**result, "capabilities": capabilities}
+
+
+def is_modern(context: Context) -> bool:
+    """Tell whether a request is of revision 2026-07-28 or later."""
+    return context.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+
+def as_json(result: HandlerResult) -> JsonDict:
+    """Return what a handler answered as the JSON it becomes, to be changed freely."""
+    if isinstance(result, BaseModel):
+        return result.model_dump(by_alias=True, mode="json", exclude_none=True)
+    return dict(result or {})
+
+
+def _shared_terms(ours: JsonDict, theirs: JsonDict) -> JsonDict:
+    """Return the terms of a page of two parts: fresh while both are, and private if one is."""
+    ttl_ms = min(ours["ttlMs"], theirs.get("ttlMs", ours["ttlMs"]))
+    scope = "private" if theirs.get("cacheScope") == "private" else ours["cacheScope"]
+    return {**ours, "ttlMs": ttl_ms, "cacheScope": scope}
+
+
+def _uri(params: UriParams) -> str:
+    if not isinstance(params.uri, str):
+        raise invalid_params(
+            "`uri` must be a string" if "uri" in params.model_fields_set else "`uri` is missing"
+        )
+    return params.uri
+
+
+def _cursor(params: types.RequestParams, cursor: object) -> str | None:
+    if "cursor" not in params.model_fields_set:
+        return None
+    if not isinstance(cursor, str):
+        raise invalid_params("`cursor` must be a string")
+    return cursor

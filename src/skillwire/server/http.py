@@ -1,0 +1,210 @@
+"""Serving many clients over streamable HTTP."""
+
+import importlib.util
+import logging
+import signal
+import socket
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, Final
+
+import anyio
+import uvicorn
+from mcp.server.transport_security import TransportSecuritySettings
+
+from skillwire.server.asgi import App, FastPath, Message, Receive, Scope, Send
+from skillwire.server.standalone import Offer, Standalone
+
+PATH: Final = "/mcp"
+
+_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+_GRACE_SECONDS = 10
+_FORBIDDEN = b"Invalid Origin header"
+
+
+class HttpApp:
+    """The ASGI application: skills at `/mcp`, behind the checks every request must pass."""
+
+    def __init__(self, standalone: Standalone, *, host: str, is_stateless: bool) -> None:
+        self._standalone = standalone
+        self._is_exposed = host not in _LOOPBACK
+        self._stopping = anyio.Event()
+        security = None if self._is_exposed else _loopback_only()
+        inner: App = standalone.server.streamable_http_app(
+            streamable_http_path=PATH,
+            # A client may refuse an event of more than 1 MiB, and a file may be larger.
+            json_response=True,
+            stateless_http=is_stateless,
+            transport_security=security,
+            host=host,
+        )
+        inner = _trimming(inner)
+        is_fast = standalone.offer.is_fast
+        self._app = FastPath(inner, standalone.hot, path=PATH, security=security) if is_fast else inner
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            if self._is_exposed and not _is_same_origin(scope["headers"]):
+                return await _refuse(send)
+            if scope["method"] == "GET":
+                return await self._stream(scope, receive, send)
+        await self._app(scope, receive, send)
+
+    def end_streams(self) -> None:
+        """End the streams that would otherwise stay open for as long as their clients do."""
+        self._standalone.listen.close()
+        self._stopping.set()
+
+    async def _stream(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve what lasts as long as its client; when the server stops first, end it in good order."""
+        is_unfinished = False
+
+        async def noting(message: Message) -> None:
+            nonlocal is_unfinished
+            is_unfinished = message["type"] == "http.response.start" or bool(message.get("more_body"))
+            await send(message)
+
+        await self._app(scope, self._until_stopped(receive), noting)
+        if is_unfinished:
+            await send({"type": "http.response.body", "body": b""})
+
+    def _until_stopped(self, receive: Receive) -> Receive:
+        """Return a `receive` that reports a disconnection when the server stops."""
+
+        async def receive_or_stop() -> Message:
+            received: Message = {"type": "http.disconnect"}
+            async with anyio.create_task_group() as group:
+
+                async def wait_for_stop() -> None:
+                    await self._stopping.wait()
+                    group.cancel_scope.cancel()
+
+                group.start_soon(wait_for_stop)
+                received = await receive()
+                group.cancel_scope.cancel()
+            return received
+
+        return receive_or_stop
+
+
+class HttpServer(uvicorn.Server):
+    """Uvicorn, with a word when it is ready, and streams that end when it stops."""
+
+    def __init__(self, config: uvicorn.Config, app: HttpApp, on_ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._app = app
+        self._on_ready = on_ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._on_ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._app.end_streams()
+        await super().shutdown(sockets)
+        if self.force_exit:
+            # Uvicorn leaves it out when it is told to hurry, and what is still open would complain loudly.
+            await self.lifespan.shutdown()
+
+
+async def serve_http(
+    offer: Offer,
+    listener: socket.socket,
+    *,
+    host: str,
+    is_stateless: bool = False,
+    on_ready: Callable[[Standalone], None] = lambda standalone: None,
+) -> None:
+    """Serve until SIGTERM or SIGINT, and finish what was asked.
+
+    Sessions of older clients live in one process, so several processes on one
+    listener must serve without them: `is_stateless`.
+
+    Raises:
+        SkillError: The skills cannot be opened.
+    """
+    standalone = Standalone(offer)
+    app = HttpApp(standalone, host=host, is_stateless=is_stateless)
+    config = uvicorn.Config(
+        app,
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        log_level=logging.WARNING,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=_GRACE_SECONDS,
+    )
+    server = HttpServer(config, app, lambda: on_ready(standalone))
+    # Uvicorn takes signals only while it serves, and raises them once more when it is done.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, server.handle_exit)
+    async with standalone.skills.open():
+        if not server.should_exit:
+            await server.serve(sockets=[listener])
+
+
+def run_http(serve: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run `serve_http`, on the fastest event loop there is."""
+    is_fast = importlib.util.find_spec("uvloop") is not None
+    anyio.run(serve, backend_options={"use_uvloop": is_fast})
+
+
+def listen_on(host: str, port: int) -> socket.socket:
+    """Open the socket clients connect to; port 0 takes any that is free.
+
+    Raises:
+        OSError: The address cannot be had.
+    """
+    family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    listener = socket.socket(family, kind)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(2048)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+def url_of(listener: socket.socket, host: str) -> str:
+    """Return the URL of the endpoint, as a client on this machine would write it."""
+    port: int = listener.getsockname()[1]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}{PATH}"
+
+
+def _trimming(app: App) -> App:
+    """Let `app` see header values without the blanks around them, which mean nothing in HTTP."""
+
+    async def trimmed(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            scope = {**scope, "headers": [(name, value.strip(b" \t")) for name, value in scope["headers"]]}
+        await app(scope, receive, send)
+
+    return trimmed
+
+
+def _loopback_only() -> TransportSecuritySettings:
+    """Refuse what a web page of someone else could make a browser send to this machine."""
+    names = ("127.0.0.1", "localhost", "[::1]")
+    return TransportSecuritySettings(
+        enable_dns_rebinding_protection=True,
+        allowed_hosts=[f"{name}:*" for name in names],
+        allowed_origins=[f"http://{name}:*" for name in names],
+    )
+
+
+def _is_same_origin(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Tell whether a request comes from no web page, or from one of this server."""
+    found: dict[bytes, Any] = {name: value for name, value in headers if name in (b"origin", b"host")}
+    origin = found.get(b"origin")
+    return origin is None or origin.partition(b"://")[2] == found.get(b"host")
+
+
+async def _refuse(send: Send) -> None:
+    length = (b"content-length", b"%d" % len(_FORBIDDEN))
+    kind = (b"content-type", b"text/plain; charset=utf-8")
+    await send({"type": "http.response.start", "status": 403, "headers": [length, kind]})
+    await send({"type": "http.response.body", "body": _FORBIDDEN})

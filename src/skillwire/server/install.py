@@ -1,0 +1,84 @@
+"""`add_skills`: the one call that makes an MCP server publish skills."""
+
+import sys
+from importlib import import_module
+from typing import Any, cast
+
+from mcp.server.lowlevel import Server
+from mcp.server.mcpserver import MCPServer
+
+from skillwire.errors import SkillError
+from skillwire.server.answers import Terms
+from skillwire.server.handlers import add_listening, install
+from skillwire.server.skills import Origin, Skills
+from skillwire.wire.core import CacheScope
+
+
+def add_skills(
+    server: object,
+    *origins: Origin,
+    prefix: str = "",
+    page_size: int = 100,
+    ttl: float = 60.0,
+    cache_scope: CacheScope | None = None,
+    watch: bool = True,
+    strict: bool = False,
+    follow_links: bool = False,
+) -> Skills:
+    """Publish skills from an MCP server: an `MCPServer`, a FastMCP server or a lowlevel `Server`.
+
+        mcp = MCPServer("billing")
+        skills = add_skills(mcp, "skills/")
+
+    An origin is a folder of skills, a package's data, a `Source`, or a skill
+    built in code. `prefix` goes before the path of every skill that comes from
+    a folder. `ttl` is how many seconds clients may take an answer for current;
+    `cache_scope` says whether caches may share it between users, which by
+    default they may unless the server asks for authorization. With `strict`,
+    the server does not start when anything is not fit to be published.
+
+    Call it before the server runs; sources are opened and closed with it.
+
+    Raises:
+        SkillError: The server serves skills already, or is none we know.
+        InvalidUriError: `prefix` cannot be part of a URI.
+    """
+    if page_size < 1:
+        raise ValueError("page_size must be at least 1")
+    if not 0 <= ttl <= 31_536_000:
+        raise ValueError("ttl must be between 0 seconds and a year")
+    scope = cache_scope or ("private" if _asks_for_authorization(server) else "public")
+    terms = Terms(page_size=page_size, ttl_ms=round(ttl * 1000), cache_scope=scope)
+    skills = Skills(
+        origins, terms=terms, prefix=prefix, watch=watch, strict=strict, follow_links=follow_links
+    )
+    _attach(server, skills)
+    return skills
+
+
+def _attach(server: object, skills: Skills) -> None:
+    if isinstance(server, Server):
+        lowlevel = cast(Server[Any], server)
+        install(lowlevel, skills)
+        add_listening(lowlevel, skills)
+        return
+    if isinstance(server, MCPServer):
+        mcp = cast(MCPServer[Any], server)
+        # The SDK offers no public way to replace `resources/read` and `resources/list` of an MCPServer.
+        install(mcp._lowlevel_server, skills)  # pyright: ignore[reportPrivateUsage]
+        skills.announcer.add_bus(mcp._subscriptions)  # pyright: ignore[reportPrivateUsage]
+        return
+    fastmcp = sys.modules.get("fastmcp")
+    if fastmcp is not None and isinstance(server, fastmcp.FastMCP):
+        # FastMCP is optional, and whoever has one of its servers has loaded it.
+        import_module("skillwire.server.fastmcp").attach(server, skills)
+        return
+    raise SkillError(
+        f"skills cannot be added to a {type(server).__name__}",
+        fix="pass an MCPServer, a FastMCP server or a lowlevel Server",
+    )
+
+
+def _asks_for_authorization(server: object) -> bool:
+    settings = getattr(server, "settings", None)
+    return getattr(settings, "auth", None) is not None or getattr(server, "auth", None) is not None

@@ -1,0 +1,91 @@
+"""Cutting listings into pages, bounded by count and by bytes."""
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import TypeVar
+
+from skillwire.server.bytecache import ByteCache
+from skillwire.sources import Snapshot
+from skillwire.wire.core import write_entry
+
+Item = TypeVar("Item")
+
+# Some clients refuse a message of more than 1 MiB; the rest of it is the envelope's.
+MAX_PAGE_BYTES = 900_000
+_KEPT_BYTES = 24 * 1024 * 1024
+
+_TEXT = attrgetter("uri.text")
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Entries `start` to `stop` of a snapshot, written as the items of a JSON array."""
+
+    start: int
+    stop: int
+    items: bytes
+    is_last: bool
+    last_uri: str
+
+
+class EntryPages:
+    """The pages of `skills/list` over one snapshot, each written once and then kept.
+
+    A page begins after a URI, not at a number, so that it can be asked for by
+    whoever holds a cursor of another snapshot or another process.
+    """
+
+    def __init__(self, snapshot: Snapshot, page_size: int) -> None:
+        self.snapshot = snapshot
+        self._page_size = page_size
+        self._kept: ByteCache[int, Page] = ByteCache(_KEPT_BYTES)
+
+    def after(self, uri: str | None) -> Page:
+        """Return the page that begins after the entry at `uri`, or the first."""
+        entries = self.snapshot.entries
+        start = 0 if uri is None else bisect_right(entries, uri, key=_TEXT)
+        page = self._kept.get(start)
+        if page is None:
+            page = self._written(start)
+            self._kept.put(start, page, len(page.items))
+        return page
+
+    def for_snapshot(self, snapshot: Snapshot) -> "EntryPages":
+        """Return the pages of a newer snapshot, taking over those whose entries are the same objects."""
+        pages = EntryPages(snapshot, self._page_size)
+        before, now = self.snapshot.entries, snapshot.entries
+        for start, page, size in self._kept.items():
+            same = len(now) >= page.stop and all(
+                old is new for old, new in zip(before[start : page.stop], now[start : page.stop], strict=True)
+            )
+            if same and page.is_last == (page.stop == len(now)):
+                pages._kept.put(start, page, size)
+        return pages
+
+    def _written(self, start: int) -> Page:
+        entries = self.snapshot.entries
+        written, stop = cut(entries, start, self._page_size, write_entry)
+        last_uri = entries[stop - 1].uri.text if stop > start else ""
+        return Page(start, stop, b",".join(written), stop == len(entries), last_uri)
+
+
+def cut(
+    items: Sequence[Item], start: int, count: int, write: Callable[[Item], bytes]
+) -> tuple[list[bytes], int]:
+    """Write items from `start` on until a page is full, and say where it ends.
+
+    A page holds at least one item, however large, because nothing can be split.
+    """
+    written: list[bytes] = []
+    room = MAX_PAGE_BYTES
+    stop = start
+    for item in items[start : start + count]:
+        text = write(item)
+        room -= len(text) + 1
+        if room < 0 and written:
+            break
+        written.append(text)
+        stop += 1
+    return written, stop

@@ -1,0 +1,240 @@
+"""`Skills`: the skills of one server, from where they come from to the answers about them."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import TypeAlias, TypeVar, cast
+
+import anyio
+
+from skillwire.core.finding import Severity
+from skillwire.core.skill import Skill
+from skillwire.core.uri import SkillUri
+from skillwire.errors import InvalidSkillError, SkillError, SourceError
+from skillwire.server.answers import Answers, Terms
+from skillwire.server.changes import Announcer
+from skillwire.sources import (
+    Catalog,
+    DirectorySource,
+    DynamicSkill,
+    LiveSource,
+    MemorySource,
+    PackageSource,
+    Report,
+    Source,
+)
+
+logger = logging.getLogger(__name__)
+
+Origin: TypeAlias = str | Path | Traversable | Source | Skill | DynamicSkill
+"""Where skills come from: a folder, a package's data, a source, or a skill built in code."""
+
+Folder = TypeVar("Folder", bound=Callable[[], str | Path])
+
+
+class Skills:
+    """The skills a server publishes. `add_skills` returns it; more can be added.
+
+    Folders and sources are opened when the server starts and closed when it
+    stops, so they must be added before. Skills built in code come and go at
+    any time.
+    """
+
+    def __init__(
+        self,
+        origins: Iterable[Origin] = (),
+        *,
+        terms: Terms,
+        prefix: str = "",
+        watch: bool = True,
+        strict: bool = False,
+        follow_links: bool = False,
+    ) -> None:
+        self.terms = terms
+        self.announcer = Announcer()
+        self._prefix = prefix
+        self._watch = watch
+        self._strict = strict
+        self._follow_links = follow_links
+        self._built = MemorySource()
+        self._sources: list[Source] = [self._built]
+        self._mounted: list[tuple[str, Callable[[], str | Path]]] = []
+        self._answers: Answers | None = None
+        self._users = 0
+        self._owner: asyncio.Task[None] | None = None
+        self._opening = anyio.Lock()
+        self._closing = anyio.Event()
+        self.add(*origins)
+
+    def add(self, *origins: Origin) -> None:
+        """Publish more skills, all or none.
+
+        Raises:
+            DuplicateSkillError: Two skills built in code would share a URI.
+            InvalidSkillError: A rule of the format is broken.
+            SkillError: A folder or source came after the server had started.
+        """
+        built = [origin for origin in origins if isinstance(origin, Skill | DynamicSkill)]
+        others = [origin for origin in origins if not isinstance(origin, Skill | DynamicSkill)]
+        if others:
+            self._refuse_when_open()
+        sources = [self._source_of(origin) for origin in others]
+        self._built.add(*built)
+        self._sources += sources
+
+    def remove(self, uri: SkillUri) -> None:
+        """Stop publishing a skill that was built in code.
+
+        Raises:
+            NotFoundError: There is no such skill.
+        """
+        self._built.remove(uri)
+
+    def skill(self, path: str) -> Callable[[Folder], Folder]:
+        """Publish the folder that the decorated function returns, as the skill at `path`.
+
+            @skills.skill("acme/billing/refunds")
+            def refunds() -> Path:
+                return Path(__file__).parent / "refunds"
+
+        The function is called when the server starts. The path's last segment
+        must be the skill's name.
+
+        Raises:
+            InvalidUriError: The path cannot be part of a URI.
+        """
+        SkillUri.build(path)
+
+        def publish(function: Folder) -> Folder:
+            self._refuse_when_open()
+            self._mounted.append((path, function))
+            return function
+
+        return publish
+
+    @property
+    def answers(self) -> Answers:
+        """Answers from what is published now.
+
+        Raises:
+            SourceError: The server is not running.
+        """
+        if self._answers is None:
+            raise SourceError("the skills are not open; the server must be running")
+        return self._answers
+
+    @property
+    def catalog(self) -> Catalog:
+        """Everything that is published.
+
+        Raises:
+            SourceError: The server is not running.
+        """
+        return self.answers.catalog
+
+    @property
+    def has_unlisted(self) -> bool:
+        """Whether a source may serve more than it lists."""
+        return not all(isinstance(source, LiveSource) for source in self._sources)
+
+    @asynccontextmanager
+    async def open(self) -> AsyncGenerator["Skills"]:
+        """Open all sources for as long as anyone uses them.
+
+        A server may serve several connections, each in a task of its own, that
+        come and go in any order. So the sources belong to a task of their own.
+
+        Raises:
+            DuplicateSkillError: Two sources serve the same URI.
+            InvalidSkillError: With `strict`: something is not fit to be published.
+            SourceError: A source cannot be opened.
+        """
+        async with self._opening:
+            if self._users == 0:
+                await self._start()
+            self._users += 1
+        try:
+            yield self
+        finally:
+            self._users -= 1
+            if self._users == 0:
+                self._closing.set()
+                owner = cast(asyncio.Task[None], self._owner)
+                with anyio.CancelScope(shield=True):
+                    await asyncio.wait([owner])
+
+    async def _start(self) -> None:
+        if self._owner is not None and not self._owner.done():
+            await asyncio.wait([self._owner])
+        self._closing = anyio.Event()
+        ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        # A task group would tie the sources to the task of whoever came first.
+        self._owner = asyncio.create_task(self._own(ready, self._closing))
+        try:
+            await asyncio.shield(ready)
+        except BaseException:
+            self._closing.set()
+            self._owner.cancel()
+            await asyncio.wait([self._owner])
+            raise
+
+    async def _own(self, ready: "asyncio.Future[None]", closing: anyio.Event) -> None:
+        try:
+            async with Catalog([*self._sources, *self._mounts()]) as catalog:
+                self._review(catalog.snapshot.reports)
+                self._answers = Answers(catalog, self.terms)
+                async with anyio.create_task_group() as group:
+                    group.start_soon(self.announcer.follow, catalog)
+                    ready.set_result(None)
+                    await closing.wait()
+                    group.cancel_scope.cancel()
+        except Exception as error:
+            if ready.done():
+                logger.exception("the skills were closed by an unexpected failure")
+            else:
+                ready.set_exception(error)
+        finally:
+            self._answers = None
+
+    def _mounts(self) -> list[Source]:
+        return [
+            DirectorySource(function(), at=path, watch=self._watch, follow_links=self._follow_links)
+            for path, function in self._mounted
+        ]
+
+    def _source_of(self, origin: str | Path | Traversable | Source) -> Source:
+        if isinstance(origin, str | Path):
+            return DirectorySource(
+                origin, prefix=self._prefix, watch=self._watch, follow_links=self._follow_links
+            )
+        if isinstance(origin, Traversable):
+            return PackageSource(origin, prefix=self._prefix)
+        if not all(hasattr(origin, method) for method in ("list_skills", "get_skill", "read_file")):
+            raise TypeError(f"skills cannot come from a {type(origin).__name__}")
+        return origin
+
+    def _review(self, reports: Sequence[Report]) -> None:
+        """Log what is not published; with `strict`, refuse to start instead."""
+        for report in reports:
+            for finding in report.findings:
+                if report.uri is None or finding.is_error:
+                    logger.warning("%s: %s", report.place, finding.message)
+                elif finding.severity is Severity.WARNING:
+                    logger.info("%s: %s", report.place, finding.message)
+        broken = [report for report in reports if any(finding.is_error for finding in report.findings)]
+        if self._strict and broken:
+            places = ", ".join(report.place for report in broken)
+            raise InvalidSkillError(
+                f"not everything is fit to be published: {places}",
+                fix="`skillwire validate` says what is wrong",
+            )
+
+    def _refuse_when_open(self) -> None:
+        if self._users:
+            raise SkillError(
+                "folders and sources must be added before the server starts",
+                fix="call add_skills, add or skill at import time, or add skills built in code",
+            )

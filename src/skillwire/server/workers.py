@@ -1,0 +1,121 @@
+"""Several processes that serve the same skills on one socket."""
+
+import logging
+import multiprocessing
+import multiprocessing.connection
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from multiprocessing.context import SpawnProcess
+
+from skillwire.errors import SkillError
+from skillwire.server.http import run_http, serve_http
+from skillwire.server.standalone import Offer
+
+# How many times workers may die before it is clear that they always will.
+_MAX_RESTARTS = 10
+_RESTART_WINDOW = 60.0
+# How many workers may find that the skills cannot be opened, however long each of them tried.
+_MAX_REFUSALS = 3
+_CANNOT_OPEN = 3
+_STOP_SECONDS = 15.0
+
+logger = logging.getLogger(__name__)
+
+
+def serve_with_workers(
+    offer: Offer,
+    listener: socket.socket,
+    *,
+    host: str,
+    count: int,
+    on_ready: Callable[[], None] = lambda: None,
+) -> bool:
+    """Keep `count` worker processes serving until SIGTERM or SIGINT; False when they keep dying.
+
+    A worker that dies is replaced. Each worker watches the folders itself.
+    """
+    return _Supervisor(offer, listener, host, count).run(on_ready)
+
+
+class _Supervisor:
+    def __init__(self, offer: Offer, listener: socket.socket, host: str, count: int) -> None:
+        spawn = multiprocessing.get_context("spawn")
+        self._new_worker = partial(spawn.Process, target=_work, args=(offer, listener, host), daemon=False)
+        self._count = count
+        self._workers: list[SpawnProcess] = []
+        self._deaths: list[float] = []
+        self._refusals = 0
+        self._is_stopping = False
+
+    def run(self, on_ready: Callable[[], None]) -> bool:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._stop)
+        try:
+            self._start_missing()
+            on_ready()
+            while not self._is_stopping and not self._is_hopeless():
+                self._start_missing()
+                multiprocessing.connection.wait([worker.sentinel for worker in self._workers], timeout=0.5)
+                self._count_dead()
+        finally:
+            self._end_all()
+        return self._is_stopping
+
+    def _stop(self, *_: object) -> None:
+        self._is_stopping = True
+
+    def _is_hopeless(self) -> bool:
+        recently = time.monotonic() - _RESTART_WINDOW
+        self._deaths = [moment for moment in self._deaths if moment > recently]
+        return len(self._deaths) > _MAX_RESTARTS or self._refusals >= _MAX_REFUSALS
+
+    def _count_dead(self) -> None:
+        for worker in [worker for worker in self._workers if not worker.is_alive()]:
+            self._workers.remove(worker)
+            if not self._is_stopping:
+                logger.warning("a worker ended with code %s", worker.exitcode)
+                self._deaths.append(time.monotonic())
+                self._refusals += worker.exitcode == _CANNOT_OPEN
+
+    def _start_missing(self) -> None:
+        while len(self._workers) < self._count:
+            worker = self._new_worker()
+            # A terminal interrupts workers too, and one that is still starting would complain loudly.
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            worker.start()
+            signal.signal(signal.SIGINT, self._stop)
+            self._workers.append(worker)
+
+    def _end_all(self) -> None:
+        for worker in self._workers:
+            worker.terminate()
+        deadline = time.monotonic() + _STOP_SECONDS
+        for worker in self._workers:
+            worker.join(max(0.0, deadline - time.monotonic()))
+            if worker.is_alive():
+                logger.warning("a worker did not stop in time and is killed")
+                worker.kill()
+                worker.join()
+
+
+def _work(offer: Offer, listener: socket.socket, host: str) -> None:
+    threading.Thread(target=_follow_parent, daemon=True).start()
+    try:
+        run_http(partial(serve_http, offer, listener, host=host, is_stateless=True))
+    except SkillError as error:
+        logger.error("a worker cannot serve: %s", error)
+        sys.exit(_CANNOT_OPEN)
+
+
+def _follow_parent() -> None:
+    """End this worker when the process that started it is gone."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        multiprocessing.connection.wait([parent.sentinel])
+        os.kill(os.getpid(), signal.SIGTERM)

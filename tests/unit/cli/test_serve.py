@@ -1,0 +1,168 @@
+"""`skillwire serve`: what it takes, and how it refuses to start."""
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from commands import Command
+from folders import write_files, write_skill
+
+HTTP = ("--http", "127.0.0.1:0")
+OPTIONS = [
+    "--stdio",
+    "--http",
+    "--workers",
+    "--prefix",
+    "--page-size",
+    "--ttl",
+    "--strict",
+    "--no-watch",
+    "--follow-links",
+    "--json",
+    "--verbose",
+]
+
+
+@pytest.fixture(autouse=True)
+def signals() -> Iterator[None]:
+    """Give the tests their signals back: a server takes them for good, as its process is its own."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+@pytest.fixture
+def one(here: Path) -> Path:
+    """A folder with one skill."""
+    write_skill(here / "skills" / "one")
+    return here / "skills"
+
+
+def test_help_lists_every_option(skillwire: Command) -> None:
+    outcome = skillwire("serve", "--help")
+
+    assert (outcome.code, outcome.err) == (0, "")
+    assert "DIR..." in outcome.lines[0]
+    listed = re.findall(r"^ +(?:-\w, )?(--[a-z-]+)", outcome.out, re.MULTILINE)
+    assert sorted(listed) == sorted([*OPTIONS, "--help"])
+    assert max(map(len, outcome.lines)) <= 80
+
+
+def test_help_of_the_program_loads_nothing_that_serves() -> None:
+    heavy = {"mcp", "mcp_types", "uvicorn", "starlette", "pydantic", "anyio", "skillwire.server"}
+    code = f"""
+import sys
+from skillwire.cli.app import run
+run(["--help"])
+print(sorted({heavy} & set(sys.modules)), file=sys.stderr)
+"""
+
+    command = [sys.executable, "-c", code]
+    result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+
+    assert "serve" in result.stdout
+    assert result.stderr.strip() == "[]"
+
+
+@pytest.mark.usefixtures("one")
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        ([], "missing argument 'DIR...'"),
+        (["gone"], "there is no folder gone"),
+        (["skills", "gone"], "there is no folder gone"),
+        (["skills/one/SKILL.md"], "skills/one/SKILL.md is not a folder"),
+        (["skills", "--http", "8000"], "'8000' is not HOST:PORT"),
+        (["skills", "--http", "127.0.0.1"], "'127.0.0.1' is not HOST:PORT"),
+        (["skills", "--http", "127.0.0.1:"], "'127.0.0.1:' is not HOST:PORT"),
+        (["skills", "--http", ":8000"], "':8000' is not HOST:PORT"),
+        (["skills", "--http", "[]:8000"], "'[]:8000' is not HOST:PORT"),
+        (["skills", "--http", "localhost:http"], "'localhost:http' is not HOST:PORT"),
+        (["skills", "--http", "localhost:-1"], "'localhost:-1' is not HOST:PORT"),
+        (["skills", "--http", "localhost:65536"], "'localhost:65536' is not HOST:PORT"),
+        (["skills", "--http", f"localhost:{'9' * 5000}"], "is not HOST:PORT"),
+        (["skills", "--stdio", *HTTP], "--stdio and --http exclude each other"),
+        (["skills", "--stdio", "--workers", "2"], "several workers can share an HTTP port"),
+        (["skills", *HTTP, "--workers", "0"], "0 is not in the range 1<=x<=64"),
+        (["skills", *HTTP, "--workers", "many"], "'many' is not a valid int"),
+        (["skills", *HTTP, "--page-size", "0"], "0 is not in the range 1<=x<=10000"),
+        (["skills", *HTTP, "--ttl", "-1"], "-1.0 is not in the range 0<=x<=31536000"),
+        (["skills", *HTTP, "--ttl", "nan"], "nan"),
+        (["skills", *HTTP, "--prefix", "../up"], "../up"),
+        (["skills", *HTTP, "--prefix", "a b/%"], "a b/%"),
+    ],
+)
+def test_misuse_is_one_line_and_a_hint(skillwire: Command, args: list[str], words: str) -> None:
+    outcome = skillwire("serve", *args)
+
+    assert (outcome.code, outcome.out) == (2, "")
+    error, fix = outcome.err.splitlines()
+    assert error.startswith("error: ") and words in error
+    assert fix.startswith("fix: ")
+
+
+def test_misuse_is_json_when_json_was_asked_for(one: Path, skillwire: Command) -> None:
+    outcome = skillwire("serve", one, "--http", "8000", "--json")
+
+    assert outcome.code == 2
+    assert outcome.json == {
+        "schema": "skillwire/serve/1",
+        "error": {
+            "code": "misuse",
+            "message": "'8000' is not HOST:PORT",
+            "fix": "write it like 127.0.0.1:8000",
+        },
+    }
+
+
+def test_an_address_that_cannot_be_had_is_one_line(one: Path, skillwire: Command) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        single = skillwire("serve", one, "--http", address)
+        several = skillwire("serve", one, "--http", address, "--workers", "2")
+
+    expected = f"error: cannot listen on {address}: Address already in use\n"
+    for outcome in (single, several):
+        assert (outcome.code, outcome.out) == (1, "")
+        assert outcome.err == expected + "fix: choose another port; 0 takes any that is free\n"
+
+
+@pytest.mark.requirement("SDK-05")
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_two_folders_with_the_same_skills_are_refused_and_all_places_named(
+    here: Path, skillwire: Command, workers: str
+) -> None:
+    for place in ("left/one", "left/two", "left/three", "right/one", "right/two", "right/four"):
+        write_skill(here / place)
+
+    outcome = skillwire("serve", "left", "right", *HTTP, "--workers", workers)
+
+    assert (outcome.code, outcome.out) == (1, "")
+    for uri, places in {
+        "skill://one/SKILL.md": ["left/one", "right/one"],
+        "skill://two/SKILL.md": ["left/two", "right/two"],
+    }.items():
+        assert "\n".join([f"{uri} comes from:", *(f"  {place}" for place in places)]) in outcome.err
+    assert "three" not in outcome.err and "four" not in outcome.err
+    assert "serving" not in outcome.err
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_strict_does_not_start_with_a_broken_skill_and_says_which(
+    one: Path, skillwire: Command, workers: str
+) -> None:
+    write_files(one, {"broken/SKILL.md": "no frontmatter"})
+
+    outcome = skillwire("serve", one, *HTTP, "--strict", "--json", "--workers", workers)
+
+    assert outcome.code == 1
+    assert outcome.json["error"]["message"] == "not everything is fit to be published: broken"
+    assert "WARNING: broken: the file does not start with frontmatter" in outcome.err
+    assert "serving" not in outcome.err
