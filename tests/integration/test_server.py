@@ -977,7 +977,7 @@ async def test_directories_of_a_dynamic_skill_list_the_files_it_makes(mode: str)
         assert list(await directory(client, "skill://live/references")) == ["skill://live/references/a.md"]
 
 
-@pytest.mark.xfail(reason="directories are those of listed skills only", strict=True)
+@pytest.mark.requirement("DIR-06")
 async def test_directories_of_a_skill_that_nobody_lists_can_be_read(mode: str) -> None:
     hidden = skill("acme/hidden").with_reference("references/a.md", "a")
 

@@ -100,7 +100,7 @@ def answering(command: str, *, json: bool, verbose: bool) -> Generator[Answer]:
     Raises:
         OSError: The answer itself cannot be written.
     """
-    _set_up_logging(verbose=verbose)
+    set_up_logging(verbose=verbose)
     answer = Answer(command, json=json, verbose=verbose)
     try:
         yield answer
@@ -166,7 +166,8 @@ class _WordHandler(logging.Handler):
             sys.stderr.write(visible(line) + "\n")
 
 
-def _set_up_logging(*, verbose: bool) -> None:
+def set_up_logging(*, verbose: bool) -> None:
+    """Let log lines of this process go to standard error, made harmless."""
     root = logging.getLogger()
     if not any(isinstance(handler, _WordHandler) for handler in root.handlers):
         handler = _WordHandler()

@@ -1,6 +1,7 @@
 """`skillwire serve`: publish folders of skills over MCP."""
 
 import os
+import re
 import socket
 import sys
 from collections.abc import Sequence
@@ -11,11 +12,11 @@ from typing import Annotated
 import anyio
 import typer
 
-from skillwire.cli.answer import Answer, answering, plural
+from skillwire.cli.answer import Answer, answering, plural, set_up_logging
 from skillwire.cli.failures import MisuseError, OutputError
 from skillwire.cli.folders import Folder
 from skillwire.cli.options import FollowLinks, Json, Verbose, new_app
-from skillwire.errors import DuplicateSkillError, SourceError
+from skillwire.errors import DuplicateSkillError, InvalidUriError, SourceError
 from skillwire.server.http import listen_on, run_http, serve_http, url_of
 from skillwire.server.standalone import Offer, Standalone
 from skillwire.server.stdio import serve_stdio
@@ -86,6 +87,9 @@ def serve(
         except DuplicateSkillError as error:
             _explain(answer, error)
             raise
+        except InvalidUriError as error:
+            fix = "write it like acme/billing"
+            raise MisuseError(f"--prefix {prefix} cannot be used: {error}", fix=fix) from error
 
 
 def _over_stdio(answer: Answer, offer: Offer, *, workers: int, stdio: bool) -> None:
@@ -122,7 +126,8 @@ def _over_http(answer: Answer, offer: Offer, address: str, *, workers: int, stdi
             )
             return
         ready = partial(announce, anyio.run(_prepare, offer))
-        if not serve_with_workers(offer, listener, host=host, count=workers, on_ready=ready):
+        prepare = partial(set_up_logging, verbose=answer.verbose)
+        if not serve_with_workers(offer, listener, host=host, count=workers, on_ready=ready, prepare=prepare):
             raise SourceError("the workers keep failing", fix="run with one worker to see why")
 
 
@@ -161,7 +166,7 @@ def _listening(address: str, host: str, port: int) -> socket.socket:
 def _parsed(address: str) -> tuple[str, int]:
     host, colon, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if not colon or not host or not port.isdecimal() or int(port) > _MAX_PORT:
+    if not colon or not host or not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > _MAX_PORT:
         raise MisuseError(f"{address!r} is not HOST:PORT", fix="write it like 127.0.0.1:8000")
     return host, int(port)
 

@@ -93,8 +93,8 @@ class Answers:
         result: JsonDict = {
             "skills": [entry.to_json() for entry in pages.snapshot.entries[page.start : page.stop]]
         }
-        if not page.is_last:
-            result["nextCursor"] = write_cursor(LIST_SKILLS, page.last_uri)
+        if page.next_cursor is not None:
+            result["nextCursor"] = page.next_cursor
         return self._on_terms(result, modern=modern)
 
     async def get_skill(self, uri: str, *, modern: bool) -> JsonDict:

@@ -10,7 +10,8 @@ from typing import Any, Final, TypeAlias
 
 from mcp.server.transport_security import TransportSecuritySettings
 
-from skillwire.server.hot import MODERN_VERSION, HotAnswers, Request, parse_request, response
+from skillwire.server.hot import MODERN_VERSION, HotAnswers
+from skillwire.server.requests import Request, RequestReader, response
 from skillwire.wire.core import READ_RESOURCE
 
 Message: TypeAlias = MutableMapping[str, Any]
@@ -33,6 +34,7 @@ class FastPath:
     ) -> None:
         self._inner = inner
         self._hot = hot
+        self._reader = RequestReader(hot.knows_envelope)
         self._path = path
         self._security = security
         self._known_headers: set[tuple[bytes, bytes]] = set()
@@ -44,33 +46,33 @@ class FastPath:
         if headers is None:
             return await self._inner(scope, receive, send)
         message = await receive()
-        if message["type"] == "http.request" and not message.get("more_body"):
-            body = await self._answer(message.get("body", b""), headers)
-            if body is not None:
+        request = self._ordinary_request(message, headers)
+        if request is not None:
+            result = self._hot.result(request, modern=True)
+            if result is None and request.method == READ_RESOURCE:
+                result = await self._hot.fetch(request, modern=True)
+            if result is not None:
+                body = b"".join(response(request, result))
                 length = (b"content-length", b"%d" % len(body))
                 await send({"type": "http.response.start", "status": 200, "headers": [length, _JSON]})
                 await send({"type": "http.response.body", "body": body})
                 return None
         return await self._inner(scope, _replaying(message, receive), send)
 
-    async def _answer(self, body: bytes, headers: dict[bytes, bytes]) -> bytes | None:
-        request = parse_request(body) if len(body) <= _LARGEST_BODY else None
-        if request is None or not self._agrees(request, headers):
+    def _ordinary_request(self, message: Message, headers: dict[bytes, bytes]) -> Request | None:
+        """Read a request that came in one piece and says the same as its headers, in the plain spelling."""
+        if message["type"] != "http.request" or message.get("more_body"):
             return None
-        result = self._hot.result(request, modern=True)
-        if result is None and request.method == READ_RESOURCE:
-            result = await self._hot.fetch(request, modern=True)
-        return None if result is None else response(request, result)
-
-    def _agrees(self, request: Request, headers: dict[bytes, bytes]) -> bool:
-        """Check that headers and body say the same, in the plain spelling, and that the envelope is known."""
-        if headers[b"mcp-method"] != request.method.encode():
-            return False
+        body = message.get("body", b"")
+        request = self._reader.read(body) if len(body) <= _LARGEST_BODY else None
+        if request is None or not request.has_envelope or headers[b"mcp-method"] != request.method.encode():
+            return None
         if request.method == READ_RESOURCE:
-            name = headers.get(b"mcp-name", b"")
-            if not name or name.startswith(b"=?") or name.decode("latin-1") != request.params["uri"]:
-                return False
-        return self._hot.knows_envelope(request.params.get("_meta"))
+            # Any other spelling of the name, and there are some, is the SDK's to compare.
+            name = headers.get(b"mcp-name", b"").decode("latin-1")
+            if name != request.params["uri"] or name.startswith("=?"):
+                return None
+        return request
 
     def _ordinary_headers(self, pairs: Sequence[tuple[bytes, bytes]]) -> dict[bytes, bytes] | None:
         headers = dict(pairs)

@@ -2,7 +2,6 @@
 
 import threading
 from collections import OrderedDict
-from contextlib import suppress
 from typing import Generic, TypeVar
 
 Key = TypeVar("Key")
@@ -25,8 +24,10 @@ class ByteCache(Generic[Key, Value]):
         held = self._values.get(key)
         if held is None:
             return None
-        with suppress(KeyError):  # Another thread dropped it just now.
+        try:
             self._values.move_to_end(key)
+        except KeyError:
+            pass  # Another thread dropped it just now.
         return held[0]
 
     def put(self, key: Key, value: Value, size: int) -> None:

@@ -7,7 +7,7 @@ here: the plain path answers it, and gives every error.
 """
 
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, TypeAlias, TypeGuard, cast
+from typing import Any, Final, cast
 
 import orjson
 from mcp.server.lowlevel import Server
@@ -25,21 +25,19 @@ from skillwire.errors import SkillError
 from skillwire.server.answers import FileContent
 from skillwire.server.bytecache import ByteCache
 from skillwire.server.handlers import ListSkillsParams
+from skillwire.server.requests import Parts, Request
 from skillwire.server.skills import Skills
 from skillwire.sources import Catalog
 from skillwire.wire.core import (
-    GET_SKILL,
     LIST_SKILLS,
-    READ_DIRECTORY,
     READ_RESOURCE,
     file_contents,
     write_entry,
 )
-from skillwire.wire.cursor import read_cursor, write_cursor
+from skillwire.wire.cursor import read_cursor
 from skillwire.wire.encoding import encode
 
 MODERN_VERSION: Final = LATEST_MODERN_VERSION
-METHODS: Final = frozenset({LIST_SKILLS, GET_SKILL, READ_RESOURCE, READ_DIRECTORY})
 
 _KEPT_BYTES = 16 * 1024 * 1024
 _LARGEST_KEPT = 256 * 1024
@@ -47,25 +45,6 @@ _MAX_KNOWN_ENVELOPES = 1024
 _LARGEST_ENVELOPE = 8 * 1024
 # No reader refuses a message for nesting this deep; some refuse 200 levels, others a thousand.
 _MOST_BRACKETS = 100
-_MAX_INTEGER_ID = 2**53
-_REQUEST_KEYS = frozenset({"jsonrpc", "id", "method", "params"})
-_PARAMS = {
-    LIST_SKILLS: frozenset({"_meta", "cursor"}),
-    GET_SKILL: frozenset({"_meta", "uri"}),
-    READ_RESOURCE: frozenset({"_meta", "uri"}),
-    READ_DIRECTORY: frozenset({"_meta", "uri", "cursor"}),
-}
-
-Parts: TypeAlias = tuple[bytes, ...]
-"""Pieces of a JSON text, to be joined once."""
-
-
-class Request(NamedTuple):
-    """A request that is plainly well-formed: its id as JSON, its method, its parameters."""
-
-    id: bytes
-    method: str
-    params: dict[str, Any]
 
 
 @dataclass(slots=True)
@@ -74,7 +53,8 @@ class _HotFile:
 
     item: bytes
     digest: str
-    revision: int
+    catalog: Catalog
+    revision: int = 0
 
 
 class HotAnswers:
@@ -91,7 +71,6 @@ class HotAnswers:
         self._read_tail = f'],"resultType":"complete","ttlMs":{terms.ttl_ms}'.encode() + stamp
         self._stamp = stamp
         self._files: ByteCache[str, _HotFile] = ByteCache(_KEPT_BYTES)
-        self._catalog: Catalog | None = None
         self._known_envelopes: set[bytes] = set()
 
     def result(self, request: Request, *, modern: bool) -> Parts | None:
@@ -157,12 +136,7 @@ class HotAnswers:
     def _list(self, cursor: str | None, *, modern: bool) -> Parts:
         after = None if cursor is None else read_cursor(LIST_SKILLS, cursor)
         page = self._skills.answers.pages.after(after)
-        more = (
-            b"]"
-            if page.is_last
-            else b'],"nextCursor":"%b"' % write_cursor(LIST_SKILLS, page.last_uri).encode()
-        )
-        return b'{"skills":[', page.items, more, self._tail if modern else b"}"
+        return b'{"skills":[', page.items, page.ending, self._tail if modern else b"}"
 
     def _get(self, uri: str, *, modern: bool) -> Parts | None:
         entry = self._skills.catalog.snapshot.by_uri.get(SkillUri.parse(uri).text)
@@ -171,11 +145,9 @@ class HotAnswers:
         return b'{"skill":', write_entry(entry), self._tail if modern else b"}"
 
     def _read(self, uri: str, *, modern: bool) -> Parts | None:
-        catalog = self._skills.catalog
-        if catalog is not self._catalog:  # The skills were closed and opened again.
-            self._catalog, self._files = catalog, ByteCache(_KEPT_BYTES)
+        catalog = self._skills.answers.catalog
         held = self._files.get(uri)
-        if held is None:
+        if held is None or held.catalog is not catalog:
             return None
         snapshot = catalog.snapshot
         if held.revision != snapshot.revision:
@@ -192,43 +164,7 @@ class HotAnswers:
     def _keep(self, file: FileContent) -> bytes:
         item = encode(file_contents(file.uri, media_type=file.media_type, content=file.content))
         if len(item) <= _LARGEST_KEPT and canonical_uri(file.uri) == file.uri:
-            self._files.put(file.uri, _HotFile(item, file.digest, 0), len(item) + len(file.uri))
+            self._files.put(
+                file.uri, _HotFile(item, file.digest, self._skills.catalog), len(item) + len(file.uri)
+            )
         return item
-
-
-def parse_request(body: bytes) -> Request | None:
-    """Read a request that is plainly good: what the SDK would take without a remark."""
-    try:
-        message = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        return None
-    if not isinstance(message, dict):
-        return None
-    fields = cast(dict[str, Any], message)
-    method = fields.get("method")
-    if fields.keys() != _REQUEST_KEYS or fields["jsonrpc"] != "2.0":
-        return None
-    if not isinstance(method, str) or method not in METHODS:
-        return None
-    identifier, params = fields["id"], fields["params"]
-    if not _is_plain_id(identifier) or not isinstance(params, dict):
-        return None
-    arguments = cast(dict[str, Any], params)
-    if not arguments.keys() <= _PARAMS[method]:
-        return None
-    if not isinstance(arguments.get("cursor", ""), str) or not isinstance(arguments.get("uri", ""), str):
-        return None
-    if method != LIST_SKILLS and "uri" not in arguments:
-        return None
-    return Request(orjson.dumps(identifier), method, arguments)
-
-
-def _is_plain_id(value: object) -> TypeGuard[int | str]:
-    if isinstance(value, str):
-        return True
-    return type(value) is int and -_MAX_INTEGER_ID < value < _MAX_INTEGER_ID
-
-
-def response(request: Request, result: Parts) -> bytes:
-    """Put a whole response together."""
-    return b"".join((b'{"jsonrpc":"2.0","id":', request.id, b',"result":', *result, b"}"))

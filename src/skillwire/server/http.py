@@ -12,24 +12,29 @@ import uvicorn
 from mcp.server.transport_security import TransportSecuritySettings
 
 from skillwire.server.asgi import App, FastPath, Message, Receive, Scope, Send
+from skillwire.server.footprint import share_one_heap
 from skillwire.server.standalone import Offer, Standalone
 
 PATH: Final = "/mcp"
 
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 _GRACE_SECONDS = 10
-_FORBIDDEN = b"Invalid Origin header"
 
 
 class HttpApp:
-    """The ASGI application: skills at `/mcp`, behind the checks every request must pass."""
+    """The ASGI application: skills at `/mcp`, behind the checks every request must pass.
+
+    `asgi` is what a server should call: ready answers first, which need no
+    more checks than they make themselves.
+    """
 
     def __init__(self, standalone: Standalone, *, host: str, is_stateless: bool) -> None:
         self._standalone = standalone
         self._is_exposed = host not in _LOOPBACK
+        self._is_stateless = is_stateless
         self._stopping = anyio.Event()
         security = None if self._is_exposed else _loopback_only()
-        inner: App = standalone.server.streamable_http_app(
+        self._sdk: App = standalone.server.streamable_http_app(
             streamable_http_path=PATH,
             # A client may refuse an event of more than 1 MiB, and a file may be larger.
             json_response=True,
@@ -37,17 +42,26 @@ class HttpApp:
             transport_security=security,
             host=host,
         )
-        inner = _trimming(inner)
-        is_fast = standalone.offer.is_fast
-        self._app = FastPath(inner, standalone.hot, path=PATH, security=security) if is_fast else inner
+        self.asgi: App = self._answer
+        if standalone.offer.is_fast:
+            self.asgi = FastPath(self._answer, standalone.hot, path=PATH, security=security)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.asgi(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let the SDK answer."""
         if scope["type"] == "http":
-            if self._is_exposed and not _is_same_origin(scope["headers"]):
-                return await _refuse(send)
+            # Blanks around the value of a header mean nothing in HTTP.
+            headers = [(name, value.strip(b" \t")) for name, value in scope["headers"]]
+            if self._is_exposed and not _is_same_origin(headers):
+                return await _refuse(send, 403, b"Invalid Origin header")
+            if self._is_stateless and scope["method"] in ("GET", "DELETE") and scope["path"] == PATH:
+                return await _refuse(send, 405, b"There are no sessions here", (b"allow", b"POST"))
+            scope = {**scope, "headers": headers}
             if scope["method"] == "GET":
                 return await self._stream(scope, receive, send)
-        await self._app(scope, receive, send)
+        await self._sdk(scope, receive, send)
 
     def end_streams(self) -> None:
         """End the streams that would otherwise stay open for as long as their clients do."""
@@ -63,7 +77,7 @@ class HttpApp:
             is_unfinished = message["type"] == "http.response.start" or bool(message.get("more_body"))
             await send(message)
 
-        await self._app(scope, self._until_stopped(receive), noting)
+        await self._sdk(scope, self._until_stopped(receive), noting)
         if is_unfinished:
             await send({"type": "http.response.body", "body": b""})
 
@@ -100,11 +114,24 @@ class HttpServer(uvicorn.Server):
             self._on_ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Finish what was asked; hang up on clients that do not read their answers in time."""
         self._app.end_streams()
-        await super().shutdown(sockets)
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._hang_up_late)
+            await super().shutdown(sockets)
+            group.cancel_scope.cancel()
         if self.force_exit:
+            self._hang_up()
             # Uvicorn leaves it out when it is told to hurry, and what is still open would complain loudly.
             await self.lifespan.shutdown()
+
+    async def _hang_up_late(self) -> None:
+        await anyio.sleep(_GRACE_SECONDS)
+        self._hang_up()
+
+    def _hang_up(self) -> None:
+        for connection in tuple(self.server_state.connections):
+            connection.transport.abort()
 
 
 async def serve_http(
@@ -126,7 +153,8 @@ async def serve_http(
     standalone = Standalone(offer)
     app = HttpApp(standalone, host=host, is_stateless=is_stateless)
     config = uvicorn.Config(
-        app,
+        app.asgi,
+        interface="asgi3",
         ws="none",
         lifespan="on",
         log_config=None,
@@ -134,7 +162,7 @@ async def serve_http(
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        timeout_graceful_shutdown=_GRACE_SECONDS,
+        timeout_graceful_shutdown=_GRACE_SECONDS + 2,
     )
     server = HttpServer(config, app, lambda: on_ready(standalone))
     # Uvicorn takes signals only while it serves, and raises them once more when it is done.
@@ -147,6 +175,7 @@ async def serve_http(
 
 def run_http(serve: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Run `serve_http`, on the fastest event loop there is."""
+    share_one_heap()
     is_fast = importlib.util.find_spec("uvloop") is not None
     anyio.run(serve, backend_options={"use_uvloop": is_fast})
 
@@ -175,17 +204,6 @@ def url_of(listener: socket.socket, host: str) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}{PATH}"
 
 
-def _trimming(app: App) -> App:
-    """Let `app` see header values without the blanks around them, which mean nothing in HTTP."""
-
-    async def trimmed(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            scope = {**scope, "headers": [(name, value.strip(b" \t")) for name, value in scope["headers"]]}
-        await app(scope, receive, send)
-
-    return trimmed
-
-
 def _loopback_only() -> TransportSecuritySettings:
     """Refuse what a web page of someone else could make a browser send to this machine."""
     names = ("127.0.0.1", "localhost", "[::1]")
@@ -203,8 +221,8 @@ def _is_same_origin(headers: Iterable[tuple[bytes, bytes]]) -> bool:
     return origin is None or origin.partition(b"://")[2] == found.get(b"host")
 
 
-async def _refuse(send: Send) -> None:
-    length = (b"content-length", b"%d" % len(_FORBIDDEN))
+async def _refuse(send: Send, status: int, reason: bytes, *headers: tuple[bytes, bytes]) -> None:
+    length = (b"content-length", b"%d" % len(reason))
     kind = (b"content-type", b"text/plain; charset=utf-8")
-    await send({"type": "http.response.start", "status": 403, "headers": [length, kind]})
-    await send({"type": "http.response.body", "body": _FORBIDDEN})
+    await send({"type": "http.response.start", "status": status, "headers": [length, kind, *headers]})
+    await send({"type": "http.response.body", "body": reason})

@@ -8,7 +8,8 @@ from typing import TypeVar
 
 from skillwire.server.bytecache import ByteCache
 from skillwire.sources import Snapshot
-from skillwire.wire.core import write_entry
+from skillwire.wire.core import LIST_SKILLS, write_entry
+from skillwire.wire.cursor import write_cursor
 
 Item = TypeVar("Item")
 
@@ -21,13 +22,20 @@ _TEXT = attrgetter("uri.text")
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Entries `start` to `stop` of a snapshot, written as the items of a JSON array."""
+    """Entries `start` to `stop` of a snapshot, written as the items of a JSON array.
+
+    `ending` closes the array, and names the cursor of the next page if there is one.
+    """
 
     start: int
     stop: int
     items: bytes
-    is_last: bool
-    last_uri: str
+    ending: bytes
+    next_cursor: str | None
+
+    @property
+    def is_last(self) -> bool:
+        return self.next_cursor is None
 
 
 class EntryPages:
@@ -67,8 +75,9 @@ class EntryPages:
     def _written(self, start: int) -> Page:
         entries = self.snapshot.entries
         written, stop = cut(entries, start, self._page_size, write_entry)
-        last_uri = entries[stop - 1].uri.text if stop > start else ""
-        return Page(start, stop, b",".join(written), stop == len(entries), last_uri)
+        cursor = None if stop == len(entries) else write_cursor(LIST_SKILLS, entries[stop - 1].uri.text)
+        ending = b"]" if cursor is None else f'],"nextCursor":"{cursor}"'.encode()
+        return Page(start, stop, b",".join(written), ending, cursor)
 
 
 def cut(

@@ -6,6 +6,7 @@ While this runs, standard output belongs to the protocol alone: whatever else
 writes to it writes to standard error instead.
 """
 
+import json
 import logging
 import os
 import queue
@@ -13,9 +14,9 @@ import signal
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 import anyio
 import anyio.abc
@@ -28,7 +29,9 @@ from mcp.shared.message import SessionMessage
 from mcp_types import PROTOCOL_VERSION_META_KEY
 from pydantic_core import PydanticSerializationError
 
-from skillwire.server.hot import HotAnswers, Request, parse_request, response
+from skillwire.server.footprint import share_one_heap
+from skillwire.server.hot import HotAnswers
+from skillwire.server.requests import Request, RequestReader, response
 from skillwire.server.standalone import Offer, Standalone
 from skillwire.wire.core import READ_RESOURCE
 from skillwire.wire.encoding import encode
@@ -39,6 +42,8 @@ _FINISH_SECONDS = 10.0
 # How long the SDK may take to close once everything is answered, or nobody waits for the answers any more.
 _CLOSE_SECONDS = 2.0
 _MAX_FETCHES = 64
+# Below this, putting an answer together takes less time than sending it in pieces.
+_SMALL = 16 * 1024
 _TOO_LONG = (
     b'{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"The message is longer than 4 MiB"}}\n'
 )
@@ -52,7 +57,11 @@ logger = logging.getLogger(__name__)
 
 
 class StdioConnection:
-    """One client on a pair of file descriptors."""
+    """One client on a pair of file descriptors.
+
+    Once `is_over`, no more requests are taken: the connection is stopping, or
+    nobody is there to read the answers.
+    """
 
     def __init__(
         self,
@@ -65,12 +74,14 @@ class StdioConnection:
     ) -> None:
         self._server = server
         self._hot = hot
+        self._reader = None if hot is None else RequestReader(hot.knows_envelope)
         self._listen = listen
         self._incoming = incoming
         self._outgoing = outgoing
         self._writing = threading.Lock()
         self._outbox: queue.SimpleQueue[tuple[bytes, anyio.Event] | None] = queue.SimpleQueue()
         self._has_left = False
+        self.is_over = False
         self._era: Era = "undecided"
         self._handshake: types.RequestId | None = None
         self._unanswered: Counter[object] = Counter()
@@ -104,13 +115,9 @@ class StdioConnection:
     def is_modern(self) -> bool:
         return self._era == "modern"
 
-    @property
-    def is_over(self) -> bool:
-        """No more requests are taken: the connection is stopping, or nobody is there to read the answers."""
-        return self._has_left or self._stopping.is_set()
-
     def stop(self) -> None:
         """Take no more requests, and end once those under way are answered."""
+        self.is_over = True
         self._stopping.set()
 
     async def _close_when_done(self, requests: "Outlet", everything: anyio.CancelScope) -> None:
@@ -149,6 +156,9 @@ class StdioConnection:
         rest = b""
         skipping = False
         while chunk := os.read(self._incoming, _CHUNK):
+            if not rest and not skipping and chunk.find(b"\n") == len(chunk) - 1:
+                yield chunk[:-1]  # One message, and all of it: clients that wait for answers send no other.
+                continue
             *lines, remainder = chunk.split(b"\n")
             for line in lines:
                 if not skipping:
@@ -163,19 +173,25 @@ class StdioConnection:
 
     def ordinary(self, line: bytes) -> Request | None:
         """Read a request that needs no more than a look, from a client whose era is known."""
-        if self._hot is None or self._era not in ("modern", "legacy"):
+        if self._reader is None or self._era not in ("modern", "legacy"):
             return None
-        request = parse_request(line)
+        request = self._reader.read(line)
         if request is None:
             return None
-        meta = request.params.get("_meta")
-        return request if (self._hot.knows_envelope(meta) if self.is_modern else meta is None) else None
+        return (
+            request if (request.has_envelope if self.is_modern else "_meta" not in request.params) else None
+        )
 
-    def ready_answer(self, request: Request) -> bytes | None:
-        """Return the whole answer if everything for it is at hand."""
-        assert self._hot is not None, "without ready answers no request is ordinary"
-        result = self._hot.result(request, modern=self.is_modern)
-        return None if result is None else response(request, result) + b"\n"
+    def answer(self, line: bytes) -> bool:
+        """Write the answer to an ordinary request, if everything for it is at hand."""
+        request = self.ordinary(line)
+        if request is None or self._hot is None:
+            return False
+        result = self._hot.result(request, modern=self._era == "modern")
+        if result is None:
+            return False
+        self.write(*response(request, result), b"\n")
+        return True
 
     async def fetch(self, request: Request, line: bytes, requests: "Outlet") -> None:
         """Answer a read of a file that is not at hand; the SDK answers when that fails."""
@@ -187,7 +203,7 @@ class StdioConnection:
             if result is None:
                 await self.hand_over(line, requests)
             else:
-                await self._send(response(request, result) + b"\n")
+                await self._send(b"".join(response(request, result)) + b"\n")
         finally:
             self._note_done(token)
 
@@ -196,7 +212,9 @@ class StdioConnection:
         try:
             message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
         except ValueError:
-            logger.debug("a line that is no message was dropped")
+            refusal = _refusal(line)
+            if refusal is not None:
+                await self._send(encode(refusal) + b"\n")
             return
         if isinstance(message, types.JSONRPCRequest):
             self._note_request(message)
@@ -233,16 +251,28 @@ class StdioConnection:
                 self.write(item[0])
                 portal.call(item[1].set)
 
-    def write(self, data: bytes) -> None:
-        """Write all of `data`, between whole messages of others, unless the client has left."""
-        view = memoryview(data)
+    def write(self, *parts: bytes) -> None:
+        """Write all of `parts`, between whole messages of others, unless the client has left."""
         with self._writing:
-            while view and not self._has_left:
-                try:
-                    view = view[os.write(self._outgoing, view) :]
-                except OSError as error:
-                    logger.info("nobody reads what is written to standard output: %s", error.strerror)
-                    self._has_left = True
+            try:
+                self._write(parts)
+            except OSError as error:
+                logger.info("nobody reads what is written to standard output: %s", error.strerror)
+                self._has_left = self.is_over = True
+
+    def _write(self, parts: Sequence[bytes]) -> None:
+        if self._has_left:
+            return
+        size = sum(map(len, parts))
+        if size < _SMALL:
+            written = os.write(self._outgoing, b"".join(parts))
+        else:
+            written = os.writev(self._outgoing, parts)
+        if written == size:
+            return
+        rest = memoryview(b"".join(parts))[written:]
+        while rest:
+            rest = rest[os.write(self._outgoing, rest) :]
 
 
 class _Reader:
@@ -272,15 +302,14 @@ class _Reader:
             self._portal.call(self._connection.stop)
 
     def _take(self, line: bytes) -> None:
-        request = ready = None
+        request = None
         try:
+            if self._connection.answer(line):
+                return
             request = self._connection.ordinary(line)
-            ready = None if request is None else self._connection.ready_answer(request)
         except Exception:
             logger.exception("a message is left to the SDK")  # Without this thread, nobody hears the client.
-        if ready is not None:
-            self._connection.write(ready)
-        elif request is not None and request.method == READ_RESOURCE:
+        if request is not None and request.method == READ_RESOURCE:
             self._portal.call(self._start_fetch, request, line)
         else:
             self._portal.call(self._connection.hand_over, line, self._requests)
@@ -328,6 +357,29 @@ def _written(message: types.JSONRPCMessage) -> bytes:
         return encode(message.model_dump(by_alias=True, exclude_unset=True))
 
 
+def _refusal(line: bytes) -> dict[str, Any] | None:
+    """Return the error for a line that is no message, so that nobody waits for an answer in vain.
+
+    A blank line gets none, and neither does what could be an answer itself.
+    """
+    if not line.strip():
+        return None
+    code, message, identifier = types.PARSE_ERROR, "Parse error", None
+    try:
+        content = json.loads(line)
+        code, message = types.INVALID_REQUEST, "The line is not one JSON-RPC message"
+        if isinstance(content, dict):
+            fields = cast(dict[str, object], content)
+            if "method" not in fields and fields.keys() & {"result", "error"}:
+                return None
+            identifier = fields.get("id")
+    except (ValueError, RecursionError):
+        pass
+    if not isinstance(identifier, str) and type(identifier) is not int:
+        identifier = None
+    return {"jsonrpc": "2.0", "id": identifier, "error": {"code": code, "message": message}}
+
+
 def _has_envelope(params: dict[str, Any] | None) -> bool:
     meta = (params or {}).get("_meta")
     return isinstance(meta, dict) and PROTOCOL_VERSION_META_KEY in meta
@@ -341,6 +393,7 @@ async def serve_stdio(
     Raises:
         SkillError: The skills cannot be opened.
     """
+    share_one_heap()
     standalone = Standalone(offer)
     with standard_streams() as (incoming, outgoing):
         async with standalone.skills.open(), anyio.create_task_group() as group:

@@ -15,6 +15,7 @@ from multiprocessing.context import SpawnProcess
 
 from skillwire.errors import SkillError
 from skillwire.server.http import run_http, serve_http
+from skillwire.server.skills import Skills
 from skillwire.server.standalone import Offer
 
 # How many times workers may die before it is clear that they always will.
@@ -28,6 +29,10 @@ _STOP_SECONDS = 15.0
 logger = logging.getLogger(__name__)
 
 
+def _nothing() -> None:
+    """Prepare a worker by doing nothing."""
+
+
 def serve_with_workers(
     offer: Offer,
     listener: socket.socket,
@@ -35,18 +40,24 @@ def serve_with_workers(
     host: str,
     count: int,
     on_ready: Callable[[], None] = lambda: None,
+    prepare: Callable[[], None] = _nothing,
 ) -> bool:
     """Keep `count` worker processes serving until SIGTERM or SIGINT; False when they keep dying.
 
     A worker that dies is replaced. Each worker watches the folders itself.
+    `prepare` runs first in each of them, so it must be something another
+    process can be told: a function of a module.
     """
-    return _Supervisor(offer, listener, host, count).run(on_ready)
+    return _Supervisor(offer, listener, host, count, prepare).run(on_ready)
 
 
 class _Supervisor:
-    def __init__(self, offer: Offer, listener: socket.socket, host: str, count: int) -> None:
+    def __init__(
+        self, offer: Offer, listener: socket.socket, host: str, count: int, prepare: Callable[[], None]
+    ) -> None:
         spawn = multiprocessing.get_context("spawn")
-        self._new_worker = partial(spawn.Process, target=_work, args=(offer, listener, host), daemon=False)
+        arguments = (offer, listener, host, prepare)
+        self._new_worker = partial(spawn.Process, target=_work, args=arguments, daemon=False)
         self._count = count
         self._workers: list[SpawnProcess] = []
         self._deaths: list[float] = []
@@ -104,7 +115,10 @@ class _Supervisor:
                 worker.join()
 
 
-def _work(offer: Offer, listener: socket.socket, host: str) -> None:
+def _work(offer: Offer, listener: socket.socket, host: str, prepare: Callable[[], None]) -> None:
+    prepare()
+    # The process that started this one has said what is not published.
+    logging.getLogger(Skills.__module__).setLevel(logging.ERROR)
     threading.Thread(target=_follow_parent, daemon=True).start()
     try:
         run_http(partial(serve_http, offer, listener, host=host, is_stateless=True))

@@ -122,12 +122,11 @@ class SkillTree:
         """Walk and read one subtree; tell whether anything that is published or reported differs."""
         if not start:
             self._check_root()
-        walk = Walk(self.root, self._follow_links).run(start)
+        walk = Walk(self.root, self._follow_links)
         fresh: dict[str, SkillRecord] = {}
         unsettled: set[str] = set()
         with Scanner(self.root, follow_links=self._follow_links) as scanner:
-            while walk.skills:
-                found = walk.skills.pop()  # Each is let go when it is done with; a catalog has many.
+            for found in walk.finished(start):
                 known = self._records.get(found.directory) or self._remembered.get(found.directory)
                 record = scanner.take(found, known)
                 if not record.settled:

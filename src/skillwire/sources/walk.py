@@ -83,17 +83,36 @@ class Walk:
             pass
         return self
 
+    def finished(self, start: str = "") -> Iterator[FoundSkill]:
+        """Walk as `run` does, and hand out each skill once all of its files are known.
+
+        Nothing is kept of it here, so a large catalog is never held as a whole.
+        """
+        for is_outside in self._visits(start):
+            if is_outside:  # The walk goes deep first, so it has left every skill it found.
+                while self.skills:
+                    yield self.skills.pop()
+        while self.skills:
+            yield self.skills.pop()
+
     def steps(self, start: str = "") -> Iterator[int]:
         """Walk as `run` does, yielding the number of folders seen so far after each."""
+        for _ in self._visits(start):
+            if self.directories:
+                yield self.directories
+        yield self.directories
+
+    def _visits(self, start: str) -> Iterator[bool]:
+        """Enter one folder after another; tell before each whether it lies outside of every skill."""
         pending: list[tuple[str, tuple[FoundSkill, ...]]] = [(start, ())]
         while pending or self._links:
             # Links come last and by name, so that a folder is found where it lies rather than through a link.
             directory, enclosing = pending.pop() if pending else (self._next_link(), ())
             if self.follow_links and not self._is_new(directory):
                 continue
+            yield not enclosing
             self._enter(directory, enclosing, pending)
             self.directories += 1
-            yield self.directories
 
     def _next_link(self) -> str:
         self._links.sort(reverse=True)

@@ -18,12 +18,13 @@ from skillwire.core.manifest import Manifest, ManifestFile
 from skillwire.core.skill import Skill
 from skillwire.core.uri import SkillUri
 from skillwire.server import pages as pages_module
-from skillwire.server.hot import MODERN_VERSION, HotAnswers, Request, parse_request, response
+from skillwire.server.hot import MODERN_VERSION, HotAnswers
 from skillwire.server.pages import MAX_PAGE_BYTES, EntryPages
+from skillwire.server.requests import Request, RequestReader, parse_request, response
 from skillwire.server.standalone import Offer, Standalone
 from skillwire.sources import DynamicSkill, Snapshot
 from skillwire.wire.core import write_entry
-from skillwire.wire.cursor import read_cursor, write_cursor
+from skillwire.wire.cursor import read_cursor
 
 VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 CAPABILITIES_KEY = "io.modelcontextprotocol/clientCapabilities"
@@ -60,19 +61,22 @@ def entries(draw: st.DrawFn) -> SkillEntry:
     frontmatter = Frontmatter({"name": uri.name, "description": draw(_texts), **draw(_fields)})
     paths = draw(st.lists(st.lists(_segments, min_size=1, max_size=2).map("/".join), max_size=3))
     lines = {uri.join(path): (draw(_digests), draw(_sizes)) for path in ["SKILL.md", *paths]}
-    if draw(st.booleans()):
-        return SkillEntry(
-            uri, frontmatter, Manifest.of(ManifestFile(line, *promise) for line, promise in lines.items())
-        )
-    strange = [
+    oddity = draw(st.sampled_from(["none", "dynamic", "uri", "extra", "line uri", "line extra"]))
+    files = [
         ManifestFile(
-            line, *promise, draw(st.sampled_from(["", line, line.upper()])), draw(st.none() | _extras)
+            line,
+            *promise,
+            spelling=line.upper() if oddity == "line uri" else "",
+            extra=draw(_extras) if oddity == "line extra" else None,
         )
         for line, promise in lines.items()
     ]
-    manifest = draw(st.sampled_from([None, Manifest.of(strange)]))
-    spelling = draw(st.sampled_from(["", uri.text.replace("skill", "SKILL")]))
-    return SkillEntry(SkillUri(uri.text, spelling), frontmatter, manifest, draw(_extras))
+    return SkillEntry(
+        SkillUri(uri.text, uri.text.upper() if oddity == "uri" else ""),
+        frontmatter,
+        None if oddity == "dynamic" else Manifest.of(files),
+        draw(_extras) if oddity == "extra" else {},
+    )
 
 
 def spelled(value: object) -> str:
@@ -114,11 +118,14 @@ def walk(pages: EntryPages) -> list[list[Any]]:
     found: list[list[Any]] = []
     after = None
     while True:
+        assert len(found) <= len(pages.snapshot.entries), "there are never more pages than entries"
         page = pages.after(after)
-        found.append(json.loads(b"[%b]" % page.items))
-        if page.is_last:
+        whole = json.loads(b'{"skills":[%b%b}' % (page.items, page.ending))
+        found.append(whole["skills"])
+        assert whole.get("nextCursor") == page.next_cursor
+        if page.next_cursor is None:
             return found
-        after = read_cursor("skills/list", write_cursor("skills/list", page.last_uri))
+        after = read_cursor("skills/list", page.next_cursor)
 
 
 @pytest.mark.requirement("LIST-12")
@@ -169,7 +176,7 @@ def test_an_entry_larger_than_any_page_is_a_page_of_its_own() -> None:
 def test_the_only_page_of_nothing_is_empty() -> None:
     page = EntryPages(Snapshot.of(()), 10).after(None)
 
-    assert (page.items, page.is_last) == (b"", True)
+    assert (page.items, page.ending, page.next_cursor) == (b"", b"]", None)
 
 
 @settings(deadline=None, max_examples=150)
@@ -222,7 +229,11 @@ def test_a_plain_id_comes_back_as_it_was(identifier: int | str) -> None:
     request = parse_request(request_text(id=identifier))
 
     assert request is not None
-    assert json.loads(response(request, (b"{", b"}"))) == {"jsonrpc": "2.0", "id": identifier, "result": {}}
+    assert json.loads(b"".join(response(request, (b"{", b"}")))) == {
+        "jsonrpc": "2.0",
+        "id": identifier,
+        "result": {},
+    }
 
 
 @pytest.mark.parametrize(
@@ -266,6 +277,85 @@ def test_no_message_at_all_makes_reading_a_request_fail(fields: dict[str, Any]) 
     assert request is None or (
         request.method == "skills/list" and request.params.keys() <= {"_meta", "cursor"}
     )
+
+
+_numbers = st.sampled_from(
+    [
+        *("0", "1", "2", "12", "999999999999999", "9007199254740991", "9007199254740992", "9" * 30),
+        *(
+            "-1",
+            "-0",
+            "00",
+            "01",
+            "1.0",
+            "1e2",
+            "+1",
+            "",
+            " 1",
+            "1 ",
+            '"1"',
+            "true",
+            "null",
+            "1,2",
+            '1,"id":2',
+        ),
+        "\u0661",
+    ]
+)
+_beginnings = st.sampled_from(
+    [
+        *('{"jsonrpc":"2.0","id":', '{"jsonrpc": "2.0", "id": ', '{"jsonrpc":"2.0", "id":', '{"id":'),
+        *('{"method":"skills/list","params":{},"jsonrpc":"2.0","id":', '{"params":{"_meta":{"a":1,"id":'),
+        *(
+            '{"jsonrpc":"2.0","id":7,"method":"skills/list","params":{},"id":',
+            '{"params":{"cursor":",\\"id\\":',
+        ),
+    ]
+)
+_endings = st.sampled_from(
+    [
+        *("}", "} ", "}\r", "", "}}", ',"method":"skills/list","params":{}}', ',"id":3}', ', "id": 3}'),
+        *(f',"method":"skills/list","params":{{}},"id":{number}}}' for number in (1, 2, 5)),
+        *(', "method": "skills/list", "params": {}}'),
+        *(',"method":"skills/get","params":{"uri":"skill://a/SKILL.md"}}', '}},"id":3}', '"},"id":3}'),
+        ',"jsonrpc":"2.0","method":"skills/list","params":{"_meta":{"id":4}}}',
+    ]
+)
+
+
+@settings(deadline=None, max_examples=300)
+@given(texts=st.lists(st.tuples(_beginnings, _numbers, _endings).map("".join), min_size=1, max_size=30))
+def test_having_read_other_requests_changes_nothing_about_reading_this_one(texts: list[str]) -> None:
+    reader = RequestReader(lambda meta: meta is not None)
+    for text in texts:
+        fresh = RequestReader(lambda meta: meta is not None)
+
+        assert reader.read(text.encode()) == fresh.read(text.encode())
+
+
+@pytest.mark.parametrize("separators", [(",", ":"), (", ", ": ")])
+@pytest.mark.parametrize(
+    "keys", [("jsonrpc", "id", "method", "params"), ("method", "params", "jsonrpc", "id")]
+)
+def test_a_request_that_differs_in_its_id_alone_means_the_same(
+    separators: tuple[str, str], keys: tuple[str, ...]
+) -> None:
+    reader = RequestReader(lambda meta: True)
+    params = {"uri": "skill://a/SKILL.md", "_meta": {"progressToken": 1}}
+    for identifier in (1, 2, 7, 0, 10**14, 2**53 - 1, "7", -7):
+        fields = {"jsonrpc": "2.0", "id": identifier, "method": "skills/get", "params": params}
+        text = json.dumps({key: fields[key] for key in keys}, separators=separators)
+
+        assert reader.read(text.encode()) == (json.dumps(identifier).encode(), "skills/get", params, True)
+
+
+def test_more_requests_than_are_remembered_are_still_read_rightly() -> None:
+    reader = RequestReader(lambda meta: True)
+    for number in range(5000):
+        cursor = f"c{number % 2500}"
+        text = request_text(id=number, params={"cursor": cursor})
+
+        assert reader.read(text) == (b"%d" % number, "skills/list", {"cursor": cursor}, True)
 
 
 # --- Answers ---
@@ -357,6 +447,7 @@ async def test_what_was_kept_is_forgotten_when_the_skills_are_closed(served: Sta
     uri = "skill://built/SKILL.md"
     replacement = Skill("built", description="Use when testing.", body="New.\n")
     async with served.skills.open():
+        await read(served, uri)
         await read(served, uri)
     served.skills.remove(SkillUri.build("built"))
     served.skills.add(replacement)

@@ -36,7 +36,7 @@ async def test_it_is_listed_and_got_with_the_marker_instead_of_digests() -> None
     frontmatter = Frontmatter(
         {"name": "live-status", "description": "Use when asked how things are.", "license": "MIT"}
     )
-    assert listed == [got] == [SkillEntry(SkillUri(URI), frontmatter, None)]
+    assert listed == [got] == [SkillEntry(SkillUri(URI), frontmatter, None, dynamic_files=(URI,))]
     assert got.to_json() == {"uri": URI, "frontmatter": dict(frontmatter.fields), "resources": "dynamic"}
 
 

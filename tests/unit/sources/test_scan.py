@@ -5,7 +5,7 @@ import shutil
 import socket
 import threading
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from typing import TypeVar
@@ -442,14 +442,14 @@ def test_a_new_skill_that_is_still_being_written_is_reported_as_such(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_skill(root / "pdf")
-    run = Walk.run
+    finished = Walk.finished
 
-    def run_and_change(walk: Walk, start: str = "") -> Walk:
-        done = run(walk, start)
-        (root / "pdf" / "SKILL.md").write_bytes(skill_md("pdf", body="More.\n"))
-        return done
+    def found_and_changed(walk: Walk, start: str = "") -> Iterator[FoundSkill]:
+        for skill in finished(walk, start):
+            (root / "pdf" / "SKILL.md").write_bytes(skill_md("pdf", body="More.\n"))
+            yield skill
 
-    monkeypatch.setattr(Walk, "run", run_and_change)
+    monkeypatch.setattr(Walk, "finished", found_and_changed)
 
     assert held_back(scan(root)) == {"pdf": ["unsettled"]}
 

@@ -12,6 +12,7 @@ from folders import (
     manifest_at,
     manifest_of,
     scan,
+    skill_md,
     uris,
     write_files,
     write_skill,
@@ -277,3 +278,23 @@ def test_a_place_that_vanished_is_no_finding(root: Path) -> None:
 
     assert Walk(str(root)).run("gone").loose == []
     assert Walk(str(root)).run("file").loose == []
+
+
+def test_each_skill_is_handed_out_once_all_its_files_are_known(root: Path) -> None:
+    write_skill(root / "acme" / "outer", {"references/a.md": "a", "inner/SKILL.md": skill_md("inner")})
+    write_skill(root / "acme" / "other", {"b.md": "b"})
+    write_skill(root / "zoo")
+
+    handed_out = {
+        skill.directory: [file[0] for file in sorted(skill.files)] for skill in Walk(str(root)).finished()
+    }
+
+    assert handed_out == {
+        "acme/outer": ["SKILL.md", "inner/SKILL.md", "references/a.md"],
+        "acme/outer/inner": ["SKILL.md"],
+        "acme/other": ["SKILL.md", "b.md"],
+        "zoo": ["SKILL.md"],
+    }
+    assert handed_out == {
+        skill.directory: [file[0] for file in sorted(skill.files)] for skill in Walk(str(root)).run().skills
+    }
