@@ -1,12 +1,14 @@
 """What is measured about a running server: CPU per hot request, a full listing, an edit becoming visible."""
 
 import hashlib
+import os
 import tempfile
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any, TypeAlias
 
 from bench.candidates import EDITED, FIRST, Candidate, floor_command
@@ -49,10 +51,10 @@ def ask(server: Server, call: Call, patience: float) -> Result:
 def hot(server: Server, call: Call, transport: str, *, rounds: int, patience: float) -> Hot:
     """Send one request again and again, to the server and to a floor that sends the same bytes.
 
-    A round alternates between the two in short turns, and the cheapest turn of
-    each counts. Over a pipe the same loop costs several times more in some
-    turns than in others, and two equal processes can differ for a whole round;
-    their cheapest turns agree.
+    A round alternates between the two in short turns, and the middle turn of
+    each counts. All of it stays on one core: a request that wakes another core
+    costs several times as much, and whether it does is up to the system, not
+    to what is measured.
 
     Raises:
         TimeoutError: A turn took longer than `patience` seconds.
@@ -68,9 +70,10 @@ def hot(server: Server, call: Call, transport: str, *, rounds: int, patience: fl
             Load(server, call, times, repeats(body, number), patience),
             Load(least, call, TIMES, always(body), patience),
         )
-        if affordable:
-            cheapest(loads, turns)  # Both warm up.
-        runs = [cheapest(loads, turns) for _ in range(rounds if affordable else 1)]
+        with on_one_core(server, least):
+            if affordable:
+                middle(loads, turns)  # Both warm up.
+            runs = [middle(loads, turns) for _ in range(rounds if affordable else 1)]
     return Hot([run[0] for run in runs], [run[1] for run in runs])
 
 
@@ -91,10 +94,26 @@ class Load:
         return (self.server.cpu() - used) / self.times * 1e6
 
 
-def cheapest(loads: Sequence[Load], turns: int) -> list[float]:
-    """Carry loads in turns; return what a request of each cost in its cheapest turn."""
+def middle(loads: Sequence[Load], turns: int) -> list[float]:
+    """Carry loads in turns; return what a request of each cost in its middle turn."""
     costs = [[load.carry() for load in loads] for _ in range(turns)]
-    return [min(column) for column in zip(*costs, strict=True)]
+    return [median(column) for column in zip(*costs, strict=True)]
+
+
+@contextmanager
+def on_one_core(*servers: Server) -> Generator[None]:
+    """Keep this process and all threads of the servers on one core while the block lasts."""
+    before = os.sched_getaffinity(0)
+    core = {min(before)}
+    os.sched_setaffinity(0, core)
+    for server in servers:
+        server.stay_on(core)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+        for server in servers:
+            server.stay_on(before)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +34,13 @@ class Server:
     def cpu(self) -> float:
         """Return the CPU seconds it has used, its children included, to the microsecond."""
         return sum(map(_cpu_of, _family(self.process.pid)))
+
+    def stay_on(self, cores: Collection[int]) -> None:
+        """Keep all of its threads on these cores."""
+        for pid in _family(self.process.pid):
+            for thread in os.listdir(f"/proc/{pid}/task"):
+                with suppress(ProcessLookupError):
+                    os.sched_setaffinity(int(thread), cores)
 
     def resident_mib(self) -> float:
         return sum(map(_resident_of, _family(self.process.pid))) * os.sysconf("SC_PAGE_SIZE") / 2**20

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 from mcp.server.transport_security import TransportSecuritySettings
 
 from skillwire.server.hot import MODERN_VERSION, HotAnswers
-from skillwire.server.requests import Request, RequestReader, response
+from skillwire.server.requests import Request, response
 from skillwire.wire.core import READ_RESOURCE
 
 Message: TypeAlias = MutableMapping[str, Any]
@@ -32,47 +32,45 @@ class FastPath:
     def __init__(
         self, inner: App, hot: HotAnswers, *, path: str, security: TransportSecuritySettings | None
     ) -> None:
-        self._inner = inner
+        self.inner = inner
         self._hot = hot
-        self._reader = RequestReader(hot.knows_envelope)
+        self._reader = hot.new_reader()
         self._path = path
         self._security = security
         self._known_headers: set[tuple[bytes, bytes]] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["method"] != "POST" or scope["path"] != self._path:
-            return await self._inner(scope, receive, send)
+            return await self.inner(scope, receive, send)
         headers = self._ordinary_headers(scope["headers"])
         if headers is None:
-            return await self._inner(scope, receive, send)
+            return await self.inner(scope, receive, send)
         message = await receive()
-        request = self._ordinary_request(message, headers)
-        if request is not None:
-            result = self._hot.result(request, modern=True)
-            if result is None and request.method == READ_RESOURCE:
-                result = await self._hot.fetch(request, modern=True)
-            if result is not None:
-                body = b"".join(response(request, result))
-                length = (b"content-length", b"%d" % len(body))
-                await send({"type": "http.response.start", "status": 200, "headers": [length, _JSON]})
-                await send({"type": "http.response.body", "body": body})
-                return None
-        return await self._inner(scope, _replaying(message, receive), send)
+        body = None
+        if message["type"] == "http.request" and not message.get("more_body"):
+            body = await self._answer(message.get("body", b""), headers)
+        if body is None:
+            return await self.inner(scope, _replaying(message, receive), send)
+        length = (b"content-length", b"%d" % len(body))
+        await send({"type": "http.response.start", "status": 200, "headers": [length, _JSON]})
+        await send({"type": "http.response.body", "body": body})
 
-    def _ordinary_request(self, message: Message, headers: dict[bytes, bytes]) -> Request | None:
-        """Read a request that came in one piece and says the same as its headers, in the plain spelling."""
-        if message["type"] != "http.request" or message.get("more_body"):
-            return None
-        body = message.get("body", b"")
+    async def _answer(self, body: bytes, headers: dict[bytes, bytes]) -> bytes | None:
+        state = self._hot.state
+        known = self._reader.recall(body, state)
+        if known is not None:
+            return known[0] + known[1].rest if _agrees(known[1].request, headers) else None
         request = self._reader.read(body) if len(body) <= _LARGEST_BODY else None
-        if request is None or not request.has_envelope or headers[b"mcp-method"] != request.method.encode():
+        if request is None or not request.has_envelope or not _agrees(request, headers):
             return None
-        if request.method == READ_RESOURCE:
-            # Any other spelling of the name, and there are some, is the SDK's to compare.
-            name = headers.get(b"mcp-name", b"").decode("latin-1")
-            if name != request.params["uri"] or name.startswith("=?"):
-                return None
-        return request
+        result = self._hot.result(request, modern=True)
+        if result is None and request.method == READ_RESOURCE:
+            result = await self._hot.fetch(request, modern=True)
+        if result is None:
+            return None
+        answer = b"".join(response(request, result))
+        self._reader.remember(body, request, answer, state)
+        return answer
 
     def _ordinary_headers(self, pairs: Sequence[tuple[bytes, bytes]]) -> dict[bytes, bytes] | None:
         headers = dict(pairs)
@@ -109,6 +107,16 @@ class FastPath:
             host == allowed or (allowed.endswith(":*") and host.startswith(allowed[:-1]))
             for allowed in security.allowed_hosts
         )
+
+
+def _agrees(request: Request, headers: dict[bytes, bytes]) -> bool:
+    """Tell whether headers and body say the same, in the plain spelling: others are the SDK's to compare."""
+    if headers[b"mcp-method"] != request.method.encode():
+        return False
+    if request.method != READ_RESOURCE:
+        return True
+    name = headers.get(b"mcp-name", b"").decode("latin-1")
+    return name == request.params["uri"] and not name.startswith("=?")
 
 
 def _accepts_json(accept: str) -> bool:

@@ -25,7 +25,7 @@ from skillwire.errors import SkillError
 from skillwire.server.answers import FileContent
 from skillwire.server.bytecache import ByteCache
 from skillwire.server.handlers import ListSkillsParams
-from skillwire.server.requests import Parts, Request
+from skillwire.server.requests import Parts, Request, RequestReader
 from skillwire.server.skills import Skills
 from skillwire.sources import Catalog
 from skillwire.wire.core import (
@@ -72,6 +72,15 @@ class HotAnswers:
         self._stamp = stamp
         self._files: ByteCache[str, _HotFile] = ByteCache(_KEPT_BYTES)
         self._known_envelopes: set[bytes] = set()
+
+    @property
+    def state(self) -> object:
+        """What all answers depend on: as long as it is the same object, so are they."""
+        return self._skills.state
+
+    def new_reader(self) -> RequestReader:
+        """Return a reader of requests that may be asked for here, for one connection or one server."""
+        return RequestReader(self.knows_envelope)
 
     def result(self, request: Request, *, modern: bool) -> Parts | None:
         """Return the result as JSON, or None when the plain path should answer."""

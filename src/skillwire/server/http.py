@@ -12,7 +12,7 @@ import uvicorn
 from mcp.server.transport_security import TransportSecuritySettings
 
 from skillwire.server.asgi import App, FastPath, Message, Receive, Scope, Send
-from skillwire.server.footprint import share_one_heap
+from skillwire.server.footprint import settle_heap, share_one_heap
 from skillwire.server.standalone import Offer, Standalone
 
 PATH: Final = "/mcp"
@@ -169,6 +169,7 @@ async def serve_http(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, server.handle_exit)
     async with standalone.skills.open():
+        settle_heap()
         if not server.should_exit:
             await server.serve(sockets=[listener])
 

@@ -26,6 +26,8 @@ _ENDING = b',"id":'
 _LONGEST_NUMBER = 15
 _LARGEST_KNOWN = 2048
 _MAX_KNOWN = 1024
+_LARGEST_REPLY = 16 * 1024
+_MAX_REPLIES = 256
 
 Parts: TypeAlias = tuple[bytes, ...]
 """Pieces of a JSON text, to be joined once."""
@@ -43,17 +45,52 @@ class Request(NamedTuple):
     has_envelope: bool = False
 
 
+class Reply(NamedTuple):
+    """What was answered to a request, from its id on."""
+
+    request: Request
+    rest: bytes
+
+
 class RequestReader:
     """Reads requests, and knows those again that differ in nothing but their id.
 
     A client asks for the same things over and over. What stands around the id
-    is kept with what it means, so that the next such request needs no parsing.
-    Safe to use from any thread.
+    is kept with what it means, so that the next such request needs no parsing;
+    and, as long as nothing changes, with what was answered.
     """
 
     def __init__(self, knows_envelope: Callable[[object], bool]) -> None:
         self._knows_envelope = knows_envelope
         self._known: dict[bytes, Request] = {}
+        self._replies: dict[bytes, Reply] = {}
+        self._state: object = None
+
+    def recall(self, body: bytes, state: object) -> tuple[bytes, "Reply"] | None:
+        """Return how to begin the answer to a request, and the rest of it, if it was answered before.
+
+        `state` is what answers depend on; with another one, all are forgotten.
+        """
+        if state is not self._state:
+            self._replies.clear()
+            self._state = state
+        elif body.startswith(_BEGINNING):
+            end = body.find(b",", _START, _START + _LONGEST_NUMBER + 1)
+            reply = self._replies.get(body[end:])
+            # An answer begins like its request.
+            if reply is not None and _is_number(body[_START:end]):
+                return body[:end], reply
+        return None
+
+    def remember(self, body: bytes, request: Request, answer: bytes, state: object) -> None:
+        """Keep a whole answer, if it is small, for the next request that differs in its id alone."""
+        end = _START + len(request.id)
+        is_usual = body.startswith(_BEGINNING) and body[end:] in self._known
+        if state is not self._state or len(answer) > _LARGEST_REPLY or not is_usual:
+            return
+        if len(self._replies) >= _MAX_REPLIES:
+            self._replies.clear()
+        self._replies[body[end:]] = Reply(request, answer[end:])
 
     def read(self, body: bytes) -> Request | None:
         """Return the request, or None when it is not plainly a good one."""
@@ -61,14 +98,14 @@ class RequestReader:
             end = body.find(b",", _START, _START + _LONGEST_NUMBER + 1)
             number, known = body[_START:end], self._known.get(body[end:])
             if known is not None and _is_number(number):
-                return Request(number, known.method, known.params, known.has_envelope)
+                return known._replace(id=number)
         return self._learn(body)
 
     def _learn(self, body: bytes) -> Request | None:
         before, number, after = _around_id(body)
         known = self._known.get(_key(before, after)) if number else None
         if known is not None:
-            return Request(number, known.method, known.params, known.has_envelope)
+            return known._replace(id=number)
         request = parse_request(body)
         if request is None:
             return None

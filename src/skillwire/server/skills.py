@@ -136,6 +136,11 @@ class Skills:
         return self.answers.catalog
 
     @property
+    def state(self) -> object:
+        """What answers depend on: an object that is replaced when anything changes; None when closed."""
+        return None if self._answers is None else self._answers.catalog.snapshot
+
+    @property
     def has_unlisted(self) -> bool:
         """Whether a source may serve more than it lists."""
         return not all(isinstance(source, LiveSource) for source in self._sources)

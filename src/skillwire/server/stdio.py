@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from typing import Any, Literal, TypeAlias, cast
 
@@ -29,21 +29,21 @@ from mcp.shared.message import SessionMessage
 from mcp_types import PROTOCOL_VERSION_META_KEY
 from pydantic_core import PydanticSerializationError
 
-from skillwire.server.footprint import share_one_heap
+from skillwire.server.footprint import settle_heap, share_one_heap
 from skillwire.server.hot import HotAnswers
-from skillwire.server.requests import Request, RequestReader, response
+from skillwire.server.requests import Request, response
 from skillwire.server.standalone import Offer, Standalone
 from skillwire.wire.core import READ_RESOURCE
 from skillwire.wire.encoding import encode
 
-_CHUNK = 64 * 1024
+_CHUNK = 4 * 1024
+_LARGEST_CHUNK = 256 * 1024
 _LONGEST_LINE = 4 * 1024 * 1024
 _FINISH_SECONDS = 10.0
 # How long the SDK may take to close once everything is answered, or nobody waits for the answers any more.
 _CLOSE_SECONDS = 2.0
 _MAX_FETCHES = 64
-# Below this, putting an answer together takes less time than sending it in pieces.
-_SMALL = 16 * 1024
+_LARGE = 16 * 1024
 _TOO_LONG = (
     b'{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"The message is longer than 4 MiB"}}\n'
 )
@@ -74,7 +74,7 @@ class StdioConnection:
     ) -> None:
         self._server = server
         self._hot = hot
-        self._reader = None if hot is None else RequestReader(hot.knows_envelope)
+        self._reader = None if hot is None else hot.new_reader()
         self._listen = listen
         self._incoming = incoming
         self._outgoing = outgoing
@@ -155,7 +155,10 @@ class StdioConnection:
         """Yield what the client sends, line by line, until it closes its end."""
         rest = b""
         skipping = False
-        while chunk := os.read(self._incoming, _CHUNK):
+        room = _CHUNK
+        while chunk := os.read(self._incoming, room):
+            # Room costs time even if it is not needed; a long message gets more of it.
+            room = _CHUNK if len(chunk) < room else _LARGEST_CHUNK
             if not rest and not skipping and chunk.find(b"\n") == len(chunk) - 1:
                 yield chunk[:-1]  # One message, and all of it: clients that wait for answers send no other.
                 continue
@@ -184,13 +187,25 @@ class StdioConnection:
 
     def answer(self, line: bytes) -> bool:
         """Write the answer to an ordinary request, if everything for it is at hand."""
+        if self._hot is None or self._reader is None:
+            return False
+        state = self._hot.state
+        known = self._reader.recall(line, state)
+        if known is not None:
+            self.write(known[0] + known[1].rest)
+            return True
         request = self.ordinary(line)
-        if request is None or self._hot is None:
+        result = None if request is None else self._hot.result(request, modern=self._era == "modern")
+        if request is None or result is None:
             return False
-        result = self._hot.result(request, modern=self._era == "modern")
-        if result is None:
-            return False
-        self.write(*response(request, result), b"\n")
+        parts = (*response(request, result), b"\n")
+        if max(map(len, result)) < _LARGE:
+            data = b"".join(parts)
+            self._reader.remember(line, request, data, state)
+            self.write(data)
+        else:
+            # Sending the pieces as they are takes less time than putting them together.
+            self._write_with(os.writev, parts, sum(map(len, parts)))
         return True
 
     async def fetch(self, request: Request, line: bytes, requests: "Outlet") -> None:
@@ -251,28 +266,23 @@ class StdioConnection:
                 self.write(item[0])
                 portal.call(item[1].set)
 
-    def write(self, *parts: bytes) -> None:
-        """Write all of `parts`, between whole messages of others, unless the client has left."""
+    def write(self, data: bytes) -> None:
+        """Write all of `data`, between whole messages of others, unless the client has left."""
+        self._write_with(os.write, data, len(data))
+
+    def _write_with(self, write: Callable[[int, Any], int], data: Any, size: int) -> None:
         with self._writing:
+            if self._has_left:
+                return
             try:
-                self._write(parts)
+                written = write(self._outgoing, data)
+                if written < size:
+                    rest = memoryview(data if isinstance(data, bytes) else b"".join(data))[written:]
+                    while rest:
+                        rest = rest[os.write(self._outgoing, rest) :]
             except OSError as error:
                 logger.info("nobody reads what is written to standard output: %s", error.strerror)
                 self._has_left = self.is_over = True
-
-    def _write(self, parts: Sequence[bytes]) -> None:
-        if self._has_left:
-            return
-        size = sum(map(len, parts))
-        if size < _SMALL:
-            written = os.write(self._outgoing, b"".join(parts))
-        else:
-            written = os.writev(self._outgoing, parts)
-        if written == size:
-            return
-        rest = memoryview(b"".join(parts))[written:]
-        while rest:
-            rest = rest[os.write(self._outgoing, rest) :]
 
 
 class _Reader:
@@ -397,6 +407,7 @@ async def serve_stdio(
     standalone = Standalone(offer)
     with standard_streams() as (incoming, outgoing):
         async with standalone.skills.open(), anyio.create_task_group() as group:
+            settle_heap()
             on_ready(standalone)
             connection = StdioConnection(
                 standalone.server,
