@@ -26,8 +26,8 @@ _ENDING = b',"id":'
 _LONGEST_NUMBER = 15
 _LARGEST_KNOWN = 2048
 _MAX_KNOWN = 1024
-_LARGEST_REPLY = 16 * 1024
-_MAX_REPLIES = 256
+_LARGEST_REPLY = 256 * 1024
+_REPLY_BYTES = 1024 * 1024
 
 Parts: TypeAlias = tuple[bytes, ...]
 """Pieces of a JSON text, to be joined once."""
@@ -64,6 +64,7 @@ class RequestReader:
         self._knows_envelope = knows_envelope
         self._known: dict[bytes, Request] = {}
         self._replies: dict[bytes, Reply] = {}
+        self._room = _REPLY_BYTES
         self._state: object = None
 
     def recall(self, body: bytes, state: object) -> tuple[bytes, "Reply"] | None:
@@ -72,7 +73,7 @@ class RequestReader:
         `state` is what answers depend on; with another one, all are forgotten.
         """
         if state is not self._state:
-            self._replies.clear()
+            self._forget_replies()
             self._state = state
         elif body.startswith(_BEGINNING):
             end = body.find(b",", _START, _START + _LONGEST_NUMBER + 1)
@@ -83,14 +84,19 @@ class RequestReader:
         return None
 
     def remember(self, body: bytes, request: Request, answer: bytes, state: object) -> None:
-        """Keep a whole answer, if it is small, for the next request that differs in its id alone."""
+        """Keep a whole answer, if it is not too large, for the next request that differs in its id alone."""
         end = _START + len(request.id)
         is_usual = body.startswith(_BEGINNING) and body[end:] in self._known
         if state is not self._state or len(answer) > _LARGEST_REPLY or not is_usual:
             return
-        if len(self._replies) >= _MAX_REPLIES:
-            self._replies.clear()
+        self._room -= len(body) + len(answer)
+        if self._room < 0:
+            self._forget_replies()
         self._replies[body[end:]] = Reply(request, answer[end:])
+
+    def _forget_replies(self) -> None:
+        self._replies.clear()
+        self._room = _REPLY_BYTES
 
     def read(self, body: bytes) -> Request | None:
         """Return the request, or None when it is not plainly a good one."""
