@@ -23,11 +23,11 @@ from integration.odd_requests import HttpRequest, Targets
 from skillwire.core.skill import Skill
 from skillwire.server.answers import Answers
 from skillwire.server.asgi import FastPath, Message, Receive, Scope, Send
+from skillwire.server.connection import StdioConnection
 from skillwire.server.hot import HotAnswers
 from skillwire.server.http import HttpApp
 from skillwire.server.requests import Parts, Reply, Request, RequestReader
 from skillwire.server.standalone import Offer, Standalone
-from skillwire.server.stdio import StdioConnection
 from skillwire.sources import DynamicSkill
 
 DEADLINE = 30.0

@@ -41,7 +41,6 @@ from skillwire.sources import MemorySource
 from skillwire.wire.core import CacheScope
 from talking import (
     EXTENSION,
-    MODES,
     AnyServer,
     Json,
     PlainSource,
@@ -60,23 +59,6 @@ from talking import (
 )
 
 HELLO = "skill://acme/hello/SKILL.md"
-
-
-@pytest.fixture(params=MODES)
-def mode(request: pytest.FixtureRequest) -> str:
-    return request.param
-
-
-@pytest.fixture(params=[Server, MCPServer], ids=["lowlevel", "mcpserver"])
-def server(request: pytest.FixtureRequest) -> AnyServer:
-    return request.param("demo")
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    folder = tmp_path / "skills"
-    folder.mkdir()
-    return folder
 
 
 async def failure_of_connecting(server: AnyServer, mode: str) -> BaseException:

@@ -14,7 +14,6 @@ import pytest
 from mcp.client import Client
 from mcp.client.subscriptions import Subscription
 from mcp.server.lowlevel import Server
-from mcp.server.mcpserver import MCPServer
 from mcp.shared.exceptions import MCPError
 from mcp.shared.memory import create_client_server_memory_streams
 from mcp.shared.message import SessionMessage
@@ -25,7 +24,6 @@ from skillwire.core.uri import SkillUri
 from skillwire.errors import INTERNAL_ERROR, INVALID_PARAMS
 from skillwire.server import Skills, add_skills, changes
 from talking import (
-    MODES,
     AnyServer,
     Inbox,
     Json,
@@ -47,16 +45,6 @@ PAUSE = changes._PAUSE_SECONDS  # pyright: ignore[reportPrivateUsage]
 HELLO = "skill://acme/hello/SKILL.md"
 REFUNDS = "skill://refunds/SKILL.md"
 POLICY = "skill://refunds/references/policy.md"
-
-
-@pytest.fixture(params=MODES)
-def mode(request: pytest.FixtureRequest) -> str:
-    return request.param
-
-
-@pytest.fixture(params=[Server, MCPServer], ids=["lowlevel", "mcpserver"])
-def server(request: pytest.FixtureRequest) -> AnyServer:
-    return request.param("demo")
 
 
 @pytest.fixture

@@ -27,7 +27,6 @@ from skillwire.server import DynamicSkill, add_skills
 from skillwire.sources import DirectorySource
 from talking import (
     EXTENSION,
-    MODES,
     AnyServer,
     EntriesOnly,
     Json,
@@ -51,23 +50,6 @@ from talking import (
 EXAMPLES = Path(__file__).parents[2] / "examples" / "skills"
 LARGEST_MESSAGE = 1024 * 1024
 SECRET = "hunter2"
-
-
-@pytest.fixture(params=MODES)
-def mode(request: pytest.FixtureRequest) -> str:
-    return request.param
-
-
-@pytest.fixture(params=[Server, MCPServer], ids=["lowlevel", "mcpserver"])
-def server(request: pytest.FixtureRequest) -> AnyServer:
-    return request.param("demo")
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    folder = tmp_path / "skills"
-    folder.mkdir()
-    return folder
 
 
 @asynccontextmanager

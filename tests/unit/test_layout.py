@@ -9,6 +9,8 @@ import pytest
 
 import skillwire
 import skillwire.core
+import skillwire.host
+import skillwire.server
 import skillwire.sources
 
 SRC = Path(skillwire.__file__).parent
@@ -109,6 +111,34 @@ def test_the_front_door_of_sources_is_pinned() -> None:
         "Snapshot",
         "Source",
     ]
+
+
+def test_the_front_doors_of_server_and_host_are_pinned() -> None:
+    assert sorted(skillwire.server.__all__) == ["DynamicSkill", "Skill", "Skills", "add_skills"]
+    assert sorted(skillwire.host.__all__) == [
+        "Declaration",
+        "DirectoryItem",
+        "EndlessListingError",
+        "InvalidAnswerError",
+        "Listing",
+        "NotDeclaredError",
+        "PeerError",
+        "RefusedEntry",
+        "declared",
+        "get_skill",
+        "list_skills",
+        "read_directory",
+        "read_skill_uri",
+    ]
+
+
+def test_serving_loads_no_framework_but_the_sdk() -> None:
+    code = "import sys, skillwire.server.http, skillwire.server.stdio; print('fastmcp' in sys.modules)"
+
+    command = [sys.executable, "-c", code]
+    result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+
+    assert result.stdout.strip() == "False"
 
 
 @pytest.mark.parametrize("module", ["skillwire", "skillwire.cli.app"])
