@@ -58,6 +58,10 @@ class FoundSkill:
         self.problems.append(Finding(code, message, file=path, fix=fix))
 
 
+Pending: TypeAlias = list[tuple[str, tuple[FoundSkill, ...]]]
+"""Folders still to be entered, each with the skills it lies in."""
+
+
 @dataclass(slots=True)
 class Walk:
     """One pass over a tree: every skill found, and remarks about folders that are none.
@@ -88,31 +92,26 @@ class Walk:
 
         Nothing is kept of it here, so a large catalog is never held as a whole.
         """
-        for is_outside in self._visits(start):
-            if is_outside:  # The walk goes deep first, so it has left every skill it found.
+        pending: Pending = [(start, ())]
+        while pending or self._links:
+            directory, enclosing = self._next(pending)
+            if not enclosing:  # The walk goes deep first, so it has left every skill it found.
                 while self.skills:
                     yield self.skills.pop()
+            self._enter(directory, enclosing, pending)
         while self.skills:
             yield self.skills.pop()
 
     def steps(self, start: str = "") -> Iterator[int]:
         """Walk as `run` does, yielding the number of folders seen so far after each."""
-        for _ in self._visits(start):
-            if self.directories:
-                yield self.directories
-        yield self.directories
-
-    def _visits(self, start: str) -> Iterator[bool]:
-        """Enter one folder after another; tell before each whether it lies outside of every skill."""
-        pending: list[tuple[str, tuple[FoundSkill, ...]]] = [(start, ())]
+        pending: Pending = [(start, ())]
         while pending or self._links:
-            # Links come last and by name, so that a folder is found where it lies rather than through a link.
-            directory, enclosing = pending.pop() if pending else (self._next_link(), ())
-            if self.follow_links and not self._is_new(directory):
-                continue
-            yield not enclosing
-            self._enter(directory, enclosing, pending)
-            self.directories += 1
+            self._enter(*self._next(pending), pending)
+            yield self.directories
+
+    def _next(self, pending: "Pending") -> tuple[str, tuple[FoundSkill, ...]]:
+        # Links come last and by name, so that a folder is found where it lies rather than through a link.
+        return pending.pop() if pending else (self._next_link(), ())
 
     def _next_link(self) -> str:
         self._links.sort(reverse=True)
@@ -128,12 +127,10 @@ class Walk:
         self._entered.add((found.st_dev, found.st_ino))
         return len(self._entered) > known
 
-    def _enter(
-        self,
-        directory: str,
-        enclosing: tuple[FoundSkill, ...],
-        pending: list[tuple[str, tuple[FoundSkill, ...]]],
-    ) -> None:
+    def _enter(self, directory: str, enclosing: tuple[FoundSkill, ...], pending: "Pending") -> None:
+        if self.follow_links and not self._is_new(directory):
+            return
+        self.directories += 1
         # This runs for every folder of a catalog, and its cost is most of a restart: hence one long loop.
         folders: list[str] = []
         others: list[os.DirEntry[str]] = []
@@ -192,7 +189,7 @@ class Walk:
         base: str,
         names: list[str],
         enclosing: tuple[FoundSkill, ...],
-        pending: list[tuple[str, tuple[FoundSkill, ...]]],
+        pending: "Pending",
     ) -> None:
         if base.count("/") < MAX_DEPTH:
             wanted = names if enclosing else [name for name in names if name not in SKIPPED_FOLDERS]
