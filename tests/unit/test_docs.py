@@ -1,5 +1,6 @@
 """The documents must be true of the code."""
 
+import json
 import re
 import subprocess
 import sys
@@ -50,3 +51,32 @@ def test_every_relative_link_of_a_page_leads_to_a_file(page: Path) -> None:
     missing = [target for target in targets if "://" not in target and not (page.parent / target).exists()]
 
     assert missing == []
+
+
+PUBLISHING = (ROOT / "docs" / "publishing.md").read_text("utf-8")
+
+
+def test_the_page_for_publishers_lists_every_option_of_serve() -> None:
+    documented = set(re.findall(r"^\| `(--[a-z-]+)", PUBLISHING, re.MULTILINE))
+
+    command = [sys.executable, "-m", "skillwire", "serve", "--help"]
+    result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+
+    offered = set(re.findall(r"--[a-z][a-z-]+", result.stdout))
+    assert documented == offered - {"--help", "--verbose"}
+
+
+def test_what_the_page_tells_to_paste_into_a_client_starts_a_server(empty_home: Path) -> None:
+    blocks = [json.loads(block) for block in re.findall(r"```json\n(.*?)```", PUBLISHING, re.DOTALL)]
+    [http, started] = [server for block in blocks for server in block["mcpServers"].values()]
+
+    arguments = [argument.replace("/path/to/skills", "examples/skills") for argument in started["args"]]
+    ask = b'{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{"_meta":{%s}}}\n'
+    envelope = b'"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}'
+    command = [sys.executable, "-m", started["command"], *arguments]
+    result = subprocess.run(command, cwd=ROOT, input=ask % envelope, capture_output=True, timeout=60)
+
+    assert http == {"type": "http", "url": "http://127.0.0.1:8000/mcp"}
+    assert f"--http {http['url'].removeprefix('http://').removesuffix('/mcp')}" in PUBLISHING
+    capabilities = json.loads(result.stdout)["result"]["capabilities"]
+    assert capabilities["extensions"] == {"io.modelcontextprotocol/skills": {"directoryRead": True}}
