@@ -71,12 +71,16 @@ def test_what_the_page_tells_to_paste_into_a_client_starts_a_server(empty_home: 
     [http, started] = [server for block in blocks for server in block["mcpServers"].values()]
 
     arguments = [argument.replace("/path/to/skills", "examples/skills") for argument in started["args"]]
-    ask = b'{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{"_meta":{%s}}}\n'
-    envelope = b'"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}'
+    prefix = "io.modelcontextprotocol"
+    meta: dict[str, object] = {f"{prefix}/protocolVersion": "2026-07-28", f"{prefix}/clientCapabilities": {}}
+    request = {"jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": {"_meta": meta}}
     command = [sys.executable, "-m", started["command"], *arguments]
-    result = subprocess.run(command, cwd=ROOT, input=ask % envelope, capture_output=True, timeout=60)
+    result = subprocess.run(
+        command, cwd=ROOT, input=json.dumps(request) + "\n", capture_output=True, text=True, timeout=60
+    )
 
     assert http == {"type": "http", "url": "http://127.0.0.1:8000/mcp"}
     assert f"--http {http['url'].removeprefix('http://').removesuffix('/mcp')}" in PUBLISHING
-    capabilities = json.loads(result.stdout)["result"]["capabilities"]
-    assert capabilities["extensions"] == {"io.modelcontextprotocol/skills": {"directoryRead": True}}
+    assert json.loads(result.stdout)["result"]["capabilities"]["extensions"] == {
+        "io.modelcontextprotocol/skills": {"directoryRead": True}
+    }
