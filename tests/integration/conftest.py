@@ -1,4 +1,4 @@
-"""What the tests of servers in this process share: the kinds of server, and the generations of client."""
+"""What the tests of servers share: kinds of server, generations of client, a folder, an environment."""
 
 from pathlib import Path
 
@@ -6,6 +6,7 @@ import pytest
 from mcp.server.lowlevel import Server
 from mcp.server.mcpserver import MCPServer
 
+from serving import environment
 from talking import MODES, AnyServer
 
 
@@ -24,3 +25,9 @@ def root(tmp_path: Path) -> Path:
     folder = tmp_path / "skills"
     folder.mkdir()
     return folder
+
+
+@pytest.fixture
+def env(empty_home: Path) -> dict[str, str]:
+    """The environment of a server in a process of its own."""
+    return environment(empty_home)

@@ -48,11 +48,6 @@ SKILLS = ["skill://one/SKILL.md", "skill://three/SKILL.md", "skill://two/SKILL.m
 
 
 @pytest.fixture
-def env(empty_home: Path) -> dict[str, str]:
-    return environment(empty_home)
-
-
-@pytest.fixture
 def root(tmp_path: Path) -> Path:
     """A folder of three skills, which a test may change."""
     return make_root(tmp_path / "skills")

@@ -39,11 +39,6 @@ STARTED_WITHIN = 60.0
 
 
 @pytest.fixture
-def env(empty_home: Path) -> dict[str, str]:
-    return environment(empty_home)
-
-
-@pytest.fixture
 def root(tmp_path: Path) -> Path:
     return make_root(tmp_path / "skills")
 

@@ -13,7 +13,7 @@ from typing import Any
 from skillwire.core.characters import quoted
 from skillwire.core.entry import SkillEntry
 from skillwire.core.media import media_type_of
-from skillwire.core.uri import SKILL_FILE, SkillUri, canonical_uri
+from skillwire.core.uri import DEFAULT_SCHEME, SKILL_FILE, SkillUri, canonical_uri
 from skillwire.errors import InvalidUriError, NotFoundError
 from skillwire.server.browsing import children_of, completions, schemes_of
 from skillwire.server.pages import EntryPages, cut
@@ -95,7 +95,7 @@ class Answers:
         }
         if page.next_cursor is not None:
             result["nextCursor"] = page.next_cursor
-        return self._on_terms(result, modern=modern)
+        return self.on_terms(result, modern=modern)
 
     async def get_skill(self, uri: str, *, modern: bool) -> JsonDict:
         """Answer `skills/get`.
@@ -108,7 +108,7 @@ class Answers:
         except InvalidUriError as error:
             raise NotFoundError(f"no skill is served at {quoted(uri)}: {error}", uri=uri) from error
         entry = await self.catalog.get_skill(wanted)
-        return self._on_terms({"skill": entry.to_json()}, modern=modern)
+        return self.on_terms({"skill": entry.to_json()}, modern=modern)
 
     async def read(self, uri: str) -> FileContent:
         """Return the file at `uri`, in any spelling.
@@ -133,7 +133,7 @@ class Answers:
     def read_result(self, file: FileContent, *, modern: bool) -> JsonDict:
         """Make the result of `resources/read`. What has no digest is stale at once."""
         item = file_contents(file.uri, media_type=file.media_type, content=file.content)
-        result = self._on_terms({"contents": [item]}, modern=modern)
+        result = self.on_terms({"contents": [item]}, modern=modern)
         if modern and not file.digest:
             result["ttlMs"] = 0
         return result
@@ -152,7 +152,7 @@ class Answers:
         children = self._children(self.catalog.snapshot, directory)
         if children is None:
             raise NotFoundError(f"{directory} is not a directory", uri=uri)
-        return self._on_terms(self._page(READ_DIRECTORY, children, cursor), modern=modern)
+        return self.on_terms(self._page(READ_DIRECTORY, children, cursor), modern=modern)
 
     async def read_unlisted_directory(self, uri: str, cursor: str | None, *, modern: bool) -> JsonDict:
         """Answer `resources/directory/read` for a directory of a skill that is served and not listed.
@@ -170,7 +170,7 @@ class Answers:
                 continue
             children = children_of(Snapshot.of([entry]), directory)
             if children is not None:
-                return self._on_terms(self._page(READ_DIRECTORY, children, cursor), modern=modern)
+                return self.on_terms(self._page(READ_DIRECTORY, children, cursor), modern=modern)
             break
         raise NotFoundError(f"{directory} is not a directory", uri=uri)
 
@@ -207,14 +207,13 @@ class Answers:
                 "uriTemplate": f"{scheme}://{{+path}}",
                 "description": "A file of an Agent Skill: the skill's path, then the file's path inside it.",
             }
-            for scheme in schemes_of(self.catalog.snapshot) or ["skill"]
+            for scheme in self._schemes
         ]
 
     def complete(self, template: str, argument: str, typed: str) -> JsonDict | None:
         """Complete the path in one of our templates; None when the template is not ours."""
         scheme, separator, rest = template.partition("://")
-        ours = separator and rest == "{+path}" and scheme in (schemes_of(self.catalog.snapshot) or ["skill"])
-        if not ours or argument != "path":
+        if not separator or rest != "{+path}" or argument != "path" or scheme not in self._schemes:
             return None
         values = completions(self.catalog.snapshot, scheme, typed)
         return {
@@ -223,16 +222,17 @@ class Answers:
             "hasMore": len(values) > _MAX_COMPLETIONS,
         }
 
-    def on_terms(self, result: JsonDict) -> JsonDict:
-        """Add what every modern result carries."""
-        return self._on_terms(result, modern=True)
-
-    def _on_terms(self, result: JsonDict, *, modern: bool) -> JsonDict:
+    def on_terms(self, result: JsonDict, *, modern: bool = True) -> JsonDict:
+        """Add what every modern result carries, and nothing to an older one."""
         if modern:
             result["ttlMs"] = self.terms.ttl_ms
             result["cacheScope"] = self.terms.cache_scope
             result["resultType"] = "complete"
         return result
+
+    @property
+    def _schemes(self) -> list[str]:
+        return schemes_of(self.catalog.snapshot) or [DEFAULT_SCHEME]
 
     def _page(self, listing: str, items: Sequence[JsonDict], cursor: str | None) -> JsonDict:
         start = 0 if cursor is None else bisect_right(items, read_cursor(listing, cursor), key=_URI)

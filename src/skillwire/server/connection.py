@@ -175,9 +175,8 @@ class StdioConnection:
         request = self._reader.read(line)
         if request is None:
             return None
-        return (
-            request if (request.has_envelope if self.is_modern else "_meta" not in request.params) else None
-        )
+        is_of_this_era = request.has_envelope if self.is_modern else "_meta" not in request.params
+        return request if is_of_this_era else None
 
     def answer(self, line: bytes) -> bool:
         """Write the answer to an ordinary request, if everything for it is at hand."""
@@ -189,7 +188,7 @@ class StdioConnection:
             self.write(known[0] + known[1].rest)
             return True
         request = self.ordinary(line)
-        result = None if request is None else self._hot.result(request, modern=self._era == "modern")
+        result = None if request is None else self._hot.result(request, modern=self.is_modern)
         if request is None or result is None:
             return False
         parts = (*response(request, result), b"\n")
