@@ -4,6 +4,7 @@ A floor does the same input and output and nothing else. Every measurement runs
 in a process of its own, ours and the floor taking turns, and the median of the
 ratios of neighbouring runs counts: neighbours share most of a machine's noise.
 
-`source` is about reading folders, `server` about answering from them, and
-`peers` puts other people's skill servers beside ours.
+`source` is about reading folders, `server` about answering from them, `host`
+about listing what a server answers, and `peers` puts other people's skill
+servers beside ours.
 """

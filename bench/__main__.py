@@ -11,13 +11,15 @@ from dataclasses import asdict
 from pathlib import Path
 
 from bench.corpus import generate
+from bench.host import measure_host
 from bench.peers import SIZES, Peer, measure_peers, show_peers
 from bench.processes import can_measure
 from bench.rows import Row, show
 from bench.serving import measure_server
 from bench.source import measure_source
 
-SECTIONS = ("source", "server", "peers")
+BUDGETS = ("source", "server", "host")
+SECTIONS = (*BUDGETS, "peers")
 # A scan does not trust the times of files written within the last two seconds.
 SETTLE = 2.5
 
@@ -25,12 +27,12 @@ SETTLE = 2.5
 def main() -> int:
     parser = argparse.ArgumentParser(prog="bench", description="Measure skillwire's speed budgets.")
     parser.add_argument(
-        "--only", choices=SECTIONS, action="append", help="measure this (source and server); may be repeated"
+        "--only", choices=SECTIONS, action="append", help="measure this (all but peers); may be repeated"
     )
     parser.add_argument("--skills", type=int, help="how many skills (10000; for the peers 100 and 1000 too)")
     parser.add_argument("--json", type=Path, help="also write the results to this file")
     options = parser.parse_args()
-    sections: list[str] = options.only or ["source", "server"]
+    sections: list[str] = options.only or list(BUDGETS)
     if not can_measure():
         print("servers are measured on Linux only", file=sys.stderr)
         sections = [section for section in sections if section == "source"]
@@ -50,6 +52,8 @@ def main() -> int:
             rows += judged(
                 "server", skills, measure_server(corpus(folder, skills), skills, folder / "served")
             )
+        if "host" in sections:
+            rows += judged("host", skills, measure_host(corpus(folder, skills), skills, folder / "served"))
         if "peers" in sections:
             peers = [peer for size in sizes for peer in measure_peers(corpus(folder, size), size)]
             show_peers(peers)

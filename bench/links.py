@@ -41,6 +41,10 @@ class HttpLink:
         self._sockets: list[socket.socket] = []
         self._used = 0.0
 
+    @property
+    def url(self) -> str:
+        return f"http://{self._host}{self._path}"
+
     def ask(self, call: Call, number: int, until: float) -> bytes:
         with self._connected() as sockets:
             self._send(sockets[0], call, number)

@@ -1,34 +1,38 @@
 """The register of requirements, and which test proves each entry.
 
-`python tests/requirements.py` prints the whole list. The marker
-`@pytest.mark.requirement("URI-10")` ties a test to an entry of
-`docs/requirements.md`; what no test proves yet waits for a reason named here.
+`python tests/requirements.py` prints the whole list, and with `--write` puts
+it at the end of `docs/requirements.md`. The marker
+`@pytest.mark.requirement("URI-10")` ties a test to an entry of the register;
+what no test proves yet waits for a reason named here.
 """
 
 import ast
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 REGISTER = ROOT / "docs" / "requirements.md"
 
+PROOF_HEADING = "## 22. How each entry stands"
+PROOF_WORDS = (
+    "Written by `python tests/requirements.py --write`. An entry is proven by at least one test that is "
+    "marked with it, or waits for a named reason."
+)
+
 # Entries that describe a decision or a conflict; the rules they lead to are entries of their own.
 RULINGS = frozenset({"CONF", "OPEN"})
 
 # Why an entry without a test waits: by its whole ID, or else by its group.
 WAITS: Mapping[str, str] = {
-    "NEG": "the other side of negotiation comes with the host and the older dialects",
-    "META": "an option nobody asked for yet, or the host's side",
-    "LIST": "keeping a listing fresh comes with the host",
-    "READ": "loading comes with the host",
-    "DIR": "what a host makes of a directory comes with the host",
-    "CACHE": "the cache comes with the host",
-    "NEST": "consent for nested skills comes with the host",
-    "HOST": "comes with the host",
-    "FS": "local roots come with the host",
-    "SEC": "comes with the host and the server's authorization",
-    "APPR": "approvals come with the host",
+    "NEG": "negotiating the older dialects comes with them",
+    "META": "an option nobody asked for yet",
+    "DIR": "what a model sees of directories comes with its tools",
+    "NEST": "a test is being written",
+    "HOST": "what agents and people see of the host comes next",
+    "SEC": "comes with the server's authorization",
+    "APPR": "index dialects come later",
     "SDK": "comes with the older dialects and the gateway",
     "TOOL": "the commands come with the rooms they drive",
     "IDX": "comes with the older dialects",
@@ -40,26 +44,6 @@ WAITS: Mapping[str, str] = {
     "ASK": "comes with the room that answers the request",
     "FMT-07": "what reserved metadata keys must not change is the server's and the host's behaviour",
     "FMT-12": "there is no later revision of the Agent Skills format yet",
-    "URI-07": "what makes a resource a skill is decided by the host",
-    "URI-08": "identity by server label comes with the host",
-    "URI-09": "materialised paths come with the host",
-    "INT-05": "loading comes with the host",
-    "INT-06": "the acting window comes with the host",
-    "INT-07": "recovery comes with the host",
-    "INT-08": "fetching comes with the host",
-    "INT-09": "decisions about trust come with the host",
-    "INT-10": "reads over the wire come with the host",
-    "LIM-04": "loading dynamic skills comes with the host",
-    "LIM-05": "listings of strangers come with the host",
-    "LIM-06": "reads over the wire come with the host",
-    "LIM-07": "loading dynamic skills comes with the host",
-    "NAME-01": "the registry comes with the host",
-    "NAME-03": "the registry comes with the host",
-    "NAME-04": "the registry comes with the host",
-    "NAME-05": "labels come with the host",
-    "NAME-06": "the registry comes with the host",
-    "NAME-07": "the registry comes with the host",
-    "NAME-08": "the registry comes with the host",
     "ARC-12": "where archives are unpacked to comes with the host",
     "ARC-13": "reads from unpacked archives come with the host",
     "ARC-14": "keys of unpacked trees come with the host",
@@ -71,7 +55,8 @@ WAITS: Mapping[str, str] = {
 
 def register() -> list[str]:
     """Return the ID of every entry, in the order of the document."""
-    return re.findall(r"^\|([A-Z][A-Z0-9]*-\d+)\|", REGISTER.read_text("utf-8"), re.MULTILINE)
+    text, _, _ = REGISTER.read_text("utf-8").partition(PROOF_HEADING)
+    return re.findall(r"^\|([A-Z][A-Z0-9]*-\d+)\|", text, re.MULTILINE)
 
 
 def citations() -> dict[str, list[str]]:
@@ -101,6 +86,33 @@ def reason_to_wait(identifier: str) -> str | None:
     return WAITS.get(identifier) or WAITS.get(group)
 
 
+def state_of(identifier: str, cited: Mapping[str, list[str]]) -> str:
+    """Say in one line how an entry stands."""
+    if tests := cited.get(identifier, []):
+        more = f" and {len(tests) - 1} more" if len(tests) > 1 else ""
+        return f"proven by `{tests[0]}`{more}"
+    return f"waits: {reason_to_wait(identifier)}"
+
+
+def proof() -> str:
+    """Return the section of the register that says how each entry stands."""
+    cited = citations()
+    rows = "".join(f"|{identifier}|{state_of(identifier, cited)}|\n" for identifier in register())
+    return f"{PROOF_HEADING}\n\n{PROOF_WORDS}\n\n|Entry|State|\n|---|---|\n{rows}"
+
+
+def written_proof() -> str:
+    """Return that section as it stands in the document; empty when there is none."""
+    _, heading, rest = REGISTER.read_text("utf-8").partition(PROOF_HEADING)
+    return heading + rest
+
+
+def write_proof() -> None:
+    """Bring the section in the document up to date."""
+    text, _, _ = REGISTER.read_text("utf-8").partition(PROOF_HEADING)
+    REGISTER.write_text(f"{text.rstrip()}\n\n{proof()}", "utf-8")
+
+
 def summary() -> str:
     """Count what is proven and what waits, by group."""
     cited = citations()
@@ -115,11 +127,11 @@ def summary() -> str:
 
 
 def main() -> None:
+    if "--write" in sys.argv[1:]:
+        write_proof()
     cited = citations()
     for identifier in register():
-        tests = cited.get(identifier, [])
-        state = f"proven by {tests[0]}" if tests else f"waits: {reason_to_wait(identifier)}"
-        print(f"{identifier:10} {state}")  # noqa: T201
+        print(f"{identifier:10} {state_of(identifier, cited)}")  # noqa: T201
     print(summary())  # noqa: T201
 
 

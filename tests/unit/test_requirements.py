@@ -29,3 +29,7 @@ def test_no_single_entry_both_waits_and_is_proven() -> None:
     both = [identifier for identifier in requirements.WAITS if identifier in cited]
 
     assert both == []
+
+
+def test_the_document_shows_how_every_entry_stands() -> None:
+    assert requirements.written_proof() == requirements.proof(), "run python tests/requirements.py --write"

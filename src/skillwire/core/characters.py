@@ -75,6 +75,16 @@ def visible(text: str) -> str:
     return _one_of(_UNPRINTABLE).sub(_spelled_out, text)
 
 
+def revealed(text: str) -> str:
+    """Return `text` with its lines, and with everything that hides in them spelled out as `<U+…>`.
+
+    What `hidden_characters` takes for ordinary writing stays as it is.
+    """
+    return _one_of(_HIDDEN).sub(
+        lambda match: match.group() if _is_ordinary(text, match.start()) else _spelled_out(match), text
+    )
+
+
 def quoted(text: str) -> str:
     """Quote a stranger's text for a message: short, on one line, and inert."""
     shown = ascii(text)

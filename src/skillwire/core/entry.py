@@ -1,24 +1,34 @@
 """`SkillEntry`: what is published about a skill, and the one check both halves share."""
 
+import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, cast
 
+from skillwire.core.characters import quoted
 from skillwire.core.fields import published_findings
 from skillwire.core.finding import Finding
 from skillwire.core.frontmatter import Frontmatter
-from skillwire.core.manifest import MAX_FILES, MAX_TOTAL_SIZE, Manifest, ManifestFile, is_digest
+from skillwire.core.manifest import (
+    MAX_FILES,
+    MAX_JSON_SIZE,
+    MAX_TOTAL_SIZE,
+    Manifest,
+    ManifestFile,
+    is_digest,
+)
+from skillwire.core.plain import are_plain_fields, plain_manifest
 from skillwire.core.uri import SkillUri, canonical_uri
-from skillwire.core.yaml12 import MAX_DEPTH, JsonValue
+from skillwire.core.yaml12 import MAX_DEPTH, MAX_NODES, JsonValue
 from skillwire.errors import InvalidEntryError, InvalidUriError, LimitError
 
 DYNAMIC: Literal["dynamic"] = "dynamic"
-MAX_JSON_SIZE = 2**63 - 1
 
 JsonObject: TypeAlias = dict[str, JsonValue]
 
 _FIRST_SEGMENT = re.compile(r"[a-z0-9._-]+")
+_MOST_MESSAGES = 10
 _NOTHING: Mapping[str, JsonValue] = {}
 _ENTRY_FIELDS = frozenset({"uri", "frontmatter", "resources"})
 _RESOURCE_FIELDS = frozenset({"uri", "digest", "size"})
@@ -80,36 +90,39 @@ def parse_entry(value: object) -> SkillEntry:
     rules or it is not used.
 
     Raises:
-        InvalidEntryError: It breaks a rule; the message names each one.
+        InvalidEntryError: It breaks a rule; the message names each one, or the first few of many.
     """
     entry, findings = check_entry(value)
     errors = [finding for finding in findings if finding.is_error]
     if entry is None or errors:
-        raise InvalidEntryError("; ".join(finding.message for finding in errors))
+        messages = [finding.message for finding in errors[:_MOST_MESSAGES]]
+        if len(errors) > len(messages):
+            messages.append(f"and {len(errors) - len(messages)} more")
+        raise InvalidEntryError("; ".join(messages))
     return entry
 
 
-def check_entry(value: object) -> tuple[SkillEntry | None, list[Finding]]:
+def check_entry(value: object, *, shortcuts: bool = True) -> tuple[SkillEntry | None, list[Finding]]:
     """Read an entry and say everything that is wrong with it.
 
     The entry is None when it is too broken to be one. One finding of severity
-    error is reason enough not to use it.
+    error is reason enough not to use it. Findings quote little of what the
+    stranger wrote. The answer is the same without `shortcuts`, and takes longer.
     """
     if not isinstance(value, dict):
         return None, [_broken("entry-invalid", "the entry is not a JSON object")]
     raw = cast(Mapping[str, object], value)
     uri, findings = _check_uri(raw.get("uri"))
-    frontmatter, field_problems = _check_frontmatter(raw.get("frontmatter"))
+    frontmatter, field_problems = _check_frontmatter(raw.get("frontmatter"), shortcuts=shortcuts)
     findings += field_problems
     if uri is None or frontmatter is None:
         return None, findings
-    if uri.name != frontmatter.name:
-        message = f"the path ends in {uri.name!r} but the name is {frontmatter.name!r}"
-        findings.append(_broken("uri-name-mismatch", message))
-    if raw.get("resources") == DYNAMIC:
+    findings += _name_findings(uri, frontmatter)
+    resources = raw.get("resources")
+    if resources == DYNAMIC:
         manifest = None
     else:
-        manifest, resource_problems = _check_resources(uri, raw.get("resources"))
+        manifest, resource_problems = _check_resources(uri, resources, shortcuts=shortcuts)
         findings += resource_problems
         if manifest is None:
             return None, findings
@@ -118,11 +131,12 @@ def check_entry(value: object) -> tuple[SkillEntry | None, list[Finding]]:
 
 def entry_findings(entry: SkillEntry) -> list[Finding]:
     """Check an entry of our own before it is published: fields, name, limits, first segment."""
-    findings = published_findings(entry.frontmatter)
-    if entry.uri.name != entry.frontmatter.name:
-        message = f"the path ends in {entry.uri.name!r} but the name is {entry.frontmatter.name!r}"
-        findings.append(_broken("uri-name-mismatch", message))
-    return [*findings, *segment_findings(entry.uri), *limit_findings(entry.manifest)]
+    return [
+        *published_findings(entry.frontmatter),
+        *_name_findings(entry.uri, entry.frontmatter),
+        *segment_findings(entry.uri),
+        *limit_findings(entry.manifest),
+    ]
 
 
 def segment_findings(uri: SkillUri) -> list[Finding]:
@@ -130,7 +144,7 @@ def segment_findings(uri: SkillUri) -> list[Finding]:
     first = uri.root.split("/")[2]
     if _FIRST_SEGMENT.fullmatch(first):
         return []
-    message = f"the first path segment {first!r} is not a plain lowercase name"
+    message = f"the first path segment {quoted(first)} is not a plain lowercase name"
     return [Finding("uri-first-segment", message, file="", fix="use a-z, 0-9, hyphens and dots")]
 
 
@@ -166,26 +180,91 @@ def _check_uri(value: object) -> tuple[SkillUri | None, list[Finding]]:
         return None, [_broken("uri-invalid", str(error))]
 
 
-def _check_frontmatter(value: object) -> tuple[Frontmatter | None, list[Finding]]:
+def _name_findings(uri: SkillUri, frontmatter: Frontmatter) -> list[Finding]:
+    if uri.name == frontmatter.name:
+        return []
+    message = f"the path ends in {quoted(uri.name)} but the name is {quoted(frontmatter.name)}"
+    return [_broken("uri-name-mismatch", message)]
+
+
+def _check_frontmatter(value: object, *, shortcuts: bool) -> tuple[Frontmatter | None, list[Finding]]:
     if not isinstance(value, dict):
         return None, [_broken("entry-invalid", "the entry has no `frontmatter` object")]
-    if _depth_exceeds(cast(JsonValue, value), MAX_DEPTH):
-        return None, [_broken("yaml-too-deep", f"the frontmatter nests deeper than {MAX_DEPTH} levels")]
-    frontmatter = Frontmatter(cast(Mapping[str, JsonValue], value))
+    fields = cast("dict[str, JsonValue]", value)
+    if shortcuts and are_plain_fields(fields):
+        return Frontmatter(fields), []
+    problem = _frontmatter_problem(fields)
+    if problem is not None:
+        return None, [problem]
+    frontmatter = Frontmatter(fields)
     return frontmatter, published_findings(frontmatter)
 
 
-def _check_resources(uri: SkillUri, value: object) -> tuple[Manifest | None, list[Finding]]:
+def _frontmatter_problem(fields: dict[str, JsonValue]) -> Finding | None:
+    """Say why no `SKILL.md` holds these fields, if so: its reader refuses the same (FMT-10)."""
+    keys: list[object] = []
+    leaves: list[JsonValue] = []
+    nodes = 1
+    opened: list[dict[str, JsonValue] | list[JsonValue]] = [fields]
+    for _ in range(MAX_DEPTH):
+        values: list[JsonValue] = []
+        for collection in opened:
+            if isinstance(collection, dict):
+                keys += collection
+                values += collection.values()
+            else:
+                values += collection
+            if nodes + len(keys) + len(values) > MAX_NODES:
+                return _broken("yaml-too-large", f"the frontmatter holds more than {MAX_NODES} values")
+        nodes += len(values)
+        leaves += [value for value in values if not isinstance(value, dict | list)]
+        opened = [value for value in values if isinstance(value, dict | list)]
+        if not opened:
+            return _key_problem(keys) or _leaf_problem(leaves)
+    return _broken("yaml-too-deep", f"the frontmatter nests deeper than {MAX_DEPTH} levels")
+
+
+def _key_problem(keys: list[object]) -> Finding | None:
+    if not all(isinstance(key, str) for key in keys):
+        return _broken("yaml-non-string-key", "a key in the frontmatter is not a string")
+    return _text_problem(cast("list[str]", keys))
+
+
+def _leaf_problem(leaves: list[JsonValue]) -> Finding | None:
+    for value in leaves:
+        if isinstance(value, int) and not -(2**63) <= value < 2**64:
+            return _broken("yaml-number", "the frontmatter holds an integer that does not fit into 64 bits")
+        if isinstance(value, float) and not math.isfinite(value):
+            return _broken("yaml-number", "the frontmatter holds a number that has no JSON form")
+        if not isinstance(value, str | int | float | None):
+            return _broken("entry-invalid", "the frontmatter holds a value that has no JSON form")
+    return _text_problem([value for value in leaves if isinstance(value, str)])
+
+
+def _text_problem(texts: list[str]) -> Finding | None:
+    try:
+        "".join(texts).encode()
+    except UnicodeEncodeError:
+        return _broken("yaml-syntax", "the frontmatter holds half of a surrogate pair")
+    return None
+
+
+def _check_resources(
+    uri: SkillUri, value: object, *, shortcuts: bool
+) -> tuple[Manifest | None, list[Finding]]:
     if not isinstance(value, list):
         return None, [_broken("resources-invalid", '`resources` is neither a list nor "dynamic"')]
-    files: dict[str, ManifestFile] = {}
+    lines = cast(list[object], value)
     inside = uri.root + "/"
-    for item in cast(list[object], value):
-        problem = _check_resource(item, inside, files)
+    if shortcuts and (manifest := plain_manifest(inside, lines)) is not None:
+        return manifest, []
+    files: dict[str, ManifestFile] = {}
+    for line in lines:
+        problem = _check_resource(line, inside, files)
         if problem is not None:
             return None, [problem]
     if uri.text not in files:
-        return None, [_broken("resource-self-missing", f"`resources` does not list {uri.text}")]
+        return None, [_broken("resource-self-missing", f"`resources` does not list {quoted(uri.text)}")]
     return Manifest.of(files.values()), []
 
 
@@ -202,15 +281,16 @@ def _check_resource(item: object, inside: str, files: dict[str, ManifestFile]) -
     except InvalidUriError as error:
         return _broken("uri-invalid", str(error))
     if not canonical.startswith(inside):
-        return _broken("resource-outside", f"{canonical} is outside the skill's directory")
+        return _broken("resource-outside", f"{quoted(canonical)} is outside the skill's directory")
     if canonical in files:
-        return _broken("resource-invalid", f"{canonical} is listed twice")
+        return _broken("resource-invalid", f"{quoted(canonical)} is listed twice")
     if not isinstance(digest, str) or not is_digest(digest):
-        return _broken("resource-invalid", f"{canonical} has no well-formed sha256 digest")
+        return _broken("resource-invalid", f"{quoted(canonical)} has no well-formed sha256 digest")
     if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= MAX_JSON_SIZE:
-        return _broken("resource-invalid", f"{canonical} has no size in bytes")
+        return _broken("resource-invalid", f"{quoted(canonical)} has no size in bytes")
     extra = _unknown(line, _RESOURCE_FIELDS) or None
-    files[canonical] = ManifestFile(canonical, digest, size, spelling=uri, extra=extra)
+    spelling = "" if uri == canonical else uri
+    files[canonical] = ManifestFile(canonical, digest, size, spelling, extra)
     return None
 
 
@@ -219,21 +299,6 @@ def _unknown(raw: Mapping[str, object], known: frozenset[str]) -> Mapping[str, J
     if raw.keys() <= known:
         return _NOTHING
     return {key: cast(JsonValue, item) for key, item in raw.items() if key not in known}
-
-
-def _depth_exceeds(value: JsonValue, limit: int) -> bool:
-    level: list[JsonValue] = [value]
-    for _ in range(limit):
-        level = [child for item in level for child in _children(item)]
-        if not level:
-            return False
-    return any(isinstance(item, dict | list) for item in level)
-
-
-def _children(value: JsonValue) -> Iterable[JsonValue]:
-    if isinstance(value, dict):
-        return value.values()
-    return value if isinstance(value, list) else ()
 
 
 def _broken(code: str, message: str) -> Finding:

@@ -11,9 +11,10 @@ from mcp.types import PaginatedRequestParams
 from skillwire.core.entry import SkillEntry, check_entry
 from skillwire.core.finding import Finding
 from skillwire.core.uri import SkillUri
-from skillwire.errors import InvalidUriError
+from skillwire.errors import InvalidUriError, SkillError, SourceError
 from skillwire.host.declaration import require_skills
 from skillwire.host.exchange import DEFAULT_SECONDS, Answer, ListSkillsRequest, within
+from skillwire.host.failures import EndlessListingError, InvalidAnswerError, TooSlowError
 from skillwire.host.paging import DEFAULT_BYTES, DEFAULT_ENTRIES, DEFAULT_PAGES, Limits, Page, Pager
 from skillwire.wire.core import LIST_SKILLS, CacheScope
 
@@ -42,13 +43,15 @@ class Listing:
 
     `ttl_ms` is the shortest time any page may be kept, and `cache_scope` is
     "private" as soon as one page is. Both are None when no page says
-    anything, as before revision 2026-07-28.
+    anything, as before revision 2026-07-28. `problem` says why the listing
+    breaks off here, when the pages that came were kept all the same.
     """
 
     entries: tuple[SkillEntry, ...]
     refused: tuple[RefusedEntry, ...] = ()
     ttl_ms: int | None = None
     cache_scope: CacheScope | None = None
+    problem: SkillError | None = None
 
 
 async def list_skills(
@@ -58,11 +61,14 @@ async def list_skills(
     max_entries: int = DEFAULT_ENTRIES,
     max_bytes: int = DEFAULT_BYTES,
     max_seconds: float | None = DEFAULT_SECONDS,
+    keep_partial: bool = False,
 ) -> Listing:
     """Ask a server for all skills it lists, page by page, within `max_seconds`.
 
     An entry that breaks a rule costs only itself. A URI that is listed twice
-    costs every entry with it, because none of them can be believed.
+    costs every entry with it, because none of them can be believed. With
+    `keep_partial`, a listing that does not end, breaks the rules or takes too
+    long after its first page costs only what has not come yet.
 
     Raises:
         NotDeclaredError: The server has not declared the extension; nothing was sent.
@@ -75,12 +81,25 @@ async def list_skills(
     limits = Limits(max_pages, max_entries, max_bytes)
     pager = Pager(client, _page_request, member="skills", limits=limits)
     reading = _Reading()
-    with within(max_seconds, LIST_SKILLS):
-        while (page := await pager.next_page()) is not None:
-            if page.is_first:
-                reading = _Reading()
-            reading.take(page)
+    try:
+        with within(max_seconds, LIST_SKILLS):
+            while (page := await pager.next_page()) is not None:
+                if page.is_first:
+                    reading = _Reading()
+                reading.take(page)
+    except (EndlessListingError, SourceError) as error:
+        problem = _lasting(error) if keep_partial else None
+        if problem is None or reading.is_empty:
+            raise problem or error from error.__cause__
+        return replace(reading.listing(), problem=problem)
     return reading.listing()
+
+
+def _lasting(error: SkillError) -> SkillError | None:
+    """Return what is wrong with the listing itself; None for an error that says nothing about its pages."""
+    if isinstance(error.__cause__, TimeoutError):
+        return TooSlowError(str(error))
+    return error if isinstance(error, EndlessListingError | InvalidAnswerError) else None
 
 
 class _Reading:
@@ -93,6 +112,11 @@ class _Reading:
         self._refused: list[RefusedEntry] = []
         self._ttls: list[int | None] = []
         self._scopes: set[CacheScope | None] = set()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no page has come."""
+        return not self._ttls
 
     def take(self, page: Page) -> None:
         self._ttls.append(_ttl_of(page.answer))

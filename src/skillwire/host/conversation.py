@@ -1,0 +1,409 @@
+"""`Conversation`: what one model has loaded, what it reads of it, and what it may do meanwhile."""
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from skillwire.core.characters import quoted
+from skillwire.core.uri import SKILL_FILE, canonical_uri
+from skillwire.errors import InvalidUriError, UnlistedFileError
+from skillwire.host.activation import Activation, Windows, fresh_boundary
+from skillwire.host.approvals import Grant, Occasion, Question
+from skillwire.host.consent import Actor
+from skillwire.host.failures import (
+    ApprovalRequiredError,
+    CrossOriginError,
+    NotLoadedError,
+    NotTextError,
+    SkillChangedError,
+    UnknownReferenceError,
+)
+from skillwire.host.fetching import STALE
+from skillwire.host.gate import Decision, OpenWindow, ToolCall, ToolKind, Verdict, allowed_tools, decide
+from skillwire.host.known import KnownSkill
+from skillwire.host.loading import Machinery, is_same, load, recorded, require_unchanged
+from skillwire.host.naming import match
+from skillwire.host.presentation import (
+    FramedText,
+    LoadedSkill,
+    SkillFileLine,
+    files_of,
+    frame_file,
+    frame_resource,
+    frame_skill,
+)
+
+
+class Conversation:
+    """One model's context: which skills are in it, and what that means for its tool calls.
+
+    Made by a host, which is its user's own conversation, or by `child` for a sub-agent.
+    """
+
+    def __init__(self, machinery: Callable[[], Machinery], windows: Windows) -> None:
+        self._machinery = machinery
+        self._windows = windows
+
+    @property
+    def loaded(self) -> tuple[Activation, ...]:
+        """The open windows: every skill this model may be acting on, the oldest first."""
+        return self._windows.all()
+
+    async def load(self, reference: str, *, page: int = 1, actor: Actor = "model") -> LoadedSkill:
+        """Load a skill, and return what the model shall receive.
+
+        A skill that is loaded already is answered from its window, as are
+        further pages. `actor` is "user" when a person asked for exactly this
+        skill, who is then asked again even after an earlier no.
+
+        Raises:
+            UnknownReferenceError: No skill has this reference.
+            ApprovalError: The user has not agreed to exactly this content.
+            VerificationError: The server does not keep its promise.
+            SkillError: The skill cannot be had, or must not be.
+        """
+        machinery = self._machinery()
+        with recorded(machinery.audit, "load", reference):
+            skill = await machinery.registry.resolve(reference)
+            window = self._windows.find(skill.id)
+            is_again = window is not None and self._still_answers(window, skill)
+            if window is None or not is_again:
+                window = await load(machinery, skill, actor)
+            framed = frame_skill(
+                window,
+                page,
+                page_length=machinery.page_length,
+                is_again=is_again,
+                is_away=machinery.fetcher.is_away(window.skill),
+            )
+        self._windows.open(window)
+        machinery.audit.record(
+            "load",
+            reference=reference,
+            origin=window.skill.id.origin.label,
+            uri=window.skill.id.uri,
+            page=page,
+            again=is_again,
+        )
+        return framed
+
+    async def read_skill_file(
+        self, reference: str, path: str, *, page: int = 1, relative_to: str = SKILL_FILE
+    ) -> FramedText:
+        """Return a supporting file of a loaded skill, as text.
+
+        `path` is relative to the skill's root. A reference found in the
+        `SKILL.md` of a skill inside this one is relative to that, which
+        `relative_to` names.
+
+        Raises:
+            NotLoadedError: The skill is not loaded.
+            UnlistedFileError: It has no such file; nothing was sent.
+            NotTextError: The file is no text.
+            SkillChangedError: The skill changed since it was loaded.
+            SkillError: The file cannot be had.
+        """
+        machinery = self._machinery()
+        with recorded(machinery.audit, "read_skill_file", reference):
+            window = self._require_window(reference)
+            uri = uri_of(window.skill, path, relative_to)
+            content = await self._content(window, uri)
+            text = _text_of(content, uri)
+            return frame_file(window, uri, text, page, page_length=machinery.page_length)
+
+    async def read_skill_bytes(self, reference: str, path: str) -> bytes:
+        """Return a supporting file's bytes, for the embedding program and not for a model.
+
+        Raises:
+            SkillError: As for `read_skill_file`, except that it need not be text.
+        """
+        with recorded(self._machinery().audit, "read_skill_bytes", reference):
+            window = self._require_window(reference)
+            return await self._content(window, uri_of(window.skill, path))
+
+    def list_skill_files(self, reference: str) -> tuple[SkillFileLine, ...]:
+        """List the supporting files of a loaded skill, from the entry that is held; nothing is sent.
+
+        Raises:
+            NotLoadedError: The skill is not loaded.
+        """
+        return files_of(self._require_window(reference).skill)
+
+    async def read_skill_directory(self, reference: str, path: str = "") -> tuple[SkillFileLine, ...]:
+        """Ask a loaded skill's server what one of its directories holds now.
+
+        What the manifest does not list is not returned, and the manifest does
+        not grow: such a file means that the skill changed. Only of a dynamic
+        skill the answer is taken as it comes.
+
+        Raises:
+            NotLoadedError: The skill is not loaded.
+            NotDeclaredError: The server does not offer to read directories.
+            SkillChangedError: There are files now which the approved skill does not have.
+            SkillError: The directory cannot be read.
+        """
+        machinery = self._machinery()
+        with recorded(machinery.audit, "read_skill_directory", reference):
+            window = self._require_window(reference)
+            skill = window.skill
+            inside = path.strip("/").removeprefix(".")
+            uri = uri_of(skill, inside) if inside else skill.entry.uri.root
+            if not skill.is_remote:
+                return _children(skill, uri)
+            items = await machinery.fetcher.connection(skill.id.origin.label).read_directory(uri)
+            if skill.entry.manifest is None:
+                return tuple(
+                    SkillFileLine(skill.entry.uri.relative_path(item.uri), item.size, item.media_type or "")
+                    for item in items
+                )
+            held = skill.entry.manifest.uris
+            strange = [
+                item.uri
+                for item in items
+                if item.uri not in held and not any(known.startswith(item.uri + "/") for known in held)
+            ]
+            if strange:
+                error = UnlistedFileError(
+                    f"{quoted(strange[0])} is in the directory and not in the skill's manifest",
+                    uri=strange[0],
+                )
+                await require_unchanged(machinery, skill, error)
+            return _children(skill, uri)
+
+    async def read_resource(self, server: str, uri: str, *, page: int = 1) -> FramedText:
+        """Read any resource of a server, as ordinary content. It never loads a skill.
+
+        While a skill of another server is loaded, the user is asked about
+        each such read. A file of a loaded skill is checked as one.
+
+        Raises:
+            UnknownReferenceError: No server has this label.
+            CrossOriginError: The user has not allowed this one read.
+            UnlistedFileError: It would be a file of a loaded skill, which does not list it.
+            NotTextError: The resource is no text.
+            SkillError: It cannot be read.
+        """
+        machinery = self._machinery()
+        with recorded(machinery.audit, "read_resource", f"{server} {uri}"):
+            connection = machinery.fetcher.connection(server)
+            await self._require_own_origin(ToolCall("read_resource", ToolKind.READ, server=server, uri=uri))
+            window = self._window_around(server, uri)
+            if window is not None:
+                canonical = canonical_uri(uri)
+                text = _text_of(await self._content(window, canonical), canonical)
+                return frame_file(window, canonical, text, page, page_length=machinery.page_length)
+            machinery.audit.record("read", origin=server, uri=uri)
+            content = await connection.read_resource(uri)
+            text = _text_of(content.content, uri)
+        return frame_resource(
+            connection.origin, uri, text, fresh_boundary(), page, page_length=machinery.page_length
+        )
+
+    def gate(self, call: ToolCall) -> Decision:
+        """Decide whether a tool call may run while these skills are loaded.
+
+        Nothing is asked and nothing runs here. "ask" means that the user has
+        to agree to this one call, which `authorise` does.
+        """
+        machinery = self._machinery()
+        windows = [OpenWindow(window.skill, self._grants(window)) for window in self._windows.all()]
+        real = replace(call, path=os.path.realpath(call.path)) if call.path else call
+        decision = decide(real, windows, machinery.protected)
+        machinery.audit.record(
+            "gate",
+            tool=call.name,
+            kind=call.kind.value if call.kind else "",
+            verdict=decision.verdict.value,
+            code=decision.code,
+            skills=list(decision.skills),
+        )
+        return decision
+
+    async def authorise(self, call: ToolCall) -> Decision:
+        """Decide on a call and ask the user where that is needed; the verdict is allow or deny.
+
+        The answer is for this one call. When nobody can be asked it is no.
+        """
+        decision = self.gate(call)
+        if decision.verdict is not Verdict.ASK:
+            return decision
+        window = self._windows.by_reference(decision.skills[0])
+        question = Question(
+            Occasion.CROSS_ORIGIN if decision.code == "cross-origin" else Occasion.CALL,
+            window.skill if window else None,
+            servers=(*decision.origins, call.server) if call.server else decision.origins,
+            uri=call.uri,
+            call=call.describe(),
+        )
+        try:
+            agreed = await self._machinery().consent.permit(question, reference=decision.skills[0])
+        except ApprovalRequiredError:
+            agreed = False
+        return replace(decision, verdict=Verdict.ALLOW if agreed else Verdict.DENY)
+
+    async def request_scripts(self, reference: str, path: str) -> bytes:
+        """Ask the user, showing this one, whether a loaded skill's scripts may be run; return its bytes.
+
+        What was shown is what was checked, and what the caller must run: the
+        very bytes returned here, not a file the model can rewrite.
+
+        Raises:
+            ApprovalError: The user does not want it, or cannot be asked.
+            SkillError: The script cannot be had.
+        """
+        machinery = self._machinery()
+        with recorded(machinery.audit, "request_scripts", reference):
+            window = self._require_window(reference)
+            skill = window.skill
+            uri = uri_of(skill, path)
+            content = await self._content(window, uri)
+            line = skill.entry.manifest.find(uri) if skill.entry.manifest else None
+            question = Question(
+                Occasion.SCRIPTS,
+                skill,
+                uri=uri,
+                call=f"run {skill.entry.uri.relative_path(uri)} of {skill.reference} on this machine",
+                script=skill.entry.uri.relative_path(uri),
+                script_digest=line.digest if line else "",
+                script_content=content,
+            )
+            await machinery.consent.request(question, Grant.SCRIPTS)
+        return content
+
+    async def request_allowed_tools(self, reference: str) -> tuple[str, ...]:
+        """Ask the user whether a loaded skill may use the tools its frontmatter names, and return them.
+
+        Raises:
+            ApprovalError: The user does not want it, or cannot be asked.
+        """
+        machinery = self._machinery()
+        with recorded(machinery.audit, "request_allowed_tools", reference):
+            skill = self._require_window(reference).skill
+            tools = allowed_tools(skill)
+            if tools:
+                question = Question(Occasion.ALLOWED_TOOLS, skill, tools=tools)
+                await machinery.consent.request(question, Grant.ALLOWED_TOOLS)
+            return tools
+
+    def close(self, reference: str) -> bool:
+        """Close a skill's window, because its text, and all that was made of it, has left the context."""
+        window = self._windows.by_reference(reference)
+        if window is None:
+            return False
+        self._machinery().audit.record("close", reference=reference, uri=window.skill.id.uri)
+        return self._windows.close(window.skill.id)
+
+    def on_compaction(self, gone: Iterable[str] = ()) -> tuple[Activation, ...]:
+        """Say that the context was summarised, and which skills left no trace in it; return what stays open.
+
+        A summary carries instructions on, so windows stay open unless the
+        caller knows better.
+        """
+        for reference in gone:
+            self.close(reference)
+        return self.loaded
+
+    def child(self) -> "Conversation":
+        """Make a sub-agent's conversation: whatever is loaded here is loaded there too."""
+        return Conversation(self._machinery, Windows(self._windows.all()))
+
+    def adopt(self, child: "Conversation") -> None:
+        """Take over a finished sub-agent's windows: its answer carries what it has read."""
+        self._windows.adopt(child._windows)
+
+    def _still_answers(self, window: Activation, skill: KnownSkill) -> bool:
+        """Tell whether a window holds what a new load would bring, and what the user still agrees to."""
+        if window.skill.entry.is_dynamic:
+            return is_same(window.skill, skill)
+        return is_same(window.skill, skill) and self._machinery().consent.covers(window.skill)
+
+    def _require_window(self, reference: str) -> Activation:
+        window = self._windows.by_reference(reference)
+        if window is None:
+            try:
+                skill = match(reference, [window.skill for window in self._windows.all()])
+            except UnknownReferenceError as error:
+                raise NotLoadedError(
+                    f"{quoted(reference)} is not loaded", reference=reference[:200]
+                ) from error
+            window = self._windows.find(skill.id)
+        assert window is not None, "only loaded skills were looked through"
+        return window
+
+    async def _content(self, window: Activation, uri: str) -> bytes:
+        """Return the bytes of a file of a loaded skill, under the entry that was loaded."""
+        machinery, skill = self._machinery(), window.skill
+        if not skill.entry.is_dynamic and not machinery.consent.covers(skill):
+            raise SkillChangedError(
+                f"{skill.reference} is no longer approved as it was loaded", reference=skill.reference
+            )
+        try:
+            return await machinery.fetcher.file(skill, uri, window.fetched)
+        except UnlistedFileError:
+            raise
+        except STALE as error:
+            if skill.is_remote:
+                await require_unchanged(machinery, skill, error)
+            raise
+
+    async def _require_own_origin(self, call: ToolCall) -> None:
+        decision = await self.authorise(call)
+        if decision.verdict is not Verdict.ALLOW:
+            raise CrossOriginError(
+                f"skills of {', '.join(decision.origins)} are loaded, and this would read from {call.server}",
+                reference=call.server,
+            )
+
+    def _window_around(self, server: str, uri: str) -> Activation | None:
+        """Return the window of the loaded skill whose directory holds `uri`; the innermost of several."""
+        around = [
+            window
+            for window in self._windows.all()
+            if window.skill.is_remote
+            and window.skill.id.origin.label == server
+            and window.skill.entry.uri.contains(uri)
+        ]
+        return max(around, key=lambda window: len(window.skill.id.uri), default=None)
+
+    def _grants(self, window: Activation) -> frozenset[Grant]:
+        return self._machinery().consent.grants(window.skill)
+
+
+def uri_of(skill: KnownSkill, path: str, relative_to: str = SKILL_FILE) -> str:
+    """Return the URI of a file that a text of the skill means by `path`.
+
+    Raises:
+        UnlistedFileError: It does not mean a file of this skill.
+    """
+    uri = skill.entry.uri
+    if "://" in path:
+        try:
+            if uri.contains(path):
+                return canonical_uri(path)
+        except InvalidUriError:
+            pass
+        raise UnlistedFileError(f"{quoted(path)} is no file of {skill.reference}", uri=path[:500])
+    base, _, name = relative_to.rpartition("/")
+    if name != SKILL_FILE:
+        raise UnlistedFileError(f"{quoted(relative_to)} is not a {SKILL_FILE}", uri=relative_to[:500])
+    found = uri.resolve(f"{base}/{path}" if base and not path.startswith("/") else path)
+    root = uri.resolve(base) if base else uri.root
+    if found is None or root is None or not found.startswith(root + "/"):
+        raise UnlistedFileError(f"{quoted(path)} leads out of {skill.reference}", uri=path[:500])
+    return found
+
+
+def _children(skill: KnownSkill, uri: str) -> tuple[SkillFileLine, ...]:
+    below = "" if uri == skill.entry.uri.root else skill.entry.uri.relative_path(uri) + "/"
+    return tuple(file for file in files_of(skill) if file.path.startswith(below))
+
+
+def _text_of(content: bytes, uri: str) -> str:
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:
+        message = f"{quoted(uri)} has {len(content)} bytes that are no text"
+        raise NotTextError(message, reference=uri[:500])
+    return text

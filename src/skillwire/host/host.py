@@ -1,0 +1,379 @@
+"""`Host`: skills from many servers and local folders, for an agent to use safely."""
+
+import logging
+import os
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import anyio.to_thread
+
+from skillwire.core.characters import HiddenCharacter, hidden_characters, revealed
+from skillwire.core.entry import SkillEntry
+from skillwire.core.frontmatter import parse_skill_md
+from skillwire.core.uri import SKILL_FILE, SkillUri
+from skillwire.errors import SkillError
+from skillwire.host.activation import DynamicFiles, Windows
+from skillwire.host.approvals import Approval, Ask, Grant
+from skillwire.host.audit import AuditLog
+from skillwire.host.cache import ContentCache
+from skillwire.host.config import read_servers
+from skillwire.host.connection import Connection
+from skillwire.host.consent import Consent, DynamicPolicy, PromptLimits
+from skillwire.host.conversation import Conversation, uri_of
+from skillwire.host.endpoints import ServerConfig
+from skillwire.host.explain import Explanation, explain
+from skillwire.host.failures import ConfigError, RefusedError
+from skillwire.host.fetching import Fetcher
+from skillwire.host.known import KnownSkill
+from skillwire.host.loading import Machinery, recorded
+from skillwire.host.local import LocalRoot, LocalSkills, default_roots
+from skillwire.host.locktrust import LockTrust
+from skillwire.host.origin import Origin
+from skillwire.host.places import Places
+from skillwire.host.policy import ProjectLock
+from skillwire.host.presentation import DEFAULT_PAGE_LENGTH
+from skillwire.host.refusals import Refusal
+from skillwire.host.registry import Registry, RegistryView
+from skillwire.host.store import ApprovalStore
+from skillwire.host.trust import FolderTrust
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_WAIT_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """A file of a skill for a person to look at: checked against the entry, and not loaded.
+
+    `text` has everything hidden in it spelled out; it is None when the file is no text.
+    """
+
+    skill: KnownSkill
+    uri: str
+    content: bytes
+    text: str | None
+    hidden: tuple[HiddenCharacter, ...]
+
+
+class Host(Conversation):
+    """All skills an agent may use, and everything that stands between them and its model.
+
+        async with Host.from_config(".mcp.json", approve=ask_user) as host:
+            loaded = await host.load("acme/refunds")
+
+    Entering connects to the servers and asks for their listings, for at most
+    `wait_seconds`; slower ones come later. `approve` is asked whenever the
+    user has to decide; without it, what needs a decision is refused. `lock`
+    is a project's `skills.lock`; when `frozen`, it alone decides. `project`
+    is the folder whose own skills count once it is trusted, and
+    `writable_roots` are where the agent's tools may write. What outlives a
+    run lies in `places`.
+    """
+
+    def __init__(
+        self,
+        servers: Sequence[ServerConfig] = (),
+        *,
+        approve: Ask | None = None,
+        project: Path | None = None,
+        roots: Sequence[LocalRoot] | None = None,
+        lock: str | Path | None = None,
+        frozen: bool = False,
+        dynamic: DynamicPolicy = "decline",
+        places: Places | None = None,
+        writable_roots: Iterable[Path] = (),
+        state_key: bytes | None = None,
+        granted_by: str = "",
+        prompts: PromptLimits | None = None,
+        page_length: int = DEFAULT_PAGE_LENGTH,
+        wait_seconds: float = DEFAULT_WAIT_SECONDS,
+        refused_servers: Sequence[Refusal] = (),
+    ) -> None:
+        super().__init__(self._open_machinery, Windows())
+        self._servers = tuple(server for server in servers if server.is_enabled)
+        self._ask = approve
+        self._roots = tuple(default_roots(project) if roots is None else roots)
+        self._lock = ProjectLock(None if lock is None else Path(lock), is_frozen=frozen)
+        self._dynamic: DynamicPolicy = dynamic
+        self._places = places or Places.default()
+        self._writable_roots = tuple(writable_roots)
+        self._state_key = state_key
+        self._granted_by = granted_by
+        self._prompts = prompts or PromptLimits()
+        self._page_length = page_length
+        self._wait_seconds = wait_seconds
+        self._refused_servers = tuple(refused_servers)
+        self._shared: Machinery | None = None
+        self._stack = AsyncExitStack()
+
+    @classmethod
+    def from_config(cls, path: str | Path, **options: Any) -> "Host":
+        """Make a host for the servers of a configuration file such as `.mcp.json`.
+
+        The options are those of `Host`. A server that is configured wrongly
+        costs only itself, and is named in `problems`.
+
+        Raises:
+            ConfigError: The file cannot be read, or is no such file.
+        """
+        found = read_servers(Path(path))
+        return cls(found.servers, refused_servers=found.refused, **options)
+
+    async def __aenter__(self) -> "Host":
+        """Connect, and wait a little for the first listings.
+
+        Raises:
+            ConfigError: Two servers have the same label.
+            UnsafePlaceError: The cache or the approvals would lie where they must not.
+            InvalidLockError: The lock cannot be read.
+        """
+        if self._shared is not None:
+            raise RefusedError("this host is open already")
+        _require_distinct(self._servers)
+        async with AsyncExitStack() as stack:
+            self._shared = await self._assemble(stack)
+            self._stack = stack.pop_all()
+        try:
+            await self.refresh(wait_seconds=self._wait_seconds)
+        except BaseException:
+            await self._close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._close()
+
+    @property
+    def view(self) -> RegistryView:
+        """All skills as far as they are known now, with everything that was refused or renamed."""
+        return self._open_machinery().registry.view
+
+    @property
+    def problems(self) -> tuple[Refusal, ...]:
+        """What the user should know of this host itself: servers, approvals or a lock that do not count."""
+        store = self._open_store()
+        found = [*self._refused_servers]
+        if store.tampering is not None:
+            found.append(store.tampering)
+        return (*found, *self._lock.problems())
+
+    @property
+    def readable_folders(self) -> tuple[Path, ...]:
+        """The folders of local skills, for an agent that lets its own tools read there.
+
+        Skills of servers have no folder, cached or not.
+        """
+        return tuple(skill.directory for skill in self.view.skills if skill.directory is not None)
+
+    @property
+    def approvals(self) -> tuple[Approval, ...]:
+        """What the user has agreed to on this machine, by label and URI."""
+        found = self._open_store().approvals().values()
+        return tuple(sorted(found, key=lambda approval: (approval.skill.origin.label, approval.skill.uri)))
+
+    @property
+    def lock(self) -> ProjectLock:
+        """The project's lock: whether it counts, what changed in it, and how to trust it."""
+        return self._lock
+
+    async def refresh(
+        self,
+        labels: Collection[str] | None = None,
+        *,
+        force: bool = False,
+        by_user: bool = False,
+        wait_seconds: float | None = None,
+    ) -> RegistryView:
+        """Ask servers for their listings where these are no longer fresh, and return what is known then.
+
+        `force` asks in any case. `by_user` says that a person wants it: then
+        servers that failed are tried at once, and earlier noes are forgotten.
+        """
+        machinery = self._open_machinery()
+        if by_user:
+            machinery.consent.calm()
+        view = await machinery.registry.refresh(
+            labels, force=force or by_user, at_once=by_user, wait_seconds=wait_seconds
+        )
+        machinery.audit.record(
+            "listing", skills=len(view.skills), hidden=len(view.hidden), servers=len(view.servers)
+        )
+        return view
+
+    async def find(self, reference: str) -> KnownSkill:
+        """Return the skill that `reference` means; a server's unlisted skill by `label/URI`.
+
+        Raises:
+            UnknownReferenceError: No skill has this reference.
+            AmbiguousReferenceError: Several could be meant.
+            SkillError: The server cannot be asked, or does not have it.
+        """
+        return await self._open_machinery().registry.resolve(reference)
+
+    async def preview(self, reference: str, path: str = SKILL_FILE) -> Preview:
+        """Fetch one file of a skill for a person to look at. Nothing is loaded by it.
+
+        Raises:
+            SkillError: The file cannot be had, or does not match the entry.
+        """
+        machinery = self._open_machinery()
+        with recorded(machinery.audit, "preview", reference):
+            skill = await machinery.registry.resolve(reference)
+            machinery.fetcher.require_safe(skill)
+            uri = uri_of(skill, path)
+            content = await machinery.fetcher.file(skill, uri, DynamicFiles())
+        machinery.audit.record("preview", reference=reference, uri=uri)
+        try:
+            text = content.decode("utf-8")
+        except UnicodeDecodeError:
+            return Preview(skill, uri, content, None, ())
+        return Preview(skill, uri, content, revealed(text), tuple(hidden_characters(text, most=1000)))
+
+    async def approve(self, skill: KnownSkill, grants: Collection[Grant] = (Grant.LOAD,)) -> Approval | None:
+        """Remember the user's yes to exactly the entry that was shown, which is the one in `skill`.
+
+        None when it cannot be remembered, because the skill has no digests.
+
+        Raises:
+            RefusedError: The lock is frozen, so approvals change nothing.
+        """
+        if self._lock.is_frozen:
+            raise RefusedError("the lock is frozen; nothing else is approved", reference=skill.reference)
+        return await self._open_machinery().consent.approve(skill, frozenset(grants))
+
+    async def revoke(self, reference: str) -> bool:
+        """Take back what the user agreed to for a skill; False when there was nothing.
+
+        Raises:
+            UnknownReferenceError: No skill has this reference.
+        """
+        machinery = self._open_machinery()
+        skill = await machinery.registry.resolve(reference)
+        return await machinery.consent.revoke(skill.id)
+
+    async def explain(self, reference: str) -> Explanation:
+        """Say why a skill is found, renamed, hidden or refused, and what to do about it."""
+        loaded = any(window.skill.reference == reference for window in self.loaded)
+        return await explain(self._open_machinery(), reference, is_loaded=loaded)
+
+    async def forget_server(self, label: str) -> None:
+        """Forget a server the user has removed: its approvals and everything cached of it."""
+        store, cache = self._open_store(), self._cache
+        await anyio.to_thread.run_sync(store.forget_origin, label)
+        await anyio.to_thread.run_sync(cache.forget_label, label)
+        self._open_machinery().audit.record("forget", origin=label)
+
+    async def trust_folder(self, folder: Path) -> RegistryView:
+        """Trust a project's folder, so that its own skills count, and look at them."""
+        await anyio.to_thread.run_sync(self._trust.trust, folder)
+        self._open_machinery().audit.record("trust-folder")
+        return await self.refresh(())
+
+    async def write_lock(self) -> bytes:
+        """Write what is approved here into the project's lock, which is thereby trusted.
+
+        Raises:
+            RefusedError: There is no lock, or it is frozen.
+        """
+        origins = [server.origin for server in self._servers]
+        content = await anyio.to_thread.run_sync(self._lock.write, self.approvals, origins)
+        self._open_machinery().audit.record("lock-written", skills=len(self._lock.approvals))
+        return content
+
+    async def _assemble(self, stack: AsyncExitStack) -> Machinery:
+        await anyio.to_thread.run_sync(self._prepare_places)
+        self._store = ApprovalStore(self._places.state, key=self._state_key)
+        self._trust = FolderTrust(self._places.state)
+        self._cache = ContentCache(self._places.cache)
+        audit = AuditLog(self._places.audit)
+        trust = LockTrust(self._places.state, key=self._state_key)
+        await anyio.to_thread.run_sync(self._lock.open, trust)
+        consent = Consent(
+            self._store,
+            self._lock,
+            audit,
+            ask=self._ask,
+            dynamic=self._dynamic,
+            granted_by=self._granted_by,
+            limits=self._prompts,
+        )
+        connections: dict[str, Connection] = {}
+        for server in self._servers:
+            label = server.label
+            connection = Connection(server, on_change=lambda label=label: registry.invalidate(label))
+            connections[label] = connection
+        registry = Registry(
+            list(connections.values()),
+            LocalSkills(self._roots, self._trust),
+            on_entry=consent.observe,
+            offline=self._offline,
+        )
+        for connection in connections.values():
+            await stack.enter_async_context(connection)
+        await stack.enter_async_context(registry)
+        fetcher = Fetcher(connections, self._cache, audit)
+        return Machinery(registry, fetcher, consent, audit, self._protected(), self._page_length)
+
+    async def _close(self) -> None:
+        self._shared = None
+        await self._stack.aclose()
+
+    def _prepare_places(self) -> None:
+        self._places.check([root.path for root in self._roots], self._writable_roots)
+        self._places.prepare()
+
+    def _protected(self) -> tuple[str, ...]:
+        places = [self._places.state, self._places.cache]
+        if self._lock.path is not None:
+            places.append(self._lock.path)
+        return tuple(os.path.realpath(place) for place in places)
+
+    def _open_machinery(self) -> Machinery:
+        if self._shared is None:
+            raise RefusedError("the host is not open; use it with `async with`")
+        return self._shared
+
+    def _open_store(self) -> ApprovalStore:
+        self._open_machinery()
+        return self._store
+
+    def _offline(self, origin: Origin) -> Sequence[KnownSkill]:
+        """Return the approved skills of a server that is away, as far as their text is cached.
+
+        The frontmatter comes from the cached file itself, whose digest is the
+        approved one, so nothing else needs to be remembered.
+        """
+        known = {approval.skill: approval for approval in self._lock.approvals}
+        if not self._lock.is_frozen:
+            known |= self._store.approvals()
+        approvals = [approval for approval in known.values() if approval.skill.origin == origin]
+        return [skill for approval in approvals if (skill := self._cached_skill(approval)) is not None]
+
+    def _cached_skill(self, approval: Approval) -> KnownSkill | None:
+        if Grant.LOAD not in approval.grants:
+            return None
+        try:
+            uri = SkillUri.parse(approval.skill.uri)
+            content = self._cache.get(approval.skill.origin, approval.manifest.require(uri.text))
+            if content is None:
+                return None
+            entry = SkillEntry(uri, parse_skill_md(content).frontmatter, approval.manifest)
+        except SkillError as error:
+            logger.warning("a cached skill cannot be used while its server is away: %s", error)
+            return None
+        date = approval.granted_at.date().isoformat()
+        return KnownSkill(approval.skill, approval.skill.uri, entry, is_listed=False, offline_since=date)
+
+
+def _require_distinct(servers: Sequence[ServerConfig]) -> None:
+    labels = [server.label.casefold() for server in servers]
+    for server in servers:
+        if labels.count(server.label.casefold()) > 1:
+            raise ConfigError(f"more than one server is called {server.label}", reference=server.label)

@@ -1,0 +1,120 @@
+"""The loading path, the only one: approve, fetch, check, and hand over what may be opened.
+
+Content that no longer matches its entry is looked into once: if the server
+now shows another entry, the skill changed and needs a new approval; if it
+shows the same one, it does not keep its own promise and the load is refused.
+There is no second try after that.
+"""
+
+import logging
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from skillwire.errors import NotFoundError, SkillError
+from skillwire.host.activation import Activation, DynamicFiles
+from skillwire.host.approvals import binding_of
+from skillwire.host.audit import AuditLog
+from skillwire.host.consent import Actor, Consent
+from skillwire.host.failures import SkillChangedError
+from skillwire.host.fetching import STALE, Fetcher
+from skillwire.host.known import KnownSkill
+from skillwire.host.registry import Registry
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Machinery:
+    """What all conversations of one host share."""
+
+    registry: Registry
+    fetcher: Fetcher
+    consent: Consent
+    audit: AuditLog
+    protected: tuple[str, ...]
+    page_length: int
+
+
+async def load(machinery: Machinery, skill: KnownSkill, actor: Actor) -> Activation:
+    """Return a window for `skill`, ready to be opened. Nothing has been shown to a model yet.
+
+    Raises:
+        ApprovalError: The user has not agreed to exactly this content.
+        VerificationError: The server does not keep its promise.
+        SkillError: The skill cannot be had, or must not be.
+    """
+    try:
+        return await _attempt(machinery, skill, actor)
+    except STALE as error:
+        if not skill.is_remote or _is_lie(error):
+            raise
+        current = await renew(machinery, skill, error)
+        logger.info("%s changed since it was listed", skill.reference)
+    return await _attempt(machinery, current, actor)
+
+
+async def _attempt(machinery: Machinery, skill: KnownSkill, actor: Actor) -> Activation:
+    machinery.fetcher.require_safe(skill)
+    await machinery.consent.require_load(skill, actor=actor)
+    fetched = DynamicFiles()
+    document = await machinery.fetcher.document(skill, fetched)
+    if not skill.entry.is_dynamic and not machinery.consent.covers(skill):
+        raise SkillChangedError(
+            f"{skill.reference} changed on its server while it was loaded", reference=skill.reference
+        )
+    return Activation.opening(skill, document, fetched)
+
+
+def _is_lie(error: SkillError) -> bool:
+    """Tell whether the file is the very one that was listed, and only the entry's words differ."""
+    return error.refusal == "frontmatter-mismatch"
+
+
+async def renew(machinery: Machinery, skill: KnownSkill, error: SkillError) -> KnownSkill:
+    """Ask the skill's server once for its entry, after a file did not match; return it if it differs.
+
+    The registry tells the approvals about every entry it sees, so those of
+    the old content have ended when this returns.
+
+    Raises:
+        SkillError: `error` itself, when the entry is the same or there is none any more.
+    """
+    try:
+        current = await machinery.registry.renew(skill.id)
+    except NotFoundError:
+        raise error from None
+    if is_same(skill, current):
+        raise error
+    return current
+
+
+async def require_unchanged(machinery: Machinery, skill: KnownSkill, error: SkillError) -> None:
+    """Say why a file of a loaded skill does not match: because the skill changed, or because it is a lie.
+
+    Raises:
+        SkillChangedError: The server shows another entry now.
+        SkillError: `error` itself.
+    """
+    await renew(machinery, skill, error)
+    raise SkillChangedError(
+        f"{skill.reference} changed on its server since it was loaded", reference=skill.reference
+    ) from error
+
+
+def is_same(one: KnownSkill, other: KnownSkill) -> bool:
+    """Tell whether two records of one skill promise the same files."""
+    left, right = one.entry.manifest, other.entry.manifest
+    if left is None or right is None:
+        return left is right and one.entry.frontmatter == other.entry.frontmatter
+    return binding_of(left) == binding_of(right)
+
+
+@contextmanager
+def recorded(audit: AuditLog, event: str, reference: str) -> Generator[None]:
+    """Write down that something was refused, and why, before the caller hears of it."""
+    try:
+        yield
+    except SkillError as error:
+        audit.record("refusal", during=event, reference=reference, code=error.refusal)
+        raise

@@ -1,0 +1,73 @@
+"""Loaded skills as a tree of paths, for agents whose model works with files.
+
+Nothing is written to a disk. A path is a label, a scheme, and the rest of a
+URI, so it means one resource of one server and nothing else:
+`acme/skill/shop/refunds/references/policy.md`. Only files of loaded skills are
+there, and each is fetched and checked when it is read.
+"""
+
+from skillwire.core.characters import quoted
+from skillwire.core.uri import canonical_uri
+from skillwire.errors import InvalidUriError
+from skillwire.host.activation import Activation
+from skillwire.host.conversation import Conversation
+from skillwire.host.failures import NotLoadedError
+
+
+class Mount:
+    """The files of the skills one conversation has loaded, by path."""
+
+    def __init__(self, conversation: Conversation) -> None:
+        self._conversation = conversation
+
+    def list(self) -> tuple[str, ...]:
+        """Return the paths of all files of loaded skills, sorted; nothing is fetched for it."""
+        return tuple(
+            sorted(
+                mount_path(window.skill.id.origin.label, uri)
+                for window in self._conversation.loaded
+                if window.skill.entry.manifest is not None
+                for uri in window.skill.entry.manifest.uris
+            )
+        )
+
+    async def read(self, path: str) -> bytes:
+        """Return a file's bytes, fetched now if need be, and checked against the loaded entry.
+
+        Raises:
+            NotLoadedError: The path is in no loaded skill.
+            SkillError: The skill has no such file, it changed, or it cannot be had.
+        """
+        label, uri = parse_mount_path(path)
+        window = self._window(label, uri)
+        return await self._conversation.read_skill_bytes(window.skill.reference, uri)
+
+    def _window(self, label: str, uri: str) -> Activation:
+        around = [
+            window
+            for window in self._conversation.loaded
+            if window.skill.id.origin.label == label and window.skill.entry.uri.contains(uri)
+        ]
+        if not around:
+            raise NotLoadedError(f"{quoted(uri)} of {quoted(label)} is in no loaded skill", reference=label)
+        return max(around, key=lambda window: len(window.skill.id.uri))
+
+
+def mount_path(label: str, uri: str) -> str:
+    """Return the path that means the resource `uri`, a canonical one, of the server `label`."""
+    scheme, _, rest = uri.partition("://")
+    return f"{label}/{scheme}/{rest}"
+
+
+def parse_mount_path(path: str) -> tuple[str, str]:
+    """Return the label and the URI that a path means.
+
+    Raises:
+        NotLoadedError: It is no such path.
+    """
+    label, _, inside = path.strip("/").partition("/")
+    scheme, _, rest = inside.partition("/")
+    try:
+        return label, canonical_uri(f"{scheme}://{rest}")
+    except InvalidUriError as error:
+        raise NotLoadedError(f"{quoted(path)} is in no loaded skill", reference=label[:200]) from error

@@ -1,0 +1,45 @@
+"""Where a host got a skill, and the only key under which it remembers one."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class OriginKind(StrEnum):
+    """What sort of place skills come from: an MCP server, or a folder on this machine."""
+
+    SERVER = "server"
+    LOCAL = "local"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """A place skills come from, as this host knows it.
+
+    `label` is what the user calls it, never what a server says of itself, and
+    `fingerprint` (`sha256:…`) names the endpoint or folder behind the label: a
+    label that is given to another endpoint is another origin.
+    """
+
+    kind: OriginKind
+    label: str
+    fingerprint: str
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether skills arrive over MCP; cached ones do too, however long ago that was."""
+        return self.kind is OriginKind.SERVER
+
+    def __str__(self) -> str:
+        return f"MCP server {self.label}" if self.is_remote else f"local folder {self.label}"
+
+
+@dataclass(frozen=True, slots=True)
+class SkillId:
+    """A skill's identity: its origin, and the canonical URI of its `SKILL.md` there.
+
+    Registry, approvals, cache and windows know skills by this and nothing
+    else: a name, or a URI alone, says nothing about whose skill it is.
+    """
+
+    origin: Origin
+    uri: str

@@ -1,0 +1,346 @@
+"""Runs an operation again and again, killing it before each thing it does to the disk.
+
+    python crashing.py FOLDER OPERATION…
+
+For every operation one line of JSON: how often it was killed, which states a
+fresh process found afterwards, and what was wrong. The first line says what
+came of several processes at once. Processes are forks of this one, which has
+loaded everything and touched nothing.
+"""
+
+import gc
+import json
+import os
+import shutil
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from approving import FILES, approval, entry, manifest, origin, skill_id
+from skillwire.core.manifest import ManifestFile
+from skillwire.host.audit import AuditLog
+from skillwire.host.cache import ContentCache
+from skillwire.host.lockfile import lock_bytes, read_lock, write_lock
+from skillwire.host.locktrust import LockState, LockTrust
+from skillwire.host.store import FILE, ApprovalStore
+
+CALLS = "chmod fchmod fsync link mkdir open rename replace rmdir symlink truncate unlink utime write".split()
+MOST_STEPS = 400
+CHANGED = {**FILES, "SKILL.md": b"Changed.\n"}
+CONTENT = bytes(range(256)) * 40
+CACHED = ManifestFile.of("skill://acme/refunds/data.bin", CONTENT)
+LINES = 20
+WORKERS = 4
+GRANTS = 10
+
+Act = Callable[[Path], None]
+
+
+@dataclass(frozen=True)
+class Operation:
+    """What to do, on which ground, and how to tell what came of it: `old`, `new`, or what is wrong."""
+
+    prepare: Act
+    act: Act
+    look: Callable[[Path], str]
+
+
+@dataclass
+class Outcome:
+    kills: int = 0
+    states: dict[str, int] = field(default_factory=dict[str, int])
+    problems: list[str] = field(default_factory=list[str])
+
+
+def nothing(_: Path) -> None:
+    pass
+
+
+def granted(*names: str) -> Act:
+    def act(folder: Path) -> None:
+        for name in names:
+            ApprovalStore(folder / "state").grant(approval(name))
+
+    return act
+
+
+def holds(old: list[str], new: list[str]) -> Callable[[Path], str]:
+    """Tell which skills are approved, and that nothing looks tampered with."""
+
+    def look(folder: Path) -> str:
+        store = ApprovalStore(folder / "state")
+        if store.is_tampered:
+            return f"tampered: {store.tampering}"
+        found = dict(store.approvals())
+        for names, state in ((new, "new"), (old, "old")):
+            if found == {skill_id(name): approval(name) for name in names}:
+                return state
+        return f"approvals of {sorted(skill.uri for skill in found)}"
+
+    return look
+
+
+def ended(folder: Path) -> str:
+    state = holds(["refunds", "billing"], ["billing"])(folder)
+    previous = ApprovalStore(folder / "state").previous(skill_id())
+    return state if previous == (manifest() if state == "new" else None) else f"{state} with {previous}"
+
+
+def with_lock(folder: Path) -> None:
+    LockTrust(folder / "state").write(folder / "skills.lock", [approval()])
+
+
+def with_foreign_lock(folder: Path) -> None:
+    with_lock(folder)
+    write_lock(folder / "skills.lock", [approval("billing")])
+
+
+def lock_is(*wanted: LockState) -> Callable[[Path], str]:
+    """Tell which approvals the lock holds, and that it is as trusted as it should be."""
+
+    def look(folder: Path) -> str:
+        state = LockTrust(folder / "state").state(folder / "skills.lock")
+        if state not in wanted:
+            return f"the lock is {state}"
+        if state is LockState.ABSENT:
+            return "old"
+        lock = read_lock(folder / "skills.lock")
+        states = {
+            lock_bytes([approval()]): "old" if LockState.ABSENT not in wanted else "new",
+            lock_bytes([approval(), approval("billing")]): "new",
+        }
+        return states.get(lock.content, "the lock is neither the old nor the new")
+
+    return look
+
+
+def write_in_place(folder: Path) -> None:
+    descriptor = os.open(folder / "skills.lock", os.O_WRONLY | os.O_TRUNC)
+    os.write(descriptor, lock_bytes([approval(), approval("billing")]))
+    os.close(descriptor)
+
+
+def trusted(folder: Path) -> str:
+    state = LockTrust(folder / "state").state(folder / "skills.lock")
+    return {LockState.CHANGED: "old", LockState.TRUSTED: "new"}.get(state, f"the lock is {state}")
+
+
+def put(folder: Path) -> None:
+    assert ContentCache(folder / "cache").put(origin(), CACHED, CONTENT)
+
+
+def put_another(folder: Path) -> None:
+    assert ContentCache(folder / "cache").put(origin("umbrella"), CACHED, CONTENT)
+
+
+def cached(folder: Path) -> str:
+    found = ContentCache(folder / "cache").get(origin(), CACHED)
+    return "old" if found is None else "new" if found == CONTENT else "other bytes"
+
+
+def forgotten(folder: Path) -> str:
+    cache = ContentCache(folder / "cache")
+    if cache.get(origin("umbrella"), CACHED) != CONTENT:
+        return "another server's file is gone"
+    return {"old": "new", "new": "old"}.get(cached(folder), "other bytes")
+
+
+def forge(folder: Path) -> None:
+    granted("refunds")(folder)
+    path = folder / "state" / FILE
+    path.write_bytes(path.read_bytes().replace(b'["load"]', b'["scripts"]'))
+
+
+def notice(folder: Path) -> None:
+    ApprovalStore(folder / "state").find(skill_id())
+
+
+def nothing_approved(folder: Path) -> str:
+    evidence = [path for path in (folder / "state").iterdir() if b'["scripts"]' in path.read_bytes()]
+    if len(evidence) != 1:
+        return f"{len(evidence)} copies of the forged file"
+    state = "old" if evidence[0].name == FILE else "new"
+    return state if ApprovalStore(folder / "state").find(skill_id()) is None else "approved"
+
+
+def many_events(folder: Path) -> None:
+    log = AuditLog(folder / "state" / "audit.jsonl", max_bytes=10_000)
+    for number in range(LINES):
+        log.record("read", number=number)
+
+
+def rotate(folder: Path) -> None:
+    AuditLog(folder / "state" / "audit.jsonl", max_bytes=10).record("read", number=LINES)
+
+
+def no_event_lost(folder: Path) -> str:
+    files = sorted((folder / "state").glob("audit.jsonl*"), reverse=True)
+    lines = [line for file in files for line in file.read_text().split("\n")[:-1]]
+    numbers = [json.loads(line)["number"] for line in lines]
+    wanted = list(range(LINES))
+    if numbers[:LINES] != wanted:
+        return f"events {numbers}"
+    return "new" if LINES in numbers else "old"
+
+
+OPERATIONS = {
+    "first-grant": Operation(nothing, granted("refunds"), holds([], ["refunds"])),
+    "grant": Operation(granted("refunds"), granted("billing"), holds(["refunds"], ["refunds", "billing"])),
+    "revoke": Operation(
+        granted("refunds", "billing"),
+        lambda folder: void(ApprovalStore(folder / "state").revoke(skill_id())),
+        holds(["refunds", "billing"], ["billing"]),
+    ),
+    "observe": Operation(
+        granted("refunds", "billing"),
+        lambda folder: void(ApprovalStore(folder / "state").observe(skill_id(), entry(files=CHANGED))),
+        ended,
+    ),
+    "first-lock": Operation(nothing, with_lock, lock_is(LockState.ABSENT, LockState.TRUSTED)),
+    "lock": Operation(
+        with_lock,
+        lambda folder: void(
+            LockTrust(folder / "state").write(folder / "skills.lock", [approval(), approval("billing")])
+        ),
+        lock_is(LockState.TRUSTED),
+    ),
+    "write-lock": Operation(
+        with_lock,
+        lambda folder: void(write_lock(folder / "skills.lock", [approval(), approval("billing")])),
+        lock_is(LockState.TRUSTED, LockState.CHANGED),
+    ),
+    "trust": Operation(
+        with_foreign_lock,
+        lambda folder: LockTrust(folder / "state").trust(
+            folder / "skills.lock", lock_bytes([approval("billing")])
+        ),
+        trusted,
+    ),
+    "first-put": Operation(nothing, put, cached),
+    "put": Operation(put_another, put, cached),
+    "forget": Operation(
+        lambda folder: (put(folder), put_another(folder))[0],
+        lambda folder: void(ContentCache(folder / "cache").forget_label("acme")),
+        forgotten,
+    ),
+    "set-aside": Operation(forge, notice, nothing_approved),
+    "rotate": Operation(many_events, rotate, no_event_lost),
+    # Done wrong on purpose: what finds nothing here would find nothing anywhere.
+    "in-place": Operation(with_lock, write_in_place, lock_is(LockState.TRUSTED, LockState.CHANGED)),
+}
+
+
+def void(_: object) -> None:
+    """Drop what an operation returns."""
+
+
+def die_at(fatal: int) -> None:
+    """Make the `fatal`-th thing this process does to the disk its last; a write may be cut in half."""
+    count = 0
+
+    def step() -> bool:
+        nonlocal count
+        count += 1
+        return count == fatal
+
+    def wrapped(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **options: Any) -> Any:
+            if step():
+                os.kill(os.getpid(), signal.SIGKILL)
+            if name == "write" and step():
+                real(args[0], args[1][: len(args[1]) // 2])
+                os.kill(os.getpid(), signal.SIGKILL)
+            return real(*args, **options)
+
+        return call
+
+    for name in CALLS:
+        setattr(os, name, wrapped(name, getattr(os, name)))
+
+
+def forked(work: Callable[[], str]) -> tuple[int, str]:
+    """Do something in another process; return how that ended, and what it said."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            said = work()
+            status = 0
+        except BaseException:
+            said = traceback.format_exc()
+        os.write(writing, said.encode()[-4000:])
+        os._exit(status)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        said = pipe.read().decode()
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), said
+
+
+def try_all(operation: Operation, folder: Path) -> Outcome:
+    """Kill an operation before each of its steps, until it has no more."""
+    outcome, work, template = Outcome(), folder / "work", folder / "template"
+    work.mkdir(parents=True)
+    status, said = forked(lambda: (operation.prepare(work), "")[1])
+    assert status == 0, said
+    work.rename(template)
+    for fatal in range(1, MOST_STEPS):
+        # The same path each time: trust is bound to it.
+        shutil.rmtree(work, ignore_errors=True)
+        shutil.copytree(template, work, symlinks=True)
+        status, said = forked(lambda fatal=fatal: (die_at(fatal), operation.act(work), "")[2])
+        if status == 0:
+            return outcome
+        if status != -signal.SIGKILL:
+            outcome.problems.append(f"step {fatal}: {said}")
+            continue
+        outcome.kills += 1
+        status, said = forked(lambda: "\n".join(look_and_repeat(operation, work)))
+        state, *rest = said.split("\n") if status == 0 else [said]
+        outcome.states[state] = outcome.states.get(state, 0) + 1
+        if rest != ["new"]:
+            outcome.problems.append(f"again after step {fatal}: {rest or said}")
+        if left := [path.name for path in (work / "state").glob(".skillwire-*")]:
+            outcome.problems.append(f"left after step {fatal}: {left}")
+    outcome.problems.append("it never ended")
+    return outcome
+
+
+def look_and_repeat(operation: Operation, folder: Path) -> tuple[str, str]:
+    """Say what is found after a crash, and what once the operation was repeated."""
+    found = operation.look(folder)
+    operation.act(folder)
+    return found, operation.look(folder)
+
+
+def work_together(folder: Path) -> list[str]:
+    """Let several processes approve at once, each its own skills; return the names that are approved then."""
+    children: list[int] = []
+    for worker in range(WORKERS):
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                granted(*(f"skill-{worker}-{number}" for number in range(GRANTS)))(folder)
+                status = 0
+            finally:
+                os._exit(status)
+        children.append(child)
+    assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0] * WORKERS
+    store = ApprovalStore(folder / "state")
+    assert not store.is_tampered
+    return sorted(skill.uri.split("/")[3] for skill in store.approvals())
+
+
+if __name__ == "__main__":
+    gc.freeze()
+    place = Path(sys.argv[1])
+    (place / "together").mkdir()
+    sys.stdout.write(json.dumps({"operation": "together", "names": work_together(place / "together")}) + "\n")
+    for chosen in sys.argv[2:]:
+        found = try_all(OPERATIONS[chosen], place / chosen)
+        sys.stdout.write(json.dumps({"operation": chosen, **asdict(found)}) + "\n")

@@ -1,0 +1,107 @@
+"""Servers of the official TypeScript SDK that a host visits, and what they were asked."""
+
+import json
+import time
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+
+from interop.serving import HERE, serving
+from interop.tools import Node
+from interop.truth import Json
+from skillwire.host.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
+from skillwire.host.host import Host
+from skillwire.host.registry import ServerStatus
+
+LABEL = "peer"
+SECONDS = 30.0
+SEEN_WITHIN = 20.0
+
+WIRES = (
+    ("stdio", "legacy"),
+    ("stdio", "modern"),
+    ("http", "legacy"),
+    ("http", "stateless"),
+    ("http", "modern"),
+)
+"""Every way to talk to the official server: the transport, and the one generation it speaks."""
+
+_POLL = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """A server, the log of every message it received, and the bell that lets it read its folder again."""
+
+    server: ServerConfig
+    log: Path
+    bell: Path
+
+    def asked(self, method: str = "") -> list[Json]:
+        """Return every message so far, or those of one method, in order."""
+        lines = self.log.read_bytes().split(b"\n")[:-1] if self.log.exists() else []
+        messages = [json.loads(line) for line in lines]
+        return [message for message in messages if "method" in message and method in ("", message["method"])]
+
+    def methods(self) -> list[str]:
+        return [message["method"] for message in self.asked()]
+
+    def read(self) -> list[str]:
+        """Return the URIs of every file that was read."""
+        return [message["params"]["uri"] for message in self.asked("resources/read")]
+
+    async def reload(self) -> None:
+        """Let the server read its folder again, and wait until it has."""
+        rung = str(time.monotonic_ns())
+        self.bell.write_text(rung, "utf-8")
+        with anyio.fail_after(SEEN_WITHIN):
+            while f'"reloaded":"{rung}"' not in self.log.read_text("utf-8"):  # noqa: ASYNC110 - another process
+                await anyio.sleep(_POLL)
+
+
+@contextmanager
+def observed(
+    node: Node,
+    folder: Path,
+    notes: Path,
+    *,
+    transport: str,
+    era: str,
+    base: str = "",
+    unlisted: Sequence[str] = (),
+) -> Generator[Observed]:
+    """Serve `folder` until the block ends; over stdio it is the host that starts the server."""
+    log, bell = notes / "asked.jsonl", notes / "bell"
+    options = {
+        "folder": str(folder),
+        "log": str(log),
+        "bell": str(bell),
+        "era": era,
+        "http": transport == "http",
+        "base": base,
+        "unlisted": list(unlisted),
+    }
+    script = str(HERE / "servers" / "observed.mjs")
+    words = (script, json.dumps(options))
+    if transport == "stdio":
+        endpoint = StdioEndpoint(node.path, words, node.env)
+        yield Observed(ServerConfig(LABEL, LABEL, endpoint, seconds=SECONDS), log, bell)
+        return
+    with serving((node.path, *words), node.env) as url:
+        yield Observed(ServerConfig(LABEL, LABEL, HttpEndpoint(url), seconds=SECONDS), log, bell)
+
+
+def status_of(host: Host, label: str = LABEL) -> ServerStatus:
+    [status] = [status for status in host.view.servers if status.origin.label == label]
+    return status
+
+
+async def becomes_stale(host: Host, label: str = LABEL) -> ServerStatus:
+    """Wait until a listing is no longer good, and return how things stand then."""
+    with anyio.fail_after(SEEN_WITHIN):
+        while (status := status_of(host, label)).state != "stale":  # noqa: ASYNC110 - it is another process
+            await anyio.sleep(_POLL)
+    return status
