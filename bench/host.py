@@ -13,10 +13,10 @@ from bench.candidates import OURS
 from bench.links import HttpLink
 from bench.listing import Listed, Target
 from bench.messages import WrongAnswerError
-from bench.processes import opened, settled, started
+from bench.processes import StartError, opened, settled, started
 from bench.rows import Row, median_ratio
 
-ROUNDS = 2
+ROUNDS = 9
 BUDGET_SECONDS = 0.5
 FLOOR = "raw reader + orjson"
 TASKS = {"listing": "list_skills, the SDK's client", "registry": "Connection and Registry"}
@@ -39,11 +39,19 @@ def measure_host(root: Path, skills: int, cache: Path) -> list[Row]:
 
 def compared(transport: str, task: str, runs: dict[str, list[Listed]]) -> list[Row]:
     """Put the first listing of a process, and a later one, beside the floor and the budget."""
-    floor = [listed.first for listed in runs["floor"]]
-    first = [listed.first for listed in runs[task]]
-    again = [listed.again for listed in runs[task]]
-    what = f"{transport}: {TASKS[task]}"
-    return [_row(what, first, floor), _row(f"{transport}: the same, again", again, floor)]
+    ours, floor = runs[task], runs["floor"]
+    return [
+        _row(
+            f"{transport}: {TASKS[task]}",
+            [listed.first for listed in ours],
+            [listed.first for listed in floor],
+        ),
+        _row(
+            f"{transport}: the same, again",
+            [listed.again for listed in ours],
+            [listed.again for listed in floor],
+        ),
+    ]
 
 
 @contextmanager
@@ -63,7 +71,9 @@ def served(root: Path, transport: str, cache: Path) -> Generator[Target]:
 def run(task: str, target: Target, skills: int) -> Listed:
     """List everything twice in a process of its own, and return what that cost it."""
     command = [sys.executable, "-m", "bench.listing", task, target.to_json()]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=RUN_PATIENCE)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_PATIENCE)
+    if done.returncode != 0:
+        raise StartError(done.stderr[-2000:])
     listed = Listed(**json.loads(done.stdout))
     if listed.count != skills:
         raise WrongAnswerError(f"{task} saw {listed.count} of {skills} skills")

@@ -229,6 +229,9 @@ def serve_stdio(peer: Peer) -> None:
     for line in sys.stdin.buffer:
         message = json.loads(line)
         peer.last_id = message.get("id")
+        if peer.behaviour == "chatty":
+            sys.stderr.write("blah " * 400_000 + "\n")
+            sys.stderr.flush()
         for reply in peer.replies(message):
             if isinstance(reply, dict) and "error" in reply and "method" not in reply:
                 reply = {**reply, "id": message.get("id")}

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import ClassVar, TypeVar
 
 import anyio
 from anyio.from_thread import BlockingPortal
@@ -20,19 +20,19 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from integration.hosting_model import Model
 from integration.hosting_shop import (
     INNER,
+    LABEL,
     LIVE,
     REFERENCES,
     REFUNDS,
     Asked,
     FileSet,
-    Read,
     Shop,
     files_of,
     skill_md,
 )
 from skillwire.errors import SkillError
 from skillwire.host.approvals import Question, Reply
-from skillwire.host.consent import PromptLimits
+from skillwire.host.consent import Actor, PromptLimits
 from skillwire.host.conversation import Conversation
 from skillwire.host.host import Host
 from skillwire.host.known import KnownSkill
@@ -47,8 +47,10 @@ PATHS = ("references/policy.md", "references/rules.md", "scripts/check.sh", "inn
 
 skills = st.sampled_from((REFUNDS, INNER, LIVE))
 listed = st.sampled_from((REFUNDS, INNER))
-paths = st.sampled_from(PATHS)
-replies = st.sampled_from((Reply.ALWAYS, Reply.ONCE, Reply.DENY))
+files = st.sampled_from(("SKILL.md", *PATHS))
+actors = st.sampled_from(("user", "model"))
+replies = st.sampled_from((Reply.ALWAYS, Reply.ALWAYS, Reply.ONCE, Reply.DENY))
+interferences = st.sampled_from(("nothing", "nothing", "nothing", "changed", "changed-and-seen"))
 changes = st.sampled_from(("body", "file", "add", "remove", "rename", "frontmatter", "inner", "inner-gone"))
 numbers = st.integers(0, 7)
 
@@ -56,7 +58,7 @@ numbers = st.integers(0, 7)
 class Approvals(RuleBasedStateMachine):
     """One user, one server, one project, and one host after the other at the same places."""
 
-    outcomes: Counter[str] = Counter()
+    outcomes: ClassVar[Counter[str]] = Counter()
     """How often each way of the host was gone, over all runs."""
 
     def __init__(self, portal: BlockingPortal, shop: Shop, folder: Path) -> None:
@@ -73,6 +75,8 @@ class Approvals(RuleBasedStateMachine):
         self._records: list[KnownSkill] = []
         self._reply = Reply.DENY
         self._meanwhile: Callable[[], Awaitable[object]] | None = None
+        self._asked = 0
+        self._open: Host | None = None
         self._running: AbstractContextManager[Host] | None = None
         self._is_disturbed = False
         self._children: list[Conversation] = []
@@ -100,63 +104,58 @@ class Approvals(RuleBasedStateMachine):
 
     # The server
 
-    @rule(what=changes)
-    def change(self, what: str) -> None:
+    @rule(what=changes, is_seen=st.booleans())
+    def change(self, what: str, is_seen: bool) -> None:
         """Publish another version."""
         self._change(what)
         self._publish()
+        if is_seen:
+            self._refresh(by_user=True)
 
-    @rule(number=numbers)
-    def revert(self, number: int) -> None:
-        """Publish an earlier version again."""
-        self._catalogue = _copied(self._history[number % len(self._history)])
+    @rule(number=numbers, is_seen=st.booleans(), uri=listed)
+    def revert(self, number: int, is_seen: bool, uri: str) -> None:
+        """Publish an earlier version again; the first is the likeliest."""
+        self._catalogue = _copied(self._history[number % len(self._history) if number > 3 else 0])
         self._publish()
+        if is_seen:
+            self._refresh(by_user=True)
+            self._load(uri, Reply.DENY, "model", 0)
 
-    @rule(uri=listed, path=st.sampled_from(("SKILL.md", *PATHS)))
-    def lie(self, uri: str, path: str) -> None:
-        """Serve other bytes than are listed."""
-        self._shop.lies.add(uri.removesuffix("SKILL.md") + path)
-
-    @precondition(lambda self: self._shop.lies)
-    @rule()
-    def stop_lying(self) -> None:
-        self._shop.lies.clear()
-
-    @rule()
-    def go_away_or_come_back(self) -> None:
-        self._shop.is_away = not self._shop.is_away
+    @precondition(lambda self: not (self._shop.lies or self._shop.is_away))
+    @rule(uri=listed, path=files, is_away=st.booleans())
+    def lie_or_go_away(self, uri: str, path: str, is_away: bool) -> None:
+        """Serve a file with other bytes than are listed, or serve nothing."""
+        self._shop.is_away = is_away
         self._is_disturbed = True
+        if not is_away:
+            self._shop.lies.add(uri.removesuffix("SKILL.md") + path)
+
+    @precondition(lambda self: self._shop.lies or self._shop.is_away)
+    @rule()
+    def be_honest_and_come_back(self) -> None:
+        self._shop.lies.clear()
+        self._shop.is_away = False
 
     # The user, and what the model asks for
 
-    @rule(is_forced=st.booleans(), is_by_user=st.booleans())
-    def refresh(self, is_forced: bool, is_by_user: bool) -> None:
-        self._do(lambda host: host.refresh(force=is_forced, by_user=is_by_user))
-        if is_by_user and not self._shop.is_away:
-            self._is_disturbed = False
+    @rule(is_by_user=st.booleans())
+    def refresh(self, is_by_user: bool) -> None:
+        self._refresh(by_user=is_by_user)
 
-    @rule(
-        uri=skills,
-        reply=replies,
-        by_user=st.booleans(),
-        number=numbers,
-        meanwhile=st.sampled_from(("nothing", "nothing", "changed", "changed-and-seen")),
-    )
-    def load(self, uri: str, reply: Reply, by_user: bool, number: int, meanwhile: str) -> None:
-        self._load(uri, reply, "user" if by_user else "model", number, meanwhile)
+    @rule(uri=skills, reply=replies, actor=actors, number=numbers, meanwhile=interferences)
+    def load(self, uri: str, reply: Reply, actor: Actor, number: int, meanwhile: str) -> None:
+        self._load(uri, reply, actor, number, meanwhile)
 
-    @rule(uri=skills, number=numbers)
-    def load_where_the_answer_is_no(self, uri: str, number: int) -> None:
-        self._load(uri, Reply.DENY, "model", number, "nothing")
+    @rule(uri=listed, reply=replies, is_known=st.booleans())
+    def load_again(self, uri: str, reply: Reply, is_known: bool) -> None:
+        """Load a skill, and once more when nobody says yes any more."""
+        if is_known:
+            self._refresh(by_user=True)
+        self._load(uri, reply, "user", 0)
+        self._load(uri, Reply.DENY, "model", 0)
 
-    @rule(uri=listed)
-    def refresh_and_load_twice(self, uri: str) -> None:
-        self._do(lambda host: host.refresh(by_user=True))
-        self._is_disturbed = self._shop.is_away
-        self._load(uri, Reply.ONCE, "user", 0, "nothing")
-        self._load(uri, Reply.DENY, "model", 0, "nothing")
-
-    @rule(uri=listed, path=paths, number=numbers)
+    @precondition(lambda self: any(self._windows))
+    @rule(uri=listed, path=files, number=numbers)
     def read_file(self, uri: str, path: str, number: int) -> None:
         conversation, windows = self._conversation(number)
         read = self._do(lambda _host: conversation.read_skill_file(REFERENCES[uri], path))
@@ -164,36 +163,36 @@ class Approvals(RuleBasedStateMachine):
             assert uri in windows, f"a file of {uri} was read, which is not loaded"
             self._require_agreed_file(uri, read)
 
-    @rule(uri=skills, path=st.sampled_from(("SKILL.md", *PATHS)))
+    @rule(uri=listed, path=files)
     def preview(self, uri: str, path: str) -> None:
         shown = self._do(lambda host: host.preview(REFERENCES[uri], path))
         if shown is not None and shown.skill.entry.manifest is not None:
             assert shown.content == self._shop.blobs[shown.skill.entry.manifest.require(shown.uri).digest]
         self._check_windows()
 
-    @rule(uri=listed, path=st.sampled_from(("SKILL.md", *PATHS)), number=numbers)
+    @rule(uri=listed, path=files, number=numbers)
     def read_resource(self, uri: str, path: str, number: int) -> None:
         conversation, windows = self._conversation(number)
         wanted = uri.removesuffix("SKILL.md") + path
-        read = self._do(lambda _host: conversation.read_resource("shop", wanted))
-        if read is not None and not read.text.startswith("Resource: "):
-            around = [uri for uri in windows if wanted.startswith(uri.removesuffix("SKILL.md"))]
+        read = self._do(lambda _host: conversation.read_resource(LABEL, wanted))
+        around = [uri for uri in windows if wanted.startswith(uri.removesuffix("SKILL.md"))]
+        if read is not None and around:
             self._require_agreed_file(max(around, key=len), read)
         self._check_windows()
 
+    @precondition(lambda self: not self._model.is_frozen)
     @rule(number=numbers)
     def approve_a_record(self, number: int) -> None:
         """Say yes to an entry as it was shown at some time, whatever the server has by now."""
         if self._records:
-            record = self._records[number % len(self._records)]
-            if self._do(lambda host: host.approve(record)) is not None:
-                self._model.approve(record.id.uri, _files(record))
+            self._approve(self._records[number % len(self._records)])
 
     @rule(uri=listed)
     def revoke(self, uri: str) -> None:
         if self._do(lambda host: host.revoke(REFERENCES[uri])) is not None:
             self._model.revoke(uri)
 
+    @precondition(lambda self: self._windows[0])
     @rule(uri=skills, is_compaction=st.booleans())
     def close(self, uri: str, is_compaction: bool) -> None:
         host = self._host
@@ -209,42 +208,42 @@ class Approvals(RuleBasedStateMachine):
         self._portal.call(self._host.on_compaction)
         self._check_windows()
 
-    @precondition(lambda self: len(self._children) < 3)
-    @rule()
-    def start_a_sub_agent(self) -> None:
-        self._children.append(self._portal.call(self._host.child))
-        self._windows.append(set(self._windows[0]))
+    @rule(is_new=st.booleans())
+    def start_or_finish_a_sub_agent(self, is_new: bool) -> None:
+        if is_new and len(self._children) < 3:
+            self._children.append(self._portal.call(self._host.child))
+            self._windows.append(set(self._windows[0]))
+        elif self._children:
+            self._portal.call(self._host.adopt, self._children.pop())
+            self._windows[0] |= self._windows.pop()
         self._check_windows()
 
-    @precondition(lambda self: self._children)
-    @rule()
-    def finish_a_sub_agent(self) -> None:
-        self._portal.call(self._host.adopt, self._children.pop())
-        self._windows[0] |= self._windows.pop()
-        self._check_windows()
-
-    @rule()
-    def restart(self) -> None:
-        self._stop()
-        self._start(is_frozen=False)
+    @rule(uri=listed)
+    def restart(self, uri: str) -> None:
+        self._restart(is_frozen=False)
+        self._load(uri, Reply.DENY, "model", 0)
 
     # The project's lock
 
-    @rule()
-    def write_lock(self) -> None:
+    @precondition(lambda self: not self._model.is_frozen)
+    @rule(is_approved=st.booleans())
+    def write_lock(self, is_approved: bool) -> None:
+        """Write the lock, perhaps after a yes to everything that is known."""
+        for skill in self._host.view.skills if is_approved else ():
+            if not skill.entry.is_dynamic:
+                self._approve(skill)
         before = {**self._model.pins}
         written = self._do(lambda host: host.write_lock())
         if written is not None:
-            self.outcomes["a lock was written"] += 1
             assert written == self._lock.read_bytes()
-            for uri, files in self._model.read(written).items():
-                assert files in (self._model.stored.get(uri), self._model.doomed.get(uri), before.get(uri))
+            for uri, found in self._model.read(written).items():
+                assert found in (self._model.stored.get(uri), self._model.doomed.get(uri), before.get(uri))
+                self.outcomes["a skill was written into a lock"] += 1
             self._model.written(written)
 
     @rule()
     def look_at_the_lock(self) -> None:
-        self._do(_looking)
-        if self._content() is not None or not self._model.is_frozen:
+        if self._do(_looking) is not None:
             self._model.look(self._content())
 
     @rule(is_changed_meanwhile=st.booleans())
@@ -261,13 +260,18 @@ class Approvals(RuleBasedStateMachine):
             self._model.trust(content)
 
     @precondition(lambda self: self._lock.exists())
-    @rule()
-    def restart_frozen(self) -> None:
-        self._stop()
-        self._start(is_frozen=True)
+    @rule(uri=listed, path=files, is_brief=st.booleans())
+    def restart_frozen(self, uri: str, path: str, is_brief: bool) -> None:
+        """Run with the lock as it lies there, for a moment or for longer."""
+        self._restart(is_frozen=True)
+        self._load(uri, Reply.ALWAYS, "user", 0)
+        self.read_file(uri, path, 0)
+        if is_brief:
+            self._restart(is_frozen=False)
 
     # Somebody else
 
+    @precondition(lambda self: self._model.trusted is not None or self._lock.exists())
     @rule(how=st.sampled_from(("pin-current", "comment", "delete", "restore")))
     def change_the_lock_outside(self, how: str) -> None:
         content = self._content()
@@ -280,27 +284,22 @@ class Approvals(RuleBasedStateMachine):
         elif how == "delete":
             self._lock.unlink(missing_ok=True)
 
-    @rule(how=st.sampled_from(("pin-current", "flip", "delete")))
+    @precondition(lambda self: (self._places.state / "approvals.json").exists())
+    @rule(how=st.sampled_from(("pin-current", "flip", "delete", "delete-key")))
     def change_the_approvals_outside(self, how: str) -> None:
         path = self._places.state / "approvals.json"
-        if not path.exists():
-            return
         content = path.read_bytes()
         changed = self._with_current_digests(content) if how == "pin-current" else content[:-1] + b" "
-        if how == "delete":
+        if how == "delete-key":
+            (self._places.state / "key").unlink(missing_ok=True)
+            self._model.lose_key()
+        elif how == "delete":
             path.unlink()
+            self._model.lose_approvals()
         elif changed != content:
             path.write_bytes(changed)
-        if how == "delete" or changed != content:
             self._model.lose_approvals()
-            self.outcomes["approvals were tampered with"] += 1
-
-    @rule()
-    def delete_the_key(self) -> None:
-        path = self._places.state / "key"
-        if path.exists():
-            path.unlink()
-            self._model.lose_key()
+        self.outcomes["approvals were tampered with"] += 1
 
     @rule(number=numbers)
     def change_the_cache_outside(self, number: int) -> None:
@@ -323,6 +322,10 @@ class Approvals(RuleBasedStateMachine):
     def _host(self) -> Host:
         assert self._open is not None
         return self._open
+
+    def _restart(self, *, is_frozen: bool) -> None:
+        self._stop()
+        self._start(is_frozen=is_frozen)
 
     def _start(self, *, is_frozen: bool) -> None:
         self._model.restart(self._content(), is_frozen=is_frozen)
@@ -361,7 +364,10 @@ class Approvals(RuleBasedStateMachine):
 
         result = self._portal.call(within)
         self._follow()
-        self._records = [*self._records, *(skill for skill in host.view.skills if _is_new(skill, self._records))]
+        self._records = [
+            *self._records,
+            *(skill for skill in host.view.skills if _is_new(skill, self._records)),
+        ]
         if isinstance(result, SkillError):
             note(f"    # refused with {result.refusal}: {result}")
             self.outcomes[result.refusal] += 1
@@ -385,13 +391,13 @@ class Approvals(RuleBasedStateMachine):
         self._asked += 1
         return self._reply
 
-    def _load(self, uri: str, reply: Reply, actor: Any, number: int, meanwhile: str) -> None:
+    def _load(self, uri: str, reply: Reply, actor: Actor, number: int, meanwhile: str = "nothing") -> None:
         conversation, windows = self._conversation(number)
         self._reply, self._asked = reply, 0
         self._meanwhile = None if meanwhile == "nothing" else lambda: self._interfere(meanwhile)
         was_sure = self._is_sure(uri) and uri != LIVE
         was_open = uri in windows
-        loaded = self._do_load(conversation, uri, actor)
+        loaded = self._do(lambda _host: conversation.load(REFERENCES[uri], actor=actor))
         self._meanwhile = None
         if was_sure:
             assert loaded is not None and not self._asked, "what was agreed to was asked about, or refused"
@@ -405,8 +411,14 @@ class Approvals(RuleBasedStateMachine):
         else:
             self._require_agreed(uri, conversation, loaded)
 
-    def _do_load(self, conversation: Conversation, uri: str, actor: Any) -> LoadedSkill | None:
-        return self._do(lambda _host: conversation.load(REFERENCES[uri], actor=actor))
+    def _refresh(self, *, by_user: bool) -> None:
+        self._do(lambda host: host.refresh(force=True, by_user=by_user))
+        if by_user:
+            self._is_disturbed = self._shop.is_away
+
+    def _approve(self, record: KnownSkill) -> None:
+        if self._do(lambda host: host.approve(record)) is not None:
+            self._model.approve(record.id.uri, _files(record))
 
     def _require_agreed(self, uri: str, conversation: Conversation, loaded: LoadedSkill) -> None:
         [held] = [window.skill for window in conversation.loaded if window.skill.id.uri == uri]
@@ -460,7 +472,9 @@ class Approvals(RuleBasedStateMachine):
 
     def _catalogues_digests(self, uri: str, file: str) -> set[str]:
         return {
-            dict(files_of(uri, catalogue)).get(file, "sha256:") for catalogue in self._history if uri in catalogue
+            dict(files_of(uri, catalogue)).get(file, "sha256:")
+            for catalogue in self._history
+            if uri in catalogue
         } - {"sha256:"}
 
     # Publishing

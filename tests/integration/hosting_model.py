@@ -3,7 +3,7 @@
 import tomllib
 from dataclasses import dataclass, field
 
-from integration.hosting_shop import LABEL, Asked, Event, FileSet, Sent
+from integration.hosting_shop import LABEL, Asked, Event, FileSet, Listed, Sent
 from skillwire.host.approvals import Reply
 
 
@@ -52,7 +52,9 @@ class Model:
 
     def follow(self, event: Event) -> None:
         """Take in what happened between the host, the server and the user."""
-        if isinstance(event, Sent) and event.files is not None:
+        if isinstance(event, Listed):
+            self.seen.clear()
+        elif isinstance(event, Sent) and event.files is not None:
             self._see(event.uri, event.files)
         elif isinstance(event, Asked) and event.files is not None:
             if event.reply is Reply.ONCE:
@@ -122,5 +124,3 @@ class Model:
             for row in rows
             if row["label"] == LABEL and row["fingerprint"] == self.fingerprint and "load" in row["grants"]
         }
-
-

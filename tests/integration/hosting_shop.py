@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import anyio
+import anyio.lowlevel
 import orjson
 import uvicorn
 from mcp.server.lowlevel import Server
@@ -32,10 +33,16 @@ REFERENCES = {REFUNDS: f"{LABEL}/refunds", INNER: f"{LABEL}/inner", LIVE: f"{LAB
 STARTED_WITHIN = 20.0
 _NO_SUCH_METHOD = {"code": -32601, "message": "Method not found"}
 
+Json: TypeAlias = dict[str, Any]
 FileSet: TypeAlias = frozenset[tuple[str, str]]
 """Every file of a skill by URI and digest: what an approval is bound to."""
 Catalogue: TypeAlias = Mapping[str, Mapping[str, bytes]]
 """The files of each skill, by the URI of its `SKILL.md` and the path inside the skill."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """The host is told everything there is; the entries follow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +69,7 @@ class Asked:
     reply: Reply
 
 
-Event: TypeAlias = Sent | Read | Asked
+Event: TypeAlias = Listed | Sent | Read | Asked
 
 
 class Shop:
@@ -74,6 +81,10 @@ class Shop:
         """Every file that was ever published, by digest."""
         self.lies: set[str] = set()
         """The URIs of files that are served with other bytes than are listed."""
+        self.unlisted: set[str] = set()
+        """The URIs of skills that are served and not listed."""
+        self.media_type = ""
+        """What every file is said to be; each is what it is when this is empty."""
         self.is_away = False
         self._server: Server[Any] = Server("shop")
         self._skills = add_skills(self._server, watch=False, ttl=3600)
@@ -112,6 +123,10 @@ class Shop:
             finally:
                 self._http.should_exit = True
 
+    def reads(self) -> list[str]:
+        """Return the URIs of every file that was asked for."""
+        return [event.uri for event in self.trace if isinstance(event, Read)]
+
     async def publish(self, catalogue: Catalogue) -> None:
         """Publish exactly these skills, beside the dynamic one, and wait until they are."""
         skills = [_skill(uri, files) for uri, files in catalogue.items()]
@@ -124,7 +139,7 @@ class Shop:
         expected = {uri: files_of(uri, catalogue) for uri in catalogue}
         with anyio.fail_after(STARTED_WITHIN):
             while self._served() != expected:  # noqa: ASYNC110 - sources are merged by another task
-                await anyio.sleep(0)
+                await anyio.lowlevel.checkpoint()
 
     def _served(self) -> dict[str, FileSet]:
         return {
@@ -147,7 +162,7 @@ class Shop:
                 connection.transport.abort()  # pyright: ignore[reportOptionalMemberAccess]
             return await anyio.sleep(0.01)
         body = await _whole(receive)
-        request = orjson.loads(body) if body else {}
+        request: Json = orjson.loads(body) if body else {}
         if request.get("method") == "subscriptions/listen":
             # Signals come when they like; the tests that are about them use another server.
             answer = {"jsonrpc": "2.0", "id": request["id"], "error": _NO_SUCH_METHOD}
@@ -160,35 +175,38 @@ class Shop:
         await self._app(scope, _again(body, receive), keep)
         await self._pass_on(request, sent, send)
 
-    async def _pass_on(self, request: dict[str, Any], sent: list[Message], send: Send) -> None:
+    async def _pass_on(self, request: Json, sent: list[Message], send: Send) -> None:
         body = b"".join(message.get("body", b"") for message in sent[1:])
-        answer = orjson.loads(body) if body else {}
-        result = answer.get("result", {})
+        answer: Json = orjson.loads(body) if body else {}
+        result: Json = answer.get("result", {})
         match request.get("method"):
-            case "skills/list":
-                self.trace += [_sent(entry) for entry in result.get("skills", ())]
+            case "skills/list" if "skills" in result:
+                result["skills"] = [skill for skill in result["skills"] if skill["uri"] not in self.unlisted]
+                self.trace += [Listed(), *map(_sent, result["skills"])]
             case "skills/get" if "skill" in result:
                 self.trace.append(_sent(result["skill"]))
             case "resources/read":
-                uri = request["params"]["uri"]
-                self.trace.append(Read(uri))
-                if uri in self.lies and "contents" in result:
-                    result["contents"][0]["text"] = _swapped(result["contents"][0]["text"])
-                    return await _respond(send, orjson.dumps(answer))
+                self.trace.append(Read(request["params"]["uri"]))
+                for content in result.get("contents", ()):
+                    self._disguise(content)
             case _:
                 pass
+        if "result" in answer:
+            return await _respond(send, orjson.dumps(answer))
         for message in sent:
             await send(message)
+
+    def _disguise(self, content: Json) -> None:
+        if content["uri"] in self.lies:
+            content["text"] = _swapped(content["text"])
+        if self.media_type:
+            content["mimeType"] = self.media_type
 
 
 def files_of(uri: str, catalogue: Catalogue) -> FileSet:
     """Say, by hashes of our own, what the entry of a skill must list: skills inside it belong to it."""
     root = uri.removesuffix("SKILL.md")
-    return frozenset(
-        (file, digest(content))
-        for file, content in _files(catalogue)
-        if file.startswith(root)
-    )
+    return frozenset((file, digest(content)) for file, content in _files(catalogue) if file.startswith(root))
 
 
 def digest(content: bytes) -> str:
@@ -216,7 +234,7 @@ def _skill(uri: str, files: Mapping[str, bytes]) -> Skill:
     return skill
 
 
-def _sent(entry: dict[str, Any]) -> Sent:
+def _sent(entry: Json) -> Sent:
     resources = entry["resources"]
     if resources == "dynamic":
         return Sent(entry["uri"], None)

@@ -140,12 +140,11 @@ async def test_a_frozen_lock_allows_exactly_what_it_holds_and_asks_nobody(tmp_pa
             await host.load(REFUNDS)
             await host.write_lock()
         # Another machine, with nothing approved on it.
-        frozen = {"user": user, "lock": lock, "frozen": True}
-        async with hosting(tmp_path / "two", [config(peer)], **frozen) as host:
+        async with hosting(tmp_path / "two", [config(peer)], user=user, lock=lock, frozen=True) as host:
             loaded = await host.load(REFUNDS)
             other = await refused(host.load(f"{LABEL}/reports"))
         peer.say(version=2)
-        async with hosting(tmp_path / "two", [config(peer)], **frozen) as host:
+        async with hosting(tmp_path / "two", [config(peer)], user=user, lock=lock, frozen=True) as host:
             changed = await refused(host.load(REFUNDS))
 
     assert "Read [the policy]" in loaded.text

@@ -14,7 +14,9 @@ from hostile.hosting import BODY_URI, LABEL, REFUNDS, REPORTS, User, config, hos
 from hostile.integrity import MARK
 from hostile.liveness import MAX_BYTES
 from hostile.running import WIRES, Peer, hostile
+from skillwire.host.connection import Connection
 from skillwire.host.host import Host
+from skillwire.host.throttle import ConnectionLimits
 
 everywhere = pytest.mark.parametrize(("transport", "era"), WIRES, ids=[f"{way}-{era}" for way, era in WIRES])
 
@@ -105,18 +107,40 @@ async def test_a_directory_with_ever_new_pages_ends_at_a_limit(tmp_path: Path) -
 
 
 @pytest.mark.requirement("LIM-05")
-@pytest.mark.requirement("LIST-18")
-async def test_a_very_long_listing_ends_at_a_limit_and_what_came_is_kept(tmp_path: Path) -> None:
+async def test_a_very_long_listing_is_known_in_full_without_a_single_read(tmp_path: Path) -> None:
     """Attack 54."""
     async with (
-        hostile("huge_listing", entries=130_000, page=10_000) as huge,
-        hosting(tmp_path, [config(huge, seconds=60.0)], user=User()) as host,
+        hostile("huge_listing", era="modern", entries=20_000, page=2000) as huge,
+        hosting(tmp_path, [config(huge)], user=User(), wait_seconds=60) as host,
     ):
-        await host.refresh()
-
-        assert codes(host) == {LABEL: "endless-listing"}
-        assert 90_000 <= len(host.view.skills) <= 100_000
+        assert len(host.view.skills) == 20_000
+        assert codes(host) == {LABEL: ""}
+        assert len(huge.requests("skills/list")) == 10
         assert huge.reads() == []
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        ConnectionLimits(max_entries=500),
+        ConnectionLimits(max_pages=5),
+        ConnectionLimits(max_listing_bytes=100_000),
+    ],
+    ids=["entries", "pages", "bytes"],
+)
+@pytest.mark.requirement("LIST-18")
+async def test_a_listing_that_passes_a_limit_ends_there_and_what_came_is_kept(
+    limits: ConnectionLimits,
+) -> None:
+    """Attack 54."""
+    async with hostile("huge_listing", transport="http", entries=100_000, page=100) as huge:
+        with anyio.fail_after(60):
+            async with Connection(config(huge), limits=limits) as connection:
+                listing = await connection.list_skills()
+
+        assert listing.problem is not None and listing.problem.refusal == "endless-listing"
+        assert 100 <= len(listing.entries) <= 500
+        assert len(huge.requests("skills/list")) <= 7
 
 
 @pytest.mark.parametrize("at", ["skills/list", "resources/read", "server/discover"])
@@ -263,14 +287,14 @@ async def test_a_server_that_keeps_leaving_is_not_chased(transport: str, at: str
         hostile("honest") as honest,
         hosting(tmp_path, [config(flapping), config(honest, HONEST)], user=User()) as host,
     ):
-        deadline = time.monotonic() + 3
+        deadline = time.monotonic() + 1.5
         while time.monotonic() < deadline:
             await host.refresh(force=True)
             await refused(host.load(REFUNDS))
             await anyio.sleep(0.01)
 
         attempts = max(len(flapping.requests("initialize")), len(flapping.requests(at)))
-        assert attempts <= 10
+        assert attempts <= 6
         assert references(host) == OWN
         assert codes(host)[LABEL] in ("server-unavailable", "server-error")
     assert await ended(flapping) == []
@@ -420,7 +444,6 @@ async def test_an_answer_that_is_none_costs_only_the_server_that_gave_it(
                 hostile("not_json", transport=transport, era="modern", form=form) as odd,
                 hosting(tmp_path, [config(odd, seconds=1.0), config(honest, HONEST)], user=User()) as host,
             ):
-                await host.refresh()
                 found[form] = codes(host)[LABEL]
                 if form != "both":
                     assert references(host) == OWN, form

@@ -3,6 +3,7 @@
 import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from skillwire.errors import InvalidUriError, LimitError, NotFoundError
 from skillwire.host.connection import MAX_INSTRUCTIONS, Connection, ConnectionState
 from skillwire.host.declaration import Declaration
 from skillwire.host.endpoints import HttpEndpoint, ServerConfig
-from skillwire.host.failures import NotDeclaredError
+from skillwire.host.failures import NotDeclaredError, UnavailableError
 from skillwire.host.origin import Origin, OriginKind
 from skillwire.host.resources import ResourceContent
 
@@ -306,6 +307,31 @@ async def test_no_more_than_eight_requests_are_in_flight(tmp_path: Path) -> None
         assert len(times) == 24
         # The server takes 0.3 seconds for each, so the ninth comes after the first was answered.
         assert all(later - earlier > 0.25 for earlier, later in zip(times, times[8:], strict=False))
+
+
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("transport", TRANSPORTS)
+async def test_answers_that_were_asked_for_are_no_flood(tmp_path: Path, transport: str, era: str) -> None:
+    limits = replace(BRISK, message_burst=10, messages_per_second=0.001)
+    with hostile(tmp_path, "honest", transport=transport, era=era) as peer, anyio.fail_after(DEADLINE):
+        async with Connection(peer.server, limits=limits) as connection:
+            for number in range(100):
+                await connection.read_resource(f"note://{number}")
+
+            assert connection.epoch == 1
+
+
+async def test_whoever_waits_when_a_connection_is_closed_is_told(tmp_path: Path) -> None:
+    with hostile(tmp_path, "hangs") as peer, anyio.fail_after(DEADLINE):
+        connection = Connection(peer.server, limits=BRISK)
+
+        async def wait() -> None:
+            with pytest.raises(UnavailableError):
+                await connection.list_skills()
+
+        async with anyio.create_task_group() as tasks, connection:
+            tasks.start_soon(wait)
+            await peer.wait_for("skills/list")
 
 
 # Changes

@@ -203,6 +203,15 @@ async def test_a_stream_that_asks_to_be_opened_at_once_again_is_not(tmp_path: Pa
         assert 1 <= len(peer.asked("GET")) <= 12
 
 
+async def test_whatever_a_server_writes_to_standard_error_neither_blocks_it_nor_is_shown(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with hostile(tmp_path, "chatty") as peer:
+        assert names(await listed(peer)) == ["refunds"]
+
+    assert capfd.readouterr() == ("", "")
+
+
 # Answers that are none
 
 

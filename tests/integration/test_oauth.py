@@ -1,4 +1,4 @@
-"""Signing in to a server that wants it: the SDK's authorization server, a browser that is a program, real sockets."""
+"""Signing in to a server that wants it: the SDK's authorization server, and a program for a browser."""
 
 import socket
 import stat
@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import anyio.to_thread
 import httpx2
 import orjson
 import pytest

@@ -88,21 +88,37 @@ async def test_the_official_server_is_told_that_the_host_knows_the_extension(
 async def test_a_skill_of_the_official_server_is_loaded_and_all_its_files_are_what_they_are_on_disk(
     peer: Observed, skills: Path, tmp_path: Path
 ) -> None:
-    user = User()
+    user, truth = User(), truth_of(skills)
+    wanted = [uri for uri in truth.files if uri.startswith(f"{AWKWARD_ROOT}/")]
     async with hosting(tmp_path, [peer.server], user=user) as host:
         loaded = await host.load(AWKWARD_SKILL)
         before = peer.read()
-        files = {file.path: await host.read_skill_bytes(AWKWARD_SKILL, file.path) for file in loaded.files}
-        shown = (await host.read_skill_file(AWKWARD_SKILL, "references/Q&A notes.md")).text
+        files = {uri: await host.read_skill_bytes(AWKWARD_SKILL, uri) for uri in wanted}
+        spaced = await host.read_skill_file(AWKWARD_SKILL, "references/Q&A notes.md")
+        foreign = await host.read_skill_file(AWKWARD_SKILL, "references/caf\u00e9 \u65e5\u672c.md")
+        binary = await refused(host.read_skill_file(AWKWARD_SKILL, "assets/large.bin"))
 
     assert "Carriage returns." in loaded.text
-    assert files == {path: content for path, content in AWKWARD.items() if path != "SKILL.md"}
-    assert "A name with a space." in shown
-    assert [question.occasion for question in user.questions] == [Occasion.FIRST]
-    assert before == [f"{AWKWARD_ROOT}/SKILL.md"]
+    assert "A name with a space." in spaced.text
+    assert "Caf\u00e9." in foreign.text
+    assert binary.refusal == "not-text"
+    assert files == {uri: truth.files[uri].read_bytes() for uri in wanted}
+    assert user.occasions == [Occasion.FIRST]
     # Each was asked for once, the way this server spells it, which knows no other spelling.
-    [entry] = [entry for entry in truth_of(skills).entries if entry["uri"] == f"{AWKWARD_ROOT}/SKILL.md"]
-    assert sorted(peer.read()) == sorted(line["uri"] for line in entry["resources"])
+    assert before == [f"{AWKWARD_ROOT}/SKILL.md"]
+    assert sorted(peer.read()) == sorted(wanted)
+
+
+@pytest.mark.requirement("READ-05")
+async def test_every_file_of_the_official_server_is_read_by_the_path_it_is_listed_under(
+    node: Node, skills: Path, tmp_path: Path
+) -> None:
+    with observed(node, skills, tmp_path, transport="stdio", era="modern") as peer:
+        async with hosting(tmp_path, [peer.server], user=User()) as host:
+            listed = (await host.load(AWKWARD_SKILL)).files
+            read = {file.path: await host.read_skill_bytes(AWKWARD_SKILL, file.path) for file in listed}
+
+    assert read == {path: content for path, content in AWKWARD.items() if path != "SKILL.md"}
 
 
 @pytest.mark.requirement("DIR-05")
@@ -130,11 +146,11 @@ async def test_files_are_listed_from_the_entry_without_asking_the_official_serve
     with observed(node, skills, tmp_path, transport="stdio", era="modern") as peer:
         async with hosting(tmp_path, [peer.server], user=User()) as host:
             await host.load(AWKWARD_SKILL)
-            asked = len(peer.asked())
             listed = [file.path for file in host.list_skill_files(AWKWARD_SKILL)]
 
     assert sorted(listed) == sorted(path for path in AWKWARD if path != "SKILL.md")
-    assert len(peer.asked()) == asked
+    assert peer.asked("resources/directory/read") == []
+    assert peer.read() == [f"{AWKWARD_ROOT}/SKILL.md"]
 
 
 @pytest.mark.requirement("DIR-04")
@@ -178,7 +194,7 @@ async def test_a_skill_the_official_server_does_not_list_is_loaded_by_its_uri_un
     assert "Do it." in loaded.text
     assert "Within 30 days." in policy.text
     assert "Do it." in other.text
-    assert [question.occasion for question in user.questions] == [Occasion.FIRST] * 2
+    assert user.occasions == [Occasion.FIRST] * 2
     assert gone.refusal == "not-found"
     assert [message["params"]["uri"] for message in peer.asked("skills/get")] == [
         f"{base}{hidden}/SKILL.md",
@@ -232,7 +248,7 @@ async def test_a_changed_file_of_the_official_server_is_a_changed_skill_and_a_ne
 
     assert error.refusal == "skill-changed"
     assert asked == 1
-    assert [question.occasion for question in user.questions] == [Occasion.FIRST, Occasion.CHANGED]
+    assert user.occasions == [Occasion.FIRST, Occasion.CHANGED]
     assert user.questions[1].change is not None
     assert user.questions[1].change.modified == (POLICY,)
     assert "Within 60 days." in policy.text
@@ -254,7 +270,7 @@ async def test_a_skill_the_official_server_changed_after_listing_it_is_asked_abo
         loaded = await host.load(REFUNDS)
 
     assert "Do it better." in loaded.text
-    assert [question.occasion for question in user.questions] == [Occasion.CHANGED]
+    assert user.occasions == [Occasion.CHANGED]
     assert user.questions[0].change is not None
     assert user.questions[0].change.modified == (f"{REFUNDS_ROOT}/SKILL.md",)
 

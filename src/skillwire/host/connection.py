@@ -4,20 +4,13 @@ import logging
 import math
 import time
 from collections.abc import Awaitable, Callable, Hashable
-from contextlib import AbstractAsyncContextManager
 from enum import StrEnum
 from types import TracebackType
-from typing import Final, Generic, Self, TypeVar, cast
+from typing import Final, Generic, Self, TypeVar
 
 import anyio
 import anyio.abc
-from mcp.client import Client
-from mcp.client.extension import advertise
-from mcp.shared.exceptions import MCPError
-from mcp.types import Implementation
 
-import skillwire
-from skillwire.core.characters import quoted
 from skillwire.core.entry import SkillEntry
 from skillwire.core.manifest import MAX_TOTAL_SIZE
 from skillwire.core.uri import SkillUri
@@ -25,20 +18,19 @@ from skillwire.errors import SkillError, SourceError
 from skillwire.host.changes import ChangeSignals
 from skillwire.host.declaration import Declaration, declared
 from skillwire.host.directories import DirectoryItem, read_directory
-from skillwire.host.endpoints import ServerConfig, StdioEndpoint
+from skillwire.host.endpoints import ServerConfig
 from skillwire.host.enumeration import Listing, list_skills
 from skillwire.host.failures import PeerError, TooSlowError, UnavailableError
 from skillwire.host.flights import Flights
-from skillwire.host.http import http_transport
-from skillwire.host.link import Link, Streams
+from skillwire.host.link import Link
 from skillwire.host.origin import Origin
 from skillwire.host.patience import Patience
 from skillwire.host.reading import read_skill_uri
 from skillwire.host.resources import ResourceContent, read_resource
 from skillwire.host.retrieval import get_skill
-from skillwire.host.stdio import stdio_transport
+from skillwire.host.session import client_for, meaning_of, named
 from skillwire.host.throttle import Backoff, ConnectionLimits, RestartBudget
-from skillwire.wire.core import EXTENSION, GET_SKILL, LIST_SKILLS, READ_DIRECTORY, READ_RESOURCE
+from skillwire.wire.core import GET_SKILL, LIST_SKILLS, READ_DIRECTORY, READ_RESOURCE
 
 MAX_INSTRUCTIONS: Final = 64 * 1024
 
@@ -46,7 +38,6 @@ _CONNECT = "connecting"
 _CLOSE_SECONDS = 15.0
 # What a listing that runs out of time may take to hand over the pages that came.
 _HANDING_OVER = 1.0
-_LONGEST_WORDS = 500
 
 T = TypeVar("T")
 
@@ -288,7 +279,7 @@ class Connection:
             self._wanted.set()
         with self._patience.clock(self._server.seconds) as clock:
             await link.ready.wait()
-        if clock.cancelled_caught:
+        if clock.cancelled_caught and not link.is_ready:
             link.end(self._too_slow(_CONNECT))
         if link.failure is not None:
             raise link.failure.with_traceback(None)
@@ -331,7 +322,7 @@ class Connection:
         try:
             with self._patience.clock(self._server.seconds) as connecting:
                 link.begin(connecting)
-                async with self._client(link) as client:
+                async with client_for(self._server, link, self._signals.receive) as client:
                     connecting.deadline = math.inf
                     link.become_ready(client)
                     if link.is_ready:
@@ -343,7 +334,7 @@ class Connection:
                         tasks.cancel_scope.cancel()
             link.end(self._too_slow(_CONNECT))
         except Exception as error:
-            link.end(self._meaning(error, link))
+            link.end(meaning_of(error, link))
 
     def _arrived(self) -> None:
         self.epoch += 1
@@ -355,39 +346,6 @@ class Connection:
         if link.ready_since is not None and time.monotonic() - link.ready_since > self._limits.backoff_most:
             self._backoff.reset()
         self._backoff.failed()
-
-    def _client(self, link: Link) -> Client:
-        return Client(
-            self._transport(link),
-            mode="auto",
-            cache=None,
-            read_timeout_seconds=2 * self._server.seconds,
-            client_info=Implementation(name="skillwire", version=skillwire.__version__),
-            extensions=[advertise(EXTENSION, {})],
-            message_handler=self._signals.receive,
-        )
-
-    def _transport(self, link: Link) -> AbstractAsyncContextManager[Streams]:
-        endpoint = self._server.endpoint
-        if isinstance(endpoint, StdioEndpoint):
-            return stdio_transport(endpoint, link, write_seconds=self._server.seconds)
-        return http_transport(endpoint, link, seconds=self._server.seconds, auth=self._server.auth)
-
-    def _meaning(self, error: Exception, link: Link) -> SkillError:
-        """Say in our words why there is no connection."""
-        cause = _innermost(error)
-        if isinstance(cause, SkillError):
-            return cause
-        if isinstance(cause, MCPError) and link.refused_status is not None:
-            return UnavailableError(
-                f"the server turns requests away with HTTP status {link.refused_status}",
-                fix="sign in, or check the headers in the configuration",
-            )
-        if isinstance(cause, MCPError):
-            words = quoted(cause.message[:_LONGEST_WORDS])
-            return UnavailableError(f"the server refused the connection with error {cause.code}: {words}")
-        logger.debug("a connection ended unexpectedly", exc_info=error)
-        return UnavailableError(f"the connection failed: {_named(cause)}")
 
 
 class _Exchange(Generic[T]):
@@ -409,7 +367,7 @@ class _Exchange(Generic[T]):
             self._failure = self._link.failure or error if isinstance(error, PeerError) else error
         except Exception as error:
             logger.debug("a request failed unexpectedly", exc_info=error)
-            self._failure = self._link.failure or SourceError(f"the request failed: {_named(error)}")
+            self._failure = self._link.failure or SourceError(f"the request failed: {named(error)}")
         finally:
             self.done.set()
 
@@ -418,14 +376,3 @@ class _Exchange(Generic[T]):
         if self._failure is not None:
             raise self._failure.with_traceback(None)
         return self._values[0]
-
-
-def _innermost(error: Exception) -> Exception:
-    """Return the first real error in a group of groups."""
-    while isinstance(error, ExceptionGroup):
-        error = cast(ExceptionGroup[Exception], error).exceptions[0]
-    return error
-
-
-def _named(error: Exception) -> str:
-    return quoted(f"{type(error).__name__}: {str(error)[:_LONGEST_WORDS]}")

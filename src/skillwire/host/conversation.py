@@ -342,9 +342,7 @@ class Conversation:
         except UnlistedFileError:
             raise
         except STALE as error:
-            if skill.is_remote:
-                await require_unchanged(machinery, skill, error)
-            raise
+            return await require_unchanged(machinery, skill, error)
 
     async def _require_own_origin(self, call: ToolCall) -> None:
         decision = await self.authorise(call)
@@ -383,6 +381,8 @@ def uri_of(skill: KnownSkill, path: str, relative_to: str = SKILL_FILE) -> str:
         except InvalidUriError:
             pass
         raise UnlistedFileError(f"{quoted(path)} is no file of {skill.reference}", uri=path[:500])
+    if relative_to == SKILL_FILE and (listed := _listed(skill, path)) is not None:
+        return listed
     base, _, name = relative_to.rpartition("/")
     if name != SKILL_FILE:
         raise UnlistedFileError(f"{quoted(relative_to)} is not a {SKILL_FILE}", uri=relative_to[:500])
@@ -391,6 +391,15 @@ def uri_of(skill: KnownSkill, path: str, relative_to: str = SKILL_FILE) -> str:
     if found is None or root is None or not found.startswith(root + "/"):
         raise UnlistedFileError(f"{quoted(path)} leads out of {skill.reference}", uri=path[:500])
     return found
+
+
+def _listed(skill: KnownSkill, path: str) -> str | None:
+    """Return the URI of the file that is listed under exactly this path, odd characters and all."""
+    try:
+        uri = skill.entry.uri.join(path)
+    except InvalidUriError:
+        return None
+    return uri if skill.entry.manifest is not None and skill.entry.manifest.find(uri) else None
 
 
 def _children(skill: KnownSkill, uri: str) -> tuple[SkillFileLine, ...]:

@@ -7,6 +7,7 @@ import anyio
 import anyio.abc
 
 from skillwire.errors import SkillError
+from skillwire.host.failures import UnavailableError
 
 T = TypeVar("T")
 
@@ -48,6 +49,7 @@ class Flights:
         try:
             with flight.scope:
                 flight.value = await call()
+                flight.failure = None
         except SkillError as error:
             flight.failure = error
         finally:
@@ -67,4 +69,5 @@ class _Flight:
         self.landed = anyio.Event()
         self.waiting = 0
         self.value: object = None
-        self.failure: SkillError | None = None
+        # What a call that is cancelled from outside comes to, for whoever still waits.
+        self.failure: SkillError | None = UnavailableError("the connection was closed")

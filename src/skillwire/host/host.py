@@ -21,6 +21,7 @@ from skillwire.host.approvals import Approval, Ask, Grant
 from skillwire.host.audit import AuditLog
 from skillwire.host.cache import ContentCache
 from skillwire.host.config import read_servers
+from skillwire.host.confusables import LOCAL
 from skillwire.host.connection import Connection
 from skillwire.host.consent import Consent, DynamicPolicy, PromptLimits
 from skillwire.host.conversation import Conversation, uri_of
@@ -274,7 +275,7 @@ class Host(Conversation):
         """Trust a project's folder, so that its own skills count, and look at them."""
         await anyio.to_thread.run_sync(self._trust.trust, folder)
         self._open_machinery().audit.record("trust-folder")
-        return await self.refresh(())
+        return await self.refresh([LOCAL])
 
     async def write_lock(self) -> bytes:
         """Write what is approved here into the project's lock, which is thereby trusted.

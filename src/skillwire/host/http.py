@@ -5,6 +5,7 @@ that the bytes counted are the bytes parsed.
 """
 
 import math
+import re
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from http.cookiejar import CookieJar, DefaultCookiePolicy
@@ -123,6 +124,9 @@ class _MeasuringClient(httpx2.AsyncClient):
             self._link.refused_status = None
         if status == 404 and request.method == "POST" and MCP_SESSION_ID in request.headers:
             self._link.end(UnavailableError("the server no longer knows this session"))
+        if not re.fullmatch(r"[ -~]*", response.headers.get("content-type", "")):
+            # It would reach the log of the SDK as it is.
+            raise InvalidAnswerError("the server's answer has a content type that is none")
         encoding = response.headers.get("content-encoding", "identity").strip().lower()
         if encoding not in ("identity", ""):
             raise InvalidAnswerError(

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import NoReturn
 
 from skillwire.errors import NotFoundError, SkillError
 from skillwire.host.activation import Activation, DynamicFiles
@@ -47,7 +48,7 @@ async def load(machinery: Machinery, skill: KnownSkill, actor: Actor) -> Activat
     try:
         return await _attempt(machinery, skill, actor)
     except STALE as error:
-        if not skill.is_remote or _is_lie(error):
+        if _is_lie(error):
             raise
         current = await renew(machinery, skill, error)
         logger.info("%s changed since it was listed", skill.reference)
@@ -72,7 +73,7 @@ def _is_lie(error: SkillError) -> bool:
 
 
 async def renew(machinery: Machinery, skill: KnownSkill, error: SkillError) -> KnownSkill:
-    """Ask the skill's server once for its entry, after a file did not match; return it if it differs.
+    """Ask the skill's origin once for its entry, after a file did not match; return it if it differs.
 
     The registry tells the approvals about every entry it sees, so those of
     the old content have ended when this returns.
@@ -89,16 +90,16 @@ async def renew(machinery: Machinery, skill: KnownSkill, error: SkillError) -> K
     return current
 
 
-async def require_unchanged(machinery: Machinery, skill: KnownSkill, error: SkillError) -> None:
+async def require_unchanged(machinery: Machinery, skill: KnownSkill, error: SkillError) -> NoReturn:
     """Say why a file of a loaded skill does not match: because the skill changed, or because it is a lie.
 
     Raises:
-        SkillChangedError: The server shows another entry now.
+        SkillChangedError: Its origin shows another entry now.
         SkillError: `error` itself.
     """
     await renew(machinery, skill, error)
     raise SkillChangedError(
-        f"{skill.reference} changed on its server since it was loaded", reference=skill.reference
+        f"{skill.reference} changed since it was loaded", reference=skill.reference
     ) from error
 
 

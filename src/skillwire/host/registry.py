@@ -47,8 +47,6 @@ logger = logging.getLogger(__name__)
 
 CONFIRM_SECONDS: Final = 15.0
 """How long the URIs in a server's instructions are asked about, altogether."""
-LOCAL_SECONDS: Final = 1.0
-"""For how long a look at the local folders holds."""
 
 
 class Registry:
@@ -80,7 +78,6 @@ class Registry:
         self._served = {label: Served(remote.origin) for label, remote in self._remotes.items()}
         self._local = local
         self._scan = LocalScan()
-        self._scanned_at: float | None = None
         self._clock = clock
         self._on_entry = on_entry
         self._offline = offline
@@ -128,10 +125,11 @@ class Registry:
     ) -> RegistryView:
         """Ask the servers that are due, all or those with `labels` (`local` for the folders), side by side.
 
-        `force` asks also those whose listing is still good. `wait_seconds`
-        bounds only the waiting: who is slower is heard in the background. A
-        server that is being asked already is not asked twice. What goes wrong
-        is in the view, not raised.
+        Local folders are looked at whenever someone asks. `force` asks also
+        the servers whose listing is still good. `wait_seconds` bounds only the
+        waiting: who is slower is heard in the background. A server that is
+        being asked already is not asked twice. What goes wrong is in the view,
+        not raised.
 
         Raises:
             UnknownReferenceError: There is no server with such a label.
@@ -142,9 +140,9 @@ class Registry:
                 self._require(label)
         flights: list[anyio.Event] = []
         for label in wanted:
-            if label == LOCAL and (force or self._is_local_due()):
+            if label == LOCAL:
                 flights.append(self._start_scan())
-            elif label != LOCAL and (force or not self._is_fresh(label)):
+            elif force or not self._is_fresh(label):
                 flights.append(self._start(label, partial(self._ask, label, at_once)))
         with anyio.move_on_after(wait_seconds):
             for flight in flights:
@@ -160,10 +158,12 @@ class Registry:
         self._require(label).signals += 1
 
     async def resolve(self, reference: str) -> KnownSkill:
-        """Return the skill that `reference` means, from a listing that is still good.
+        """Return the skill that `reference` means, as its origin shows it now.
 
-        Only the server whose label the reference starts with is ever asked: a
-        URI it does not list goes to its `skills/get`.
+        Only the server whose label the reference starts with is ever asked.
+        When its listing is no longer good, it is asked about the one skill if
+        that is known, and else for all. A URI it does not list goes to its
+        `skills/get`.
 
         Raises:
             AmbiguousReferenceError: Several skills of the server could be meant.
@@ -173,13 +173,15 @@ class Registry:
         """
         label, slash, _ = reference.partition("/")
         if not slash:
-            if self._is_local_due():
-                await self._start_scan().wait()
+            await self._start_scan().wait()
             return match(reference, self.view.skills)
         served = self._served.get(label)
         if served is None:
             return match(reference, ())
         if not self._is_fresh(label) and not served.was_tried(self._clock()):
+            known = await self._renewed(served, reference)
+            if known is not None:
+                return known
             await self._start(label, partial(self._ask, label, False)).wait()
         try:
             return match(reference, served.skills)
@@ -212,6 +214,23 @@ class Registry:
             self._revision += 1
             raise
         return self._put(served, entry)
+
+    async def _renewed(self, served: Served, reference: str) -> KnownSkill | None:
+        """Ask about one listed skill instead of all; None when that does not settle it."""
+        known = next((skill for skill in served.skills if skill.reference == reference), None)
+        if known is None or not known.is_listed:
+            return None
+        remote = self._remotes[served.origin.label]
+        if served.was_renewed(known.id.uri, remote.epoch, self._clock()):
+            return known
+        try:
+            entry = await remote.get_skill(known.entry.uri)
+        except SkillError as error:
+            logger.debug("%s is not settled by asking for it alone: %s", reference, error)
+            return None
+        renewed = self._put(served, entry)
+        served.note_renewal(known.id.uri, remote.epoch, self._clock())
+        return renewed
 
     async def _own_tasks(self, ready: anyio.Event) -> None:
         try:
@@ -305,9 +324,9 @@ class Registry:
 
     async def _look_around(self) -> None:
         if self._local is not None:
-            self._scan = await anyio.to_thread.run_sync(self._local.scan, abandon_on_cancel=True)
-            self._revision += 1
-        self._scanned_at = self._clock()
+            scan = await anyio.to_thread.run_sync(self._local.scan, abandon_on_cancel=True)
+            self._revision += scan != self._scan
+            self._scan = scan
 
     async def _renew_local(self, skill: SkillId) -> KnownSkill:
         under_way = self._flights.get(None)
@@ -318,9 +337,6 @@ class Registry:
             if found.id == skill:
                 return found
         raise _not_found(skill)
-
-    def _is_local_due(self) -> bool:
-        return self._scanned_at is None or self._clock() >= self._scanned_at + LOCAL_SECONDS
 
     def _is_fresh(self, label: str) -> bool:
         return self._served[label].is_fresh(self._remotes[label].epoch, self._clock())

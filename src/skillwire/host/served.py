@@ -48,6 +48,7 @@ class Served:
         self._asked: tuple[int, int] | None = None
         self._tried_at: float | None = None
         self._mentioned: set[str] = set()
+        self._renewals: dict[str, tuple[int, int, float]] = {}
 
     @property
     def problem(self) -> Refusal | None:
@@ -76,6 +77,14 @@ class Served:
         """Tell whether the server failed a moment ago, so that asking again would only cost time."""
         return self._tried_at is not None and now < self._tried_at + MIN_SECONDS
 
+    def was_renewed(self, uri: str, epoch: int, now: float) -> bool:
+        """Tell whether this one entry was asked for a moment ago, and nothing has happened since."""
+        asked, signals, at = self._renewals.get(uri, (-1, -1, -math.inf))
+        return (asked, signals) == (epoch, self.signals) and now < at + MIN_SECONDS
+
+    def note_renewal(self, uri: str, epoch: int, now: float) -> None:
+        self._renewals[uri] = (epoch, self.signals, now)
+
     def status(self, epoch: int, now: float) -> ServerStatus:
         if self._status.state == "listed" and not self.is_fresh(epoch, now):
             return replace(self._status, state="stale")
@@ -91,6 +100,7 @@ class Served:
             kept = {uri: entry for uri, entry in self._whole.items() if uri not in doubted}
             listed = {**kept, **listed}
         self._unlisted = {uri: entry for uri, entry in self._unlisted.items() if uri not in listed}
+        self._renewals.clear()
         self.hidden = tuple(_hidden(self.origin.label, refused) for refused in listing.refused[:MAX_HIDDEN])
         self._name(listed)
         self._settle("listed", asked, now, now + fresh_seconds(listing.ttl_ms))

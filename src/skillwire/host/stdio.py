@@ -81,7 +81,7 @@ async def _opened(endpoint: StdioEndpoint) -> Process:
             fix="check the command and the folder in the configuration",
         ) from error
     except ValueError as error:
-        raise UnavailableError("the server's command cannot be started: it holds a NUL character") from error
+        raise UnavailableError("the server's command holds a character that none can have") from error
 
 
 class _Child:

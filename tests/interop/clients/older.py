@@ -1,4 +1,4 @@
-"""A server's older self: the same answers, except that it has never heard of `server/discover`."""
+"""A server's older self: the same answers, except to requests in the manner of 2026-07-28."""
 
 import json
 import socket
@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 SECONDS = 20.0
+MODERN = "io.modelcontextprotocol/protocolVersion"
 UNKNOWN = {"code": -32601, "message": "Method not found"}
 PASSED_ON = ("accept", "content-type", "mcp-protocol-version", "mcp-session-id")
 PASSED_BACK = ("content-type", "mcp-session-id")
@@ -27,7 +28,7 @@ async def older_server(url: str) -> AsyncGenerator[str]:
         async def answer(request: Request) -> Response:
             body = await request.body()
             asked = json.loads(body)
-            if asked.get("method") == "server/discover":
+            if MODERN in asked.get("params", {}).get("_meta", {}):
                 return JSONResponse({"jsonrpc": "2.0", "id": asked.get("id"), "error": UNKNOWN})
             headers = {name: request.headers[name] for name in PASSED_ON if name in request.headers}
             found = await client.post(url, content=body, headers=headers)

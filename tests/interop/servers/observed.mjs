@@ -9,7 +9,7 @@
 import { randomUUID } from 'node:crypto';
 import { appendFileSync, existsSync, readdirSync, readFileSync } from 'node:fs';
 import { createServer } from 'node:http';
-import { join } from 'node:path';
+import { join, relative } from 'node:path';
 import { buffer } from 'node:stream/consumers';
 
 import {
@@ -19,7 +19,7 @@ import {
     WebStandardStreamableHTTPServerTransport
 } from '@modelcontextprotocol/server';
 import { skillEntry, SkillsExtension } from '@modelcontextprotocol/server/ext/skills';
-import { loadSkills, nodeSkillFiles } from '@modelcontextprotocol/server/ext/skills/node';
+import { loadSkills } from '@modelcontextprotocol/server/ext/skills/node';
 import { serveStdio, StdioServerTransport } from '@modelcontextprotocol/server/stdio';
 
 const { folder, log, bell, era, http, base, unlisted = [] } = JSON.parse(process.argv[2]);
@@ -40,22 +40,23 @@ function newServer() {
 
 // A source that lists some of its skills, and calls every file something else than Markdown.
 async function ownSource() {
-    const files = nodeSkillFiles(folder);
-    const paths = readdirSync(folder, { recursive: true })
-        .filter(path => path.endsWith('/SKILL.md'))
-        .map(path => path.slice(0, -'/SKILL.md'.length));
+    const found = readdirSync(folder, { recursive: true, withFileTypes: true });
+    const paths = found.filter(entry => entry.isFile()).map(entry => relative(folder, join(entry.parentPath, entry.name)));
     const entries = new Map();
-    for (const path of paths) entries.set(path, await skillEntry(path, nodeSkillFiles(join(folder, path)), { baseUri: base }));
-    const located = new Map([...entries.values()].map(entry => [entry.uri, entry]));
-    const listed = [...entries].filter(([path]) => !unlisted.includes(path)).map(([, entry]) => entry);
+    for (const path of paths.filter(path => path.endsWith('/SKILL.md'))) {
+        const root = path.slice(0, -'/SKILL.md'.length);
+        const own = paths.filter(file => file.startsWith(`${root}/`));
+        const files = own.map(file => [file.slice(root.length + 1), readFileSync(join(folder, file))]);
+        entries.set(root, await skillEntry(root, Object.fromEntries(files), { baseUri: base }));
+    }
+    const all = [...entries.values()];
     const source = {
-        list: async () => ({ skills: listed }),
-        get: async uri => located.get(uri),
+        list: async () => ({ skills: [...entries].filter(([root]) => !unlisted.includes(root)).map(([, entry]) => entry) }),
+        get: async uri => all.find(entry => entry.uri === uri),
         read: async uri => {
-            const known = [...located.values()].some(entry => entry.resources.some(file => file.uri === uri));
-            if (!known) return undefined;
-            const bytes = await files.read(decodeURIComponent(uri.slice(base.length)));
-            return { text: new TextDecoder().decode(bytes), mimeType: 'application/x-unheard-of' };
+            if (!all.some(entry => entry.resources.some(file => file.uri === uri))) return undefined;
+            const text = readFileSync(join(folder, decodeURIComponent(uri.slice(base.length))), 'utf8');
+            return { text, mimeType: 'application/x-unheard-of' };
         }
     };
     return new SkillsExtension({ source, baseUri: base, cacheHint });

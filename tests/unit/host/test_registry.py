@@ -32,6 +32,7 @@ from skillwire.host.naming import Collision
 from skillwire.host.origin import Origin, SkillId
 from skillwire.host.registry import Registry, RegistryView, ServerStatus
 from skillwire.host.served import MAX_SECONDS, MIN_SECONDS, fresh_seconds
+from skillwire.host.trust import FolderTrust
 from unit.host.remotes import MemoryRemote, entry_at, origin_of, record
 
 DEADLINE = 30.0
@@ -607,14 +608,33 @@ async def test_a_reference_is_resolved_from_a_listing_that_still_holds() -> None
         assert (await registry.resolve("b/x")).id.origin == origin_of("b")
         assert (b.listings, a.listings) == (1, 0)
 
-        clock.now = 61.0
-        b.listed = {"skill://x": entry_at("skill://x", body=b"new")}
-        assert (await registry.resolve("b/x")).entry == b.listed["skill://x"]
-        assert b.listings == 2
-
         with pytest.raises(AmbiguousReferenceError) as caught:
             await registry.resolve("a/x")
         assert caught.value.candidates == ("a/skill://x", "a/y/x")
+
+
+@pytest.mark.requirement("GET-04")
+async def test_when_a_listing_is_old_a_known_skill_alone_is_asked_about_and_not_too_often() -> None:
+    clock, b = Clock(), MemoryRemote("b", "skill://x", "skill://y")
+
+    async with opened(Registry([b], clock=clock)) as registry:
+        await registry.refresh()
+        clock.now = 61.0
+        b.listed = {**b.listed, "skill://x": entry_at("skill://x", body=b"new")}
+        assert (await registry.resolve("b/x")).entry == b.listed["skill://x"]
+        assert (await registry.resolve("b/x")).entry == b.listed["skill://x"]
+        assert b.requests == ["list", "get skill://x/SKILL.md"]
+
+        clock.now = 67.0
+        await registry.resolve("b/x")
+        assert b.requests == ["list", *["get skill://x/SKILL.md"] * 2]
+
+        # What the server has no more, or never had, is settled by a whole listing.
+        b.listed = {"skill://z": entry_at("skill://z")}
+        with pytest.raises(UnknownReferenceError):
+            await registry.resolve("b/y")
+        assert (await registry.resolve("b/z")).id.uri == "skill://z/SKILL.md"
+        assert b.requests[3:] == ["get skill://y/SKILL.md", "list"]
 
 
 @pytest.mark.requirement("NAME-04")
@@ -735,9 +755,8 @@ async def test_a_local_skill_is_renewed_by_a_look_that_began_after_it_was_asked_
             await anyio.lowlevel.checkpoint()
             write_skill(tmp_path / "mine", {"a.md": "new"})
             after = await registry.renew(before.id)
-
-    assert after.entry.manifest is not None
-    assert len(after.entry.manifest) == 2
+            assert after.entry.manifest is not None
+            assert len(after.entry.manifest) == 2
 
 
 # Who hears of entries, and what is there without a server
@@ -801,18 +820,22 @@ async def test_a_server_that_is_away_is_stood_in_for_by_what_was_approved_of_it(
         assert asked == [origin_of("a")]
 
 
-async def test_local_folders_are_looked_at_again_when_someone_asks(tmp_path: Path) -> None:
-    clock = Clock()
+@pytest.mark.requirement("FS-04")
+async def test_local_folders_are_looked_at_whenever_someone_asks(tmp_path: Path) -> None:
+    project, trust = tmp_path / "project", FolderTrust(tmp_path / "state")
+    write_skill(project / "one")
+    local = LocalSkills([LocalRoot(project, "project")], trust)
 
-    async with opened(Registry([], folders(tmp_path, "one"), clock=clock)) as registry:
-        await registry.refresh()
-        write_skill(tmp_path / "two")
-        assert references(await registry.refresh()) == ["one"]
+    async with opened(Registry([], local, clock=Clock())) as registry:
+        view = await registry.refresh()
+        assert codes(view) == [("untrusted-folder", str(project))]
+        trust.trust(project)
+        assert (await registry.resolve("one")).reference == "one"
 
-        clock.now = 1.0
+        before = registry.view
+        assert await registry.refresh() is before
+        write_skill(project / "two")
         assert references(await registry.refresh()) == ["one", "two"]
-        write_skill(tmp_path / "three")
-        assert references(await registry.refresh(force=True)) == ["one", "three", "two"]
 
 
 async def test_a_view_never_changes() -> None:
