@@ -13,7 +13,7 @@ from typing import ClassVar, TypeVar
 
 import anyio
 from anyio.from_thread import BlockingPortal
-from hypothesis import note
+from hypothesis import currently_in_test_context, note
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
@@ -82,8 +82,9 @@ class Approvals(RuleBasedStateMachine):
         self._children: list[Conversation] = []
         self._windows: list[set[str]] = []
 
-    @initialize()
-    def begin(self) -> None:
+    @initialize(is_locked=st.booleans())
+    def begin(self, is_locked: bool) -> None:
+        """Publish the first version, and start a host; perhaps all is approved already, and in the lock."""
         shop = self._shop
         shop.trace.clear()
         shop.lies.clear()
@@ -98,6 +99,8 @@ class Approvals(RuleBasedStateMachine):
         }
         self._publish()
         self._start(is_frozen=False)
+        if is_locked:
+            self.write_lock(is_approved=True)
 
     def teardown(self) -> None:
         self._stop()
@@ -122,7 +125,7 @@ class Approvals(RuleBasedStateMachine):
             self._load(uri, Reply.DENY, "model", 0)
 
     @precondition(lambda self: not (self._shop.lies or self._shop.is_away))
-    @rule(uri=listed, path=files, is_away=st.booleans())
+    @rule(uri=listed, path=files, is_away=st.sampled_from((False, False, True)))
     def lie_or_go_away(self, uri: str, path: str, is_away: bool) -> None:
         """Serve a file with other bytes than are listed, or serve nothing."""
         self._shop.is_away = is_away
@@ -131,10 +134,12 @@ class Approvals(RuleBasedStateMachine):
             self._shop.lies.add(uri.removesuffix("SKILL.md") + path)
 
     @precondition(lambda self: self._shop.lies or self._shop.is_away)
-    @rule()
-    def be_honest_and_come_back(self) -> None:
+    @rule(is_seen=st.booleans())
+    def be_honest_and_come_back(self, is_seen: bool) -> None:
         self._shop.lies.clear()
         self._shop.is_away = False
+        if is_seen:
+            self._refresh(by_user=True)
 
     # The user, and what the model asks for
 
@@ -193,19 +198,17 @@ class Approvals(RuleBasedStateMachine):
             self._model.revoke(uri)
 
     @precondition(lambda self: self._windows[0])
-    @rule(uri=skills, is_compaction=st.booleans())
-    def close(self, uri: str, is_compaction: bool) -> None:
-        host = self._host
-        if is_compaction:
-            self._portal.call(host.on_compaction, [REFERENCES[uri]])
+    @rule(uri=skills, how=st.sampled_from(("closed", "gone", "summarised")))
+    def forget(self, uri: str, how: str) -> None:
+        """A skill's text leaves the context, or is summarised and so does not."""
+        if how == "summarised":
+            self._portal.call(self._host.on_compaction)
+        elif how == "gone":
+            self._portal.call(self._host.on_compaction, [REFERENCES[uri]])
         else:
-            self._portal.call(host.close, REFERENCES[uri])
-        self._windows[0].discard(uri)
-        self._check_windows()
-
-    @rule()
-    def summarise(self) -> None:
-        self._portal.call(self._host.on_compaction)
+            self._portal.call(self._host.close, REFERENCES[uri])
+        if how != "summarised":
+            self._windows[0].discard(uri)
         self._check_windows()
 
     @rule(is_new=st.booleans())
@@ -262,7 +265,7 @@ class Approvals(RuleBasedStateMachine):
     @precondition(lambda self: self._lock.exists())
     @rule(uri=listed, path=files, is_brief=st.booleans())
     def restart_frozen(self, uri: str, path: str, is_brief: bool) -> None:
-        """Run with the lock as it lies there, for a moment or for longer."""
+        """Run with the lock as it lies there, for a moment or longer."""
         self._restart(is_frozen=True)
         self._load(uri, Reply.ALWAYS, "user", 0)
         self.read_file(uri, path, 0)
@@ -369,7 +372,8 @@ class Approvals(RuleBasedStateMachine):
             *(skill for skill in host.view.skills if _is_new(skill, self._records)),
         ]
         if isinstance(result, SkillError):
-            note(f"    # refused with {result.refusal}: {result}")
+            if currently_in_test_context():
+                note(f"    # refused with {result.refusal}: {result}")
             self.outcomes[result.refusal] += 1
             self._check_windows()
             return None

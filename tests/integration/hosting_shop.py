@@ -138,7 +138,7 @@ class Shop:
         self._published = set(catalogue)
         expected = {uri: files_of(uri, catalogue) for uri in catalogue}
         with anyio.fail_after(STARTED_WITHIN):
-            while self._served() != expected:  # noqa: ASYNC110 - sources are merged by another task
+            while self._served() != expected:
                 await anyio.lowlevel.checkpoint()
 
     def _served(self) -> dict[str, FileSet]:

@@ -1,6 +1,7 @@
-"""Servers of the official TypeScript SDK that a host visits, and what they were asked."""
+"""Other people's servers that a host visits, and what they were asked."""
 
 import json
+import sys
 import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
@@ -34,11 +35,10 @@ _POLL = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """A server, the log of every message it received, and the bell that lets it read its folder again."""
+    """A server, and the log of every message it received."""
 
     server: ServerConfig
     log: Path
-    bell: Path
 
     def asked(self, method: str = "") -> list[Json]:
         """Return every message so far, or those of one method, in order."""
@@ -53,6 +53,13 @@ class Observed:
         """Return the URIs of every file that was read."""
         return [message["params"]["uri"] for message in self.asked("resources/read")]
 
+
+@dataclass(frozen=True, slots=True)
+class Official(Observed):
+    """A server of the official TypeScript SDK, and the bell that lets it read its folder again."""
+
+    bell: Path
+
     async def reload(self) -> None:
         """Let the server read its folder again, and wait until it has."""
         rung = str(time.monotonic_ns())
@@ -63,7 +70,7 @@ class Observed:
 
 
 @contextmanager
-def observed(
+def official(
     node: Node,
     folder: Path,
     notes: Path,
@@ -72,8 +79,8 @@ def observed(
     era: str,
     base: str = "",
     unlisted: Sequence[str] = (),
-) -> Generator[Observed]:
-    """Serve `folder` until the block ends; over stdio it is the host that starts the server."""
+) -> Generator[Official]:
+    """Serve `folder` with the official TypeScript SDK until the block ends."""
     log, bell = notes / "asked.jsonl", notes / "bell"
     options = {
         "folder": str(folder),
@@ -84,14 +91,38 @@ def observed(
         "base": base,
         "unlisted": list(unlisted),
     }
-    script = str(HERE / "servers" / "observed.mjs")
-    words = (script, json.dumps(options))
+    command = (node.path, str(HERE / "servers" / "observed.mjs"), json.dumps(options))
+    with reached(command, node.env, transport) as server:
+        yield Official(server, log, bell)
+
+
+@contextmanager
+def written_in_python(
+    script: str, folder: Path, notes: Path, env: dict[str, str], *, transport: str, flags: Sequence[str] = ()
+) -> Generator[Observed]:
+    """Serve `folder` with one of the Python servers beside these tests that keep a log, until the block ends.
+
+    The flag `--older` makes it one that does not know 2026-07-28.
+    """
+    log = notes / "asked.jsonl"
+    command = (sys.executable, str(HERE / "servers" / script), str(folder), str(log), *flags)
+    if transport == "http":
+        command = (*command, "--http")
+    elif "--older" in flags:
+        command = (sys.executable, str(HERE / "servers" / "older_stdio.py"), *command)
+    with reached(command, env, transport) as server:
+        yield Observed(server, log)
+
+
+@contextmanager
+def reached(command: tuple[str, ...], env: dict[str, str], transport: str) -> Generator[ServerConfig]:
+    """Say how a host reaches a server; over stdio it is the host that starts it."""
     if transport == "stdio":
-        endpoint = StdioEndpoint(node.path, words, node.env)
-        yield Observed(ServerConfig(LABEL, LABEL, endpoint, seconds=SECONDS), log, bell)
+        word, *words = command
+        yield ServerConfig(LABEL, LABEL, StdioEndpoint(word, tuple(words), env), seconds=SECONDS)
         return
-    with serving((node.path, *words), node.env) as url:
-        yield Observed(ServerConfig(LABEL, LABEL, HttpEndpoint(url), seconds=SECONDS), log, bell)
+    with serving(command, env) as url:
+        yield ServerConfig(LABEL, LABEL, HttpEndpoint(url), seconds=SECONDS)
 
 
 def status_of(host: Host, label: str = LABEL) -> ServerStatus:

@@ -1,4 +1,4 @@
-"""The official conformance suite with our host as the client: the extension's scenarios, and the base protocol's.
+"""The official conformance suite with our host as the client: the extension, the base protocol, signing in.
 
 Every client scenario of the suite is in the tables here: it must pass, or a
 line says why it asks for something that a host of skills does not do.

@@ -8,7 +8,7 @@ import pytest
 
 from folders import write_files, write_skill
 from hostile.hosting import User, hosting, refused
-from interop.observing import LABEL, WIRES, Observed, becomes_stale, observed, status_of
+from interop.observing import LABEL, WIRES, Official, becomes_stale, official, status_of
 from interop.tools import Node
 from interop.truth import AWKWARD, truth_of
 from skillwire.host.approvals import Occasion
@@ -38,8 +38,8 @@ def skills(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def peer(node: Node, skills: Path, tmp_path: Path, transport: str, era: str) -> Iterator[Observed]:
-    with observed(node, skills, tmp_path, transport=transport, era=era) as peer:
+def peer(node: Node, skills: Path, tmp_path: Path, transport: str, era: str) -> Iterator[Official]:
+    with official(node, skills, tmp_path, transport=transport, era=era) as peer:
         yield peer
 
 
@@ -50,7 +50,7 @@ def peer(node: Node, skills: Path, tmp_path: Path, transport: str, era: str) -> 
 @pytest.mark.requirement("INT-08")
 @pytest.mark.parametrize(("transport", "era"), WIRES)
 async def test_the_official_server_is_listed_page_by_page_and_nothing_else_is_asked_of_it(
-    peer: Observed, era: str, tmp_path: Path
+    peer: Official, era: str, tmp_path: Path
 ) -> None:
     async with hosting(tmp_path, [peer.server], user=User()) as host:
         await host.refresh()
@@ -68,7 +68,7 @@ async def test_the_official_server_is_listed_page_by_page_and_nothing_else_is_as
 @pytest.mark.requirement("NEG-07")
 @pytest.mark.parametrize(("transport", "era"), WIRES)
 async def test_the_official_server_is_told_that_the_host_knows_the_extension(
-    peer: Observed, era: str, tmp_path: Path
+    peer: Official, era: str, tmp_path: Path
 ) -> None:
     async with hosting(tmp_path, [peer.server], user=User()):
         pass
@@ -86,7 +86,7 @@ async def test_the_official_server_is_told_that_the_host_knows_the_extension(
 @pytest.mark.requirement("READ-01")
 @pytest.mark.parametrize(("transport", "era"), WIRES)
 async def test_a_skill_of_the_official_server_is_loaded_and_all_its_files_are_what_they_are_on_disk(
-    peer: Observed, skills: Path, tmp_path: Path
+    peer: Official, skills: Path, tmp_path: Path
 ) -> None:
     user, truth = User(), truth_of(skills)
     wanted = [uri for uri in truth.files if uri.startswith(f"{AWKWARD_ROOT}/")]
@@ -113,7 +113,7 @@ async def test_a_skill_of_the_official_server_is_loaded_and_all_its_files_are_wh
 async def test_every_file_of_the_official_server_is_read_by_the_path_it_is_listed_under(
     node: Node, skills: Path, tmp_path: Path
 ) -> None:
-    with observed(node, skills, tmp_path, transport="stdio", era="modern") as peer:
+    with official(node, skills, tmp_path, transport="stdio", era="modern") as peer:
         async with hosting(tmp_path, [peer.server], user=User()) as host:
             listed = (await host.load(AWKWARD_SKILL)).files
             read = {file.path: await host.read_skill_bytes(AWKWARD_SKILL, file.path) for file in listed}
@@ -124,7 +124,7 @@ async def test_every_file_of_the_official_server_is_read_by_the_path_it_is_liste
 @pytest.mark.requirement("DIR-05")
 @pytest.mark.parametrize(("transport", "era"), WIRES)
 async def test_directories_of_the_official_server_are_read_over_several_pages(
-    peer: Observed, tmp_path: Path
+    peer: Official, tmp_path: Path
 ) -> None:
     async with hosting(tmp_path, [peer.server], user=User()) as host:
         await host.load(AWKWARD_SKILL)
@@ -143,7 +143,7 @@ async def test_directories_of_the_official_server_are_read_over_several_pages(
 async def test_files_are_listed_from_the_entry_without_asking_the_official_server(
     node: Node, skills: Path, tmp_path: Path
 ) -> None:
-    with observed(node, skills, tmp_path, transport="stdio", era="modern") as peer:
+    with official(node, skills, tmp_path, transport="stdio", era="modern") as peer:
         async with hosting(tmp_path, [peer.server], user=User()) as host:
             await host.load(AWKWARD_SKILL)
             listed = [file.path for file in host.list_skill_files(AWKWARD_SKILL)]
@@ -156,7 +156,7 @@ async def test_files_are_listed_from_the_entry_without_asking_the_official_serve
 @pytest.mark.requirement("DIR-04")
 @pytest.mark.parametrize(("transport", "era"), [("stdio", "modern")])
 async def test_an_empty_directory_of_the_official_server_is_no_change_of_the_skill(
-    peer: Observed, skills: Path, tmp_path: Path
+    peer: Official, skills: Path, tmp_path: Path
 ) -> None:
     (skills / "one/templates").mkdir()
     async with hosting(tmp_path, [peer.server], user=User()) as host:
@@ -180,7 +180,7 @@ async def test_a_skill_the_official_server_does_not_list_is_loaded_by_its_uri_un
     user, hidden = User(), "acme/billing/refunds"
     reference = f"{LABEL}/{base}{hidden}"
     options = {"transport": transport, "era": era, "base": base}
-    with observed(node, skills, tmp_path, unlisted=[hidden, "awkward"], **options) as peer:
+    with official(node, skills, tmp_path, unlisted=[hidden, "awkward"], **options) as peer:
         async with hosting(tmp_path, [peer.server], user=user) as host:
             listed = [skill.reference for skill in host.view.skills]
             loaded = await host.load(f"{reference}/SKILL.md")
@@ -205,7 +205,7 @@ async def test_a_skill_the_official_server_does_not_list_is_loaded_by_its_uri_un
 @pytest.mark.requirement("HOST-19")
 @pytest.mark.parametrize(("transport", "era"), [wire for wire in WIRES if wire[1] != "stateless"])
 async def test_a_new_skill_of_the_official_server_makes_the_listing_stale_and_comes_with_a_refresh(
-    peer: Observed, skills: Path, tmp_path: Path
+    peer: Official, skills: Path, tmp_path: Path
 ) -> None:
     user = User()
     async with hosting(tmp_path, [peer.server], user=user) as host:
@@ -235,7 +235,7 @@ async def test_a_new_skill_of_the_official_server_makes_the_listing_stale_and_co
 @pytest.mark.requirement("GET-04")
 @pytest.mark.parametrize(("transport", "era"), WIRES)
 async def test_a_changed_file_of_the_official_server_is_a_changed_skill_and_a_new_question(
-    peer: Observed, skills: Path, tmp_path: Path
+    peer: Official, skills: Path, tmp_path: Path
 ) -> None:
     user = User()
     async with hosting(tmp_path, [peer.server], user=user) as host:
@@ -252,14 +252,16 @@ async def test_a_changed_file_of_the_official_server_is_a_changed_skill_and_a_ne
     assert user.questions[1].change is not None
     assert user.questions[1].change.modified == (POLICY,)
     assert "Within 60 days." in policy.text
-    assert [message["params"]["uri"] for message in peer.asked("skills/get")] == [f"{REFUNDS_ROOT}/SKILL.md"]
+    # Asked about once for the mismatch, and perhaps once more because the listing has grown old meanwhile.
+    got = [message["params"]["uri"] for message in peer.asked("skills/get")]
+    assert got in ([f"{REFUNDS_ROOT}/SKILL.md"], [f"{REFUNDS_ROOT}/SKILL.md"] * 2)
 
 
 @pytest.mark.requirement("APPR-02")
 @pytest.mark.requirement("INT-07")
 @pytest.mark.parametrize(("transport", "era"), WIRES)
 async def test_a_skill_the_official_server_changed_after_listing_it_is_asked_about_as_it_is_now(
-    peer: Observed, skills: Path, tmp_path: Path
+    peer: Official, skills: Path, tmp_path: Path
 ) -> None:
     user = User()
     async with hosting(tmp_path, [peer.server], user=user) as host:
@@ -278,7 +280,7 @@ async def test_a_skill_the_official_server_changed_after_listing_it_is_asked_abo
 CHANGED_SKILL = "---\nname: refunds\ndescription: Use when testing refunds.\n---\n\nDo it better.\n"
 
 
-async def change(host: Host, peer: Observed, skills: Path) -> None:
+async def change(host: Host, peer: Official, skills: Path) -> None:
     """Change a file of the loaded skill, which nobody is told of."""
     write_files(skills / "acme/billing/refunds", {"references/policy.md": "Within 60 days.\n"})
     await peer.reload()

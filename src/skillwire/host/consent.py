@@ -146,8 +146,7 @@ class Consent:
         """
         if self.covers(skill):
             return
-        if skill.entry.is_dynamic and (self._dynamic == "decline" or self._lock.is_frozen):
-            raise DynamicDeclinedError(f"{skill.reference} promises no digests", reference=skill.reference)
+        self._require_possible(skill)
         async with self._asking:
             if not self.covers(skill):
                 await self._ask_about_load(skill, actor)
@@ -177,17 +176,21 @@ class Consent:
                 raise NotLockedError(
                     f"the lock does not grant {grant.value} to {skill.reference}", reference=skill.reference
                 )
+            self._require_room(skill)
             reply = await self._put(question, reference=skill.reference)
             await self._settle(skill, grant, reply)
 
-    async def permit(self, question: Question, *, reference: str) -> bool:
+    async def permit(self, question: Question) -> bool:
         """Ask about one call or one read; the answer is for that one alone, and never remembered.
 
         Raises:
-            ApprovalRequiredError: Nobody can be asked.
+            ApprovalError: Nobody can be asked, or was asked too often.
         """
+        skill = question.skill
+        assert skill is not None, "without a skill there is nothing to ask about"
         async with self._asking:
-            return await self._put(question, reference=reference) is not Reply.DENY
+            self._require_room(skill)
+            return await self._put(question, reference=skill.reference) is not Reply.DENY
 
     async def approve(self, skill: KnownSkill, grants: frozenset[Grant]) -> Approval | None:
         """Remember that the user agreed to exactly the entry in `skill`; None when it has no digests."""
@@ -261,6 +264,10 @@ class Consent:
                 reference=skill.reference,
             )
         contents.add(key[1])
+        self._require_room(skill)
+
+    def _require_room(self, skill: KnownSkill) -> None:
+        """Check that the skill's server has not caused too many questions already."""
         label = skill.id.origin.label
         asked = self._questions[label]
         while asked and asked[0] <= self._clock() - self._limits.seconds:

@@ -1,20 +1,20 @@
 """`Conversation`: what one model has loaded, what it reads of it, and what it may do meanwhile."""
 
+import logging
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from skillwire.core.characters import quoted
-from skillwire.core.uri import SKILL_FILE, canonical_uri
-from skillwire.errors import InvalidUriError, UnlistedFileError
+from skillwire.core.uri import SKILL_FILE
+from skillwire.errors import UnlistedFileError
 from skillwire.host.activation import Activation, Windows, fresh_boundary
 from skillwire.host.approvals import Grant, Occasion, Question
 from skillwire.host.consent import Actor
 from skillwire.host.failures import (
-    ApprovalRequiredError,
+    ApprovalError,
     CrossOriginError,
     NotLoadedError,
-    NotTextError,
     SkillChangedError,
     UnknownReferenceError,
 )
@@ -32,6 +32,9 @@ from skillwire.host.presentation import (
     frame_resource,
     frame_skill,
 )
+from skillwire.host.skillfiles import children_of, file_meant, text_of, uri_of
+
+logger = logging.getLogger(__name__)
 
 
 class Conversation:
@@ -108,7 +111,7 @@ class Conversation:
             window = self._require_window(reference)
             uri = uri_of(window.skill, path, relative_to)
             content = await self._content(window, uri)
-            text = _text_of(content, uri)
+            text = text_of(content, uri)
             return frame_file(window, uri, text, page, page_length=machinery.page_length)
 
     async def read_skill_bytes(self, reference: str, path: str) -> bytes:
@@ -146,10 +149,10 @@ class Conversation:
         with recorded(machinery.audit, "read_skill_directory", reference):
             window = self._require_window(reference)
             skill = window.skill
-            inside = path.strip("/").removeprefix(".")
-            uri = uri_of(skill, inside) if inside else skill.entry.uri.root
+            inside = path.strip("/")
+            uri = skill.entry.uri.root if inside in ("", ".") else uri_of(skill, inside)
             if not skill.is_remote:
-                return _children(skill, uri)
+                return children_of(skill, uri)
             items = await machinery.fetcher.connection(skill.id.origin.label).read_directory(uri)
             if skill.entry.manifest is None:
                 return tuple(
@@ -168,7 +171,7 @@ class Conversation:
                     uri=strange[0],
                 )
                 await require_unchanged(machinery, skill, error)
-            return _children(skill, uri)
+            return children_of(skill, uri)
 
     async def read_resource(self, server: str, uri: str, *, page: int = 1) -> FramedText:
         """Read any resource of a server, as ordinary content. It never loads a skill.
@@ -187,14 +190,13 @@ class Conversation:
         with recorded(machinery.audit, "read_resource", f"{server} {uri}"):
             connection = machinery.fetcher.connection(server)
             await self._require_own_origin(ToolCall("read_resource", ToolKind.READ, server=server, uri=uri))
-            window = self._window_around(server, uri)
-            if window is not None:
-                canonical = canonical_uri(uri)
-                text = _text_of(await self._content(window, canonical), canonical)
-                return frame_file(window, canonical, text, page, page_length=machinery.page_length)
+            if (held := self._held_file(server, uri)) is not None:
+                window, file = held
+                text = text_of(await self._content(window, file), file)
+                return frame_file(window, file, text, page, page_length=machinery.page_length)
             machinery.audit.record("read", origin=server, uri=uri)
             content = await connection.read_resource(uri)
-            text = _text_of(content.content, uri)
+            text = text_of(content.content, uri)
         return frame_resource(
             connection.origin, uri, text, fresh_boundary(), page, page_length=machinery.page_length
         )
@@ -227,17 +229,17 @@ class Conversation:
         decision = self.gate(call)
         if decision.verdict is not Verdict.ASK:
             return decision
-        window = self._windows.by_reference(decision.skills[0])
         question = Question(
             Occasion.CROSS_ORIGIN if decision.code == "cross-origin" else Occasion.CALL,
-            window.skill if window else None,
+            self._require_window(decision.skills[0]).skill,
             servers=(*decision.origins, call.server) if call.server else decision.origins,
             uri=call.uri,
             call=call.describe(),
         )
         try:
-            agreed = await self._machinery().consent.permit(question, reference=decision.skills[0])
-        except ApprovalRequiredError:
+            agreed = await self._machinery().consent.permit(question)
+        except ApprovalError as error:
+            logger.info("a call was not allowed: %s", error)
             agreed = False
         return replace(decision, verdict=Verdict.ALLOW if agreed else Verdict.DENY)
 
@@ -352,67 +354,15 @@ class Conversation:
                 reference=call.server,
             )
 
-    def _window_around(self, server: str, uri: str) -> Activation | None:
-        """Return the window of the loaded skill whose directory holds `uri`; the innermost of several."""
-        around = [
-            window
+    def _held_file(self, server: str, uri: str) -> tuple[Activation, str] | None:
+        """Return the window, the innermost of several, and the file of it that `uri` means."""
+        found = [
+            (window, file)
             for window in self._windows.all()
-            if window.skill.is_remote
-            and window.skill.id.origin.label == server
-            and window.skill.entry.uri.contains(uri)
+            if window.skill.is_remote and window.skill.id.origin.label == server
+            if (file := file_meant(window.skill, uri)) is not None
         ]
-        return max(around, key=lambda window: len(window.skill.id.uri), default=None)
+        return max(found, key=lambda held: len(held[0].skill.id.uri), default=None)
 
     def _grants(self, window: Activation) -> frozenset[Grant]:
         return self._machinery().consent.grants(window.skill)
-
-
-def uri_of(skill: KnownSkill, path: str, relative_to: str = SKILL_FILE) -> str:
-    """Return the URI of a file that a text of the skill means by `path`.
-
-    Raises:
-        UnlistedFileError: It does not mean a file of this skill.
-    """
-    uri = skill.entry.uri
-    if "://" in path:
-        try:
-            if uri.contains(path):
-                return canonical_uri(path)
-        except InvalidUriError:
-            pass
-        raise UnlistedFileError(f"{quoted(path)} is no file of {skill.reference}", uri=path[:500])
-    if relative_to == SKILL_FILE and (listed := _listed(skill, path)) is not None:
-        return listed
-    base, _, name = relative_to.rpartition("/")
-    if name != SKILL_FILE:
-        raise UnlistedFileError(f"{quoted(relative_to)} is not a {SKILL_FILE}", uri=relative_to[:500])
-    found = uri.resolve(f"{base}/{path}" if base and not path.startswith("/") else path)
-    root = uri.resolve(base) if base else uri.root
-    if found is None or root is None or not found.startswith(root + "/"):
-        raise UnlistedFileError(f"{quoted(path)} leads out of {skill.reference}", uri=path[:500])
-    return found
-
-
-def _listed(skill: KnownSkill, path: str) -> str | None:
-    """Return the URI of the file that is listed under exactly this path, odd characters and all."""
-    try:
-        uri = skill.entry.uri.join(path)
-    except InvalidUriError:
-        return None
-    return uri if skill.entry.manifest is not None and skill.entry.manifest.find(uri) else None
-
-
-def _children(skill: KnownSkill, uri: str) -> tuple[SkillFileLine, ...]:
-    below = "" if uri == skill.entry.uri.root else skill.entry.uri.relative_path(uri) + "/"
-    return tuple(file for file in files_of(skill) if file.path.startswith(below))
-
-
-def _text_of(content: bytes, uri: str) -> str:
-    try:
-        text = content.decode("utf-8")
-    except UnicodeDecodeError:
-        text = "\0"
-    if "\0" in text:
-        message = f"{quoted(uri)} has {len(content)} bytes that are no text"
-        raise NotTextError(message, reference=uri[:500])
-    return text

@@ -24,7 +24,7 @@ from skillwire.host.config import read_servers
 from skillwire.host.confusables import LOCAL
 from skillwire.host.connection import Connection
 from skillwire.host.consent import Consent, DynamicPolicy, PromptLimits
-from skillwire.host.conversation import Conversation, uri_of
+from skillwire.host.conversation import Conversation
 from skillwire.host.endpoints import ServerConfig
 from skillwire.host.explain import Explanation, explain
 from skillwire.host.failures import ConfigError, RefusedError
@@ -39,6 +39,7 @@ from skillwire.host.policy import ProjectLock
 from skillwire.host.presentation import DEFAULT_PAGE_LENGTH
 from skillwire.host.refusals import Refusal
 from skillwire.host.registry import Registry, RegistryView
+from skillwire.host.skillfiles import uri_of
 from skillwire.host.store import ApprovalStore
 from skillwire.host.trust import FolderTrust
 

@@ -18,12 +18,12 @@ def watch(server: Server[Any], log: Path, *, older: bool) -> None:
     before anyone is asked. There, `older_stdio.py` does the same.
     """
 
-    async def note(context: ServerRequestContext[Any, Any], call_next: CallNext) -> Any:
-        line = {"method": context.method, "params": dict(context.params or {})}
+    async def note(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> Any:
+        line = {"method": ctx.method, "params": dict(ctx.params or {})}
         with log.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
-        if older and context.protocol_version in MODERN_PROTOCOL_VERSIONS:
+        if older and ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
             raise MCPError(METHOD_NOT_FOUND, "Method not found")
-        return await call_next(context)
+        return await call_next(ctx)
 
     server.middleware.insert(0, note)
