@@ -290,7 +290,8 @@ async def test_when_the_last_caller_gives_up_the_server_is_told(tmp_path: Path) 
             await connection.connect()
             with anyio.move_on_after(0.3):
                 await connection.list_skills()
-            await peer.wait_for("notifications/cancelled")
+            with anyio.fail_after(peer.server.seconds / 2):
+                await peer.wait_for("notifications/cancelled")
 
             assert (await connection.get_skill("skill://a/SKILL.md")).name == "a"
 

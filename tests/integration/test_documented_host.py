@@ -152,14 +152,21 @@ async def stage(**options: Any) -> AsyncGenerator[Stage]:
             yield Stage(host, user)
 
 
+def typing(answer: str) -> Callable[[str], str]:
+    """Return an `input` at which somebody always types the same."""
+
+    def read(prompt: str) -> str:
+        return answer
+
+    return read
+
+
 def test_the_first_example_runs_as_it_stands_there(workplace: Path, env: dict[str, str]) -> None:
     [example] = examples("Ten lines")
     [block] = examples("Ten lines", "json")
 
     command = [sys.executable, "-W", "error", "-c", example]
-    result = subprocess.run(
-        command, cwd=workplace, env=env, capture_output=True, text=True, timeout=DEADLINE
-    )
+    result = subprocess.run(command, cwd=workplace, env=env, capture_output=True, text=True, timeout=DEADLINE)
 
     assert json.loads(block) == {
         "mcpServers": {"team": {"command": "skillwire", "args": ["serve", "examples/skills"]}}
@@ -169,6 +176,7 @@ def test_the_first_example_runs_as_it_stands_there(workplace: Path, env: dict[st
     assert "File: references/policy.md of the skill team/refunds" in result.stdout
 
 
+@pytest.mark.requirement("HOST-08", "HOST-14")
 async def test_the_page_shows_what_a_model_gets() -> None:
     [shown] = examples("What the model gets", "text")
 
@@ -198,6 +206,7 @@ async def test_the_tools_of_the_page_carry_the_names_the_text_tells_the_model() 
     assert "- team/refunds: " in tools["listing"]
 
 
+@pytest.mark.requirement("NAME-03", "NAME-04", "NAME-08")
 async def test_references_are_as_the_table_says(workplace: Path) -> None:
     [rows] = tables(section(PAGE, "References"))
     folder = workplace / "skills"
@@ -221,6 +230,7 @@ async def test_references_are_as_the_table_says(workplace: Path) -> None:
     assert ambiguous.value.refusal == "ambiguous-reference"
 
 
+@pytest.mark.requirement("FS-04")
 async def test_a_projects_skills_count_once_its_folder_is_trusted(workplace: Path) -> None:
     [example] = examples("Local folders")
 
@@ -238,12 +248,13 @@ async def test_a_projects_skills_count_once_its_folder_is_trusted(workplace: Pat
     assert decision.verdict is Verdict.ALLOW
 
 
+@pytest.mark.requirement("SEC-07", "SEC-12")
 async def test_the_question_of_the_page_names_the_origin_first(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     [example] = examples("Ask the user")
     names = await play(example)
-    monkeypatch.setattr("builtins.input", lambda _prompt: "a")  # pyright: ignore[reportUnknownLambdaType]
+    monkeypatch.setattr("builtins.input", typing("a"))
 
     async with stage(approve=names["ask_user"]) as here:
         await here.host.load("team/csv-insights")
@@ -277,6 +288,7 @@ def remembered(occasion: Occasion, skill: KnownSkill) -> str:
     return "yes" if Question(occasion, skill).may_be_remembered else "no"
 
 
+@pytest.mark.requirement("SEC-12")
 async def test_a_skill_is_looked_at_and_approved_beforehand() -> None:
     [example] = examples("Look and approve beforehand")
 
@@ -290,12 +302,13 @@ async def test_a_skill_is_looked_at_and_approved_beforehand() -> None:
     assert here.user.questions == []
 
 
+@pytest.mark.requirement("APPR-10")
 async def test_a_lock_is_written_reviewed_and_trusted(
     workplace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write, review, frozen = examples("skills.lock")
     elsewhere = Places(workplace / "elsewhere" / "state", workplace / "elsewhere" / "cache")
-    monkeypatch.setattr("builtins.input", lambda _prompt: "yes")  # pyright: ignore[reportUnknownLambdaType]
+    monkeypatch.setattr("builtins.input", typing("yes"))
 
     async with stage(lock="skills.lock") as here:
         await here.host.load("team/refunds")
@@ -315,6 +328,7 @@ async def test_a_lock_is_written_reviewed_and_trusted(
     assert loaded.reference == in_ci["loaded"].reference == "team/refunds"
 
 
+@pytest.mark.requirement("APPR-10")
 async def test_a_frozen_lock_refuses_what_is_not_in_it(workplace: Path) -> None:
     async with stage(lock="skills.lock") as here:
         await here.host.load("team/refunds")
@@ -328,6 +342,7 @@ async def test_a_frozen_lock_refuses_what_is_not_in_it(workplace: Path) -> None:
     assert there.user.questions == []
 
 
+@pytest.mark.requirement("SEC-04", "SEC-06", "SEC-08")
 async def test_the_gate_decides_as_the_table_says(workplace: Path) -> None:
     [rows] = tables(section(PAGE, "Gate every tool call"))
     lock = str(workplace / "skills.lock")
@@ -374,6 +389,7 @@ async def test_a_call_is_authorised_as_the_page_does_it() -> None:
     assert granted["script"] == (SKILLS / "csv-insights" / "scripts" / "profile.py").read_bytes()
 
 
+@pytest.mark.requirement("INT-06", "HOST-15")
 async def test_windows_go_to_sub_agents_and_outlive_compaction() -> None:
     [example] = examples("Sub-agents and compaction")
 
@@ -386,6 +402,7 @@ async def test_windows_go_to_sub_agents_and_outlive_compaction() -> None:
     assert left == ()
 
 
+@pytest.mark.requirement("CACHE-05", "CACHE-06")
 async def test_an_approved_skill_is_there_without_a_network(
     workplace: Path, env: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -509,10 +526,8 @@ def test_numbers_in_the_text_are_those_of_the_code() -> None:
     assert f"for at most {default(Host, 'wait_seconds'):g} seconds" in text
     assert f"Silence for {span(prompts.answer_seconds)}utes is a no" in text
     assert f"The user has {span(default(oauth_for, 'seconds'))}utes" in text
-    assert (
-        f"{prompts.questions_per_server} questions about one server in {span(prompts.seconds)}utes, and "
-        f"questions about {prompts.contents_per_skill} different contents of one skill"
-    ) in text
+    assert f"can cause {prompts.questions_per_server} questions in {span(prompts.seconds)}utes" in text
+    assert f"{prompts.contents_per_skill} different contents of one skill asked about" in text
 
 
 # What the code says, for the tables
@@ -534,7 +549,9 @@ def audit_events() -> dict[str, set[str]]:
                 and node.args
                 and isinstance(node.args[0], ast.Constant)
             ):
-                assert all(keyword.arg for keyword in node.keywords), "fields are named where they are written"
+                assert all(keyword.arg for keyword in node.keywords), (
+                    "fields are named where they are written"
+                )
                 found[str(node.args[0].value)] |= {str(keyword.arg) for keyword in node.keywords}
     return dict(found)
 
@@ -576,7 +593,9 @@ def limits() -> dict[str, str]:
     connection, prompts = constant("ConnectionLimits")(), PromptLimits()
     cache, audit = constant("ContentCache"), constant("AuditLog")
     listing = {name: default(list_skills, name) for name in ("max_pages", "max_entries", "max_bytes")}
-    assert (connection.max_pages, connection.max_entries, connection.max_listing_bytes) == (*listing.values(),)
+    assert (connection.max_pages, connection.max_entries, connection.max_listing_bytes) == (
+        *listing.values(),
+    )
     return {
         "Connecting to a server, and each call": span(default(ServerConfig, "seconds")),
         "Waiting for listings at the start": span(default(Host, "wait_seconds")),
@@ -596,11 +615,12 @@ def limits() -> dict[str, str]:
         f"{span(constant('CONFIRM_SECONDS'))}",
         "A skill": f"{MAX_FILES} files, {size(MAX_TOTAL_SIZE)}",
         "A page of text": f"{default(Host, 'page_length'):,} characters",
-        "Questions by a model's loads": f"{prompts.questions_per_server} a server in {span(prompts.seconds)}; "
-        f"{prompts.contents_per_skill} contents a skill",
+        "Questions about the skills of one server": f"{prompts.questions_per_server} in "
+        f"{span(prompts.seconds)}; {prompts.contents_per_skill} contents of one skill",
         "An answer of the user": span(prompts.answer_seconds),
         "Signing in": span(default(oauth_for, "seconds")),
-        "Folders below a root of local skills": f"{constant('MAX_DEPTH')} deep, {constant('MAX_FOLDERS'):,} in all",
+        "Folders below a root of local skills": f"{constant('MAX_DEPTH')} deep, "
+        f"{constant('MAX_FOLDERS'):,} in all",
         "The configuration": size(constant("MAX_CONFIG_BYTES")),
         "A lock": size(constant("MAX_LOCK_BYTES")),
         "The cache": f"{size(default(cache, 'max_bytes_per_origin'))} a server, "
@@ -616,13 +636,17 @@ def limits() -> dict[str, str]:
 def texts_of_tests() -> Mapping[str, str]:
     """Return the text of every test file by its name."""
     folders = [TESTS / "unit", TESTS / "integration", TESTS / "interop"]
-    paths = [path for folder in folders for path in folder.rglob("test_*.py") if "node_modules" not in path.parts]
+    paths = [
+        path for folder in folders for path in folder.rglob("test_*.py") if "node_modules" not in path.parts
+    ]
     return {path.name: path.read_text("utf-8") for path in paths}
 
 
 def guarantees() -> Generator[tuple[str, set[str], set[str]]]:
     """Yield each guarantee with the requirements and the test files it names."""
-    for item in re.findall(r"^- (.*?)(?=^- |^#|^$|\Z)", section(SECURITY, "What the host guarantees"), re.S | re.M):
+    for item in re.findall(
+        r"^- (.*?)(?=^- |^#|^$|\Z)", section(SECURITY, "What the host guarantees"), re.S | re.M
+    ):
         words = " ".join(item.split())
         proof = re.search(r"\(([^()]*)\)$", words)
         assert proof, f"this guarantee names no proof: {words}"
@@ -637,8 +661,12 @@ def proven_in(file: str) -> set[str]:
 
 def test_every_guarantee_names_rules_that_the_named_tests_prove() -> None:
     known = set(requirements.register())
+    found = list(guarantees())
 
-    for words, rules, files in guarantees():
+    assert (
+        len(found) == len(re.findall("^- ", section(SECURITY, "What the host guarantees"), re.MULTILINE)) > 0
+    )
+    for words, rules, files in found:
         assert rules and files, words
         assert rules <= known, words
         assert files <= texts_of_tests().keys(), words

@@ -23,7 +23,7 @@ from folders import manifest_of, write_files, write_skill
 from skillwire.core.entry import SkillEntry
 from skillwire.core.manifest import digest_of
 from skillwire.core.uri import SkillUri
-from skillwire.errors import NotFoundError, SkillError, SourceError
+from skillwire.errors import NotFoundError, SkillError
 from skillwire.host import (
     Declaration,
     InvalidAnswerError,
@@ -34,6 +34,7 @@ from skillwire.host import (
     read_directory,
     read_skill_uri,
 )
+from skillwire.host.failures import TooSlowError
 from skillwire.server import add_skills
 from unit.host.strangers import MODES, Params, Stranger, entry
 
@@ -255,7 +256,7 @@ async def outcome(behaviour: str, home: Path, *, seconds: float) -> SkillError:
 async def test_a_process_that_does_not_answer_the_question_is_given_up_in_time(
     behaviour: str, tmp_path: Path
 ) -> None:
-    assert type(await outcome(behaviour, tmp_path, seconds=0.5)) is SourceError
+    assert type(await outcome(behaviour, tmp_path, seconds=0.5)) is TooSlowError
 
 
 async def test_a_process_that_ends_instead_of_answering_is_an_error_of_the_connection(tmp_path: Path) -> None:

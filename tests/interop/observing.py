@@ -62,10 +62,17 @@ class Official(Observed):
 
     async def reload(self) -> None:
         """Let the server read its folder again, and wait until it has."""
-        rung = str(time.monotonic_ns())
+        await self._ring("reload")
+
+    async def forget_sessions(self) -> None:
+        """Let the server lose its sessions, as in a restart, and wait until it has."""
+        await self._ring("forget")
+
+    async def _ring(self, what: str) -> None:
+        rung = f"{what} {time.monotonic_ns()}"
         self.bell.write_text(rung, "utf-8")
         with anyio.fail_after(SEEN_WITHIN):
-            while f'"reloaded":"{rung}"' not in self.log.read_text("utf-8"):  # noqa: ASYNC110 - another process
+            while f'"rung":"{rung}"' not in self.log.read_text("utf-8"):  # noqa: ASYNC110 - another process
                 await anyio.sleep(_POLL)
 
 

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from interop.observing import LABEL, WIRES, Official, becomes_stale, official, s
 from interop.tools import Node
 from interop.truth import AWKWARD, truth_of
 from skillwire.host.approvals import Occasion
-from skillwire.host.host import Host
+from skillwire.host.failures import UnavailableError
 from skillwire.wire.core import EXTENSION
 
 AWKWARD_ROOT = "skill://awkward"
@@ -129,11 +130,11 @@ async def test_directories_of_the_official_server_are_read_over_several_pages(
     async with hosting(tmp_path, [peer.server], user=User()) as host:
         await host.load(AWKWARD_SKILL)
         references = await host.read_skill_directory(AWKWARD_SKILL, "references")
-        everything = await host.read_skill_directory(AWKWARD_SKILL)
+        top = await host.read_skill_directory(AWKWARD_SKILL)
 
-    paths = [path for path in AWKWARD if path != "SKILL.md"]
-    assert sorted(file.path for file in references) == sorted(p for p in paths if p.startswith("references/"))
-    assert sorted(file.path for file in everything) == sorted(paths)
+    inside = [path for path in AWKWARD if path.startswith("references/")]
+    assert sorted(file.path for file in references) == sorted(inside)
+    assert [file.path for file in top] == ["assets", "references"]
     pages = [message["params"] for message in peer.asked("resources/directory/read")]
     assert sum(page["uri"] == f"{AWKWARD_ROOT}/references" for page in pages) == 3
     assert len([page for page in pages if "cursor" in page]) >= 2
@@ -164,8 +165,26 @@ async def test_an_empty_directory_of_the_official_server_is_no_change_of_the_ski
         everything = await host.read_skill_directory(f"{LABEL}/one")
         empty = await host.read_skill_directory(f"{LABEL}/one", "templates")
 
-    assert [file.path for file in everything] == ["references/a.md"]
+    assert "references" in [file.path for file in everything]
     assert empty == ()
+
+
+@pytest.mark.requirement("DIR-05")
+@pytest.mark.requirement("READ-01")
+@pytest.mark.parametrize(("transport", "era"), [("stdio", "modern")])
+async def test_names_the_official_server_spells_in_its_own_way_are_asked_for_in_that_way(
+    peer: Official, skills: Path, tmp_path: Path
+) -> None:
+    # This server leaves brackets and bars as they are, which RFC 3986 would have escaped.
+    write_files(skills / "one", {"drafts [old]/a|b.md": "Drafted.\n"})
+    async with hosting(tmp_path, [peer.server], user=User()) as host:
+        await host.load(f"{LABEL}/one")
+        file = await host.read_skill_file(f"{LABEL}/one", "drafts [old]/a|b.md")
+        inside = await host.read_skill_directory(f"{LABEL}/one", "drafts [old]")
+
+    assert "Drafted." in file.text
+    assert [child.path for child in inside] == ["drafts [old]/a|b.md"]
+    assert peer.read() == ["skill://one/SKILL.md", "skill://one/drafts%20[old]/a|b.md"]
 
 
 @pytest.mark.requirement("LIST-02")
@@ -240,7 +259,7 @@ async def test_a_changed_file_of_the_official_server_is_a_changed_skill_and_a_ne
     user = User()
     async with hosting(tmp_path, [peer.server], user=user) as host:
         await host.load(REFUNDS)
-        await change(host, peer, skills)
+        await change(peer, skills)
         error = await refused(host.read_skill_file(REFUNDS, "references/policy.md"))
         asked = len(user.questions)
         await host.load(REFUNDS)
@@ -277,10 +296,26 @@ async def test_a_skill_the_official_server_changed_after_listing_it_is_asked_abo
     assert user.questions[0].change.modified == (f"{REFUNDS_ROOT}/SKILL.md",)
 
 
+@pytest.mark.requirement("NEG-20")
+@pytest.mark.parametrize(("transport", "era"), [("http", "legacy")])
+async def test_a_session_the_official_server_has_forgotten_is_begun_anew(
+    peer: Official, tmp_path: Path
+) -> None:
+    async with hosting(tmp_path, [peer.server], user=User()) as host:
+        await host.refresh()
+        await peer.forget_sessions()
+        with suppress(UnavailableError):  # Whoever finds out may have to hear of it.
+            await host.read_resource(LABEL, POLICY)
+        loaded = await host.load(REFUNDS)
+
+    assert "Do it." in loaded.text
+    assert len(peer.asked("initialize")) == 2
+
+
 CHANGED_SKILL = "---\nname: refunds\ndescription: Use when testing refunds.\n---\n\nDo it better.\n"
 
 
-async def change(host: Host, peer: Official, skills: Path) -> None:
-    """Change a file of the loaded skill, which nobody is told of."""
+async def change(peer: Official, skills: Path) -> None:
+    """Change a file of a skill, which nobody is told of."""
     write_files(skills / "acme/billing/refunds", {"references/policy.md": "Within 60 days.\n"})
     await peer.reload()

@@ -133,15 +133,19 @@ class Connection:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._tasks is not None
-        self._is_closed = True
-        if self._link is not None:
-            self._link.end(UnavailableError("the connection was closed"))
-        self._wanted.set()
+        self.begin_closing()
         with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
             await self._gone.wait()
         self._tasks.cancel_scope.cancel()
         # The tasks keep their errors to themselves, and the block's own error should not come out in a group.
         await self._tasks.__aexit__(None, None, None)
+
+    def begin_closing(self) -> None:
+        """Say goodbye without waiting, so that several connections can close side by side."""
+        self._is_closed = True
+        if self._link is not None:
+            self._link.end(UnavailableError("the connection was closed"))
+        self._wanted.set()
 
     async def connect(self, *, at_once: bool = False) -> None:
         """Make sure there is a connection. `at_once`, because a user asked, forgets earlier failures.

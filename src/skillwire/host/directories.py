@@ -69,7 +69,7 @@ async def read_directory(
         EndlessListingError: The listing repeats itself or is larger than allowed.
         InvalidAnswerError: A page is not one, or holds something that is not in this directory.
         PeerError: The server answered with an error, or the connection ended.
-        SourceError: The server took too long.
+        TooSlowError: The server took too long.
     """
     directory = canonical_uri(uri)
     require_directory_read(client)

@@ -6,15 +6,15 @@ from dataclasses import dataclass, replace
 from typing import Final, cast
 
 from mcp.client import Client
-from mcp.types import PaginatedRequestParams
+from mcp.types import CONNECTION_CLOSED, PaginatedRequestParams
 
 from skillwire.core.entry import SkillEntry, check_entry
 from skillwire.core.finding import Finding
 from skillwire.core.uri import SkillUri
-from skillwire.errors import InvalidUriError, SkillError, SourceError
+from skillwire.errors import InvalidUriError, SkillError
 from skillwire.host.declaration import require_skills
 from skillwire.host.exchange import DEFAULT_SECONDS, Answer, ListSkillsRequest, within
-from skillwire.host.failures import EndlessListingError, InvalidAnswerError, TooSlowError
+from skillwire.host.failures import EndlessListingError, InvalidAnswerError, PeerError, TooSlowError
 from skillwire.host.paging import DEFAULT_BYTES, DEFAULT_ENTRIES, DEFAULT_PAGES, Limits, Page, Pager
 from skillwire.wire.core import LIST_SKILLS, CacheScope
 
@@ -67,15 +67,15 @@ async def list_skills(
 
     An entry that breaks a rule costs only itself. A URI that is listed twice
     costs every entry with it, because none of them can be believed. With
-    `keep_partial`, a listing that does not end, breaks the rules or takes too
-    long after its first page costs only what has not come yet.
+    `keep_partial`, a listing that does not end, breaks the rules, fails or takes
+    too long after its first page costs only what has not come yet.
 
     Raises:
         NotDeclaredError: The server has not declared the extension; nothing was sent.
         EndlessListingError: The listing repeats itself or is larger than allowed.
         InvalidAnswerError: A page is not one.
         PeerError: The server answered with an error, or the connection ended.
-        SourceError: The server took too long.
+        TooSlowError: The server took too long.
     """
     require_skills(client, LIST_SKILLS)
     limits = Limits(max_pages, max_entries, max_bytes)
@@ -87,19 +87,16 @@ async def list_skills(
                 if page.is_first:
                     reading = _Reading()
                 reading.take(page)
-    except (EndlessListingError, SourceError) as error:
-        problem = _lasting(error) if keep_partial else None
-        if problem is None or reading.is_empty:
-            raise problem or error from error.__cause__
-        return replace(reading.listing(), problem=problem)
+    except (EndlessListingError, InvalidAnswerError, PeerError, TooSlowError) as error:
+        if not keep_partial or reading.is_empty or _is_closed(error):
+            raise
+        return replace(reading.listing(), problem=error)
     return reading.listing()
 
 
-def _lasting(error: SkillError) -> SkillError | None:
-    """Return what is wrong with the listing itself; None for an error that says nothing about its pages."""
-    if isinstance(error.__cause__, TimeoutError):
-        return TooSlowError(str(error))
-    return error if isinstance(error, EndlessListingError | InvalidAnswerError) else None
+def _is_closed(error: SkillError) -> bool:
+    """Tell whether the connection ended, which says nothing about the listing."""
+    return isinstance(error, PeerError) and error.peer_code == CONNECTION_CLOSED
 
 
 class _Reading:

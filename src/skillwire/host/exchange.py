@@ -15,8 +15,8 @@ from mcp.types import PaginatedRequestParams, Request, RequestParams
 from pydantic import RootModel, ValidationError
 
 from skillwire.core.characters import quoted
-from skillwire.errors import INVALID_PARAMS, NotFoundError, SourceError
-from skillwire.host.failures import InvalidAnswerError, PeerError
+from skillwire.errors import INVALID_PARAMS, NotFoundError
+from skillwire.host.failures import InvalidAnswerError, PeerError, TooSlowError
 from skillwire.wire.core import GET_SKILL, LIST_SKILLS, READ_DIRECTORY
 
 DEFAULT_SECONDS: Final = 60.0
@@ -92,14 +92,14 @@ def within(seconds: float | None, method: str) -> Generator[None]:
     """Give the exchanges inside `seconds` altogether; None waits as long as the client does.
 
     Raises:
-        SourceError: The time is over. The server is told to stop, where the protocol can.
+        TooSlowError: The time is over. The server is told to stop, where the protocol can.
     """
     try:
         with anyio.fail_after(seconds):
             yield
     except TimeoutError as error:
         limit = "" if seconds is None else f": more than {seconds:g} seconds"
-        raise SourceError(f"the server took too long over {method}{limit}") from error
+        raise TooSlowError(f"the server took too long over {method}{limit}") from error
 
 
 @contextmanager

@@ -319,6 +319,8 @@ class Host(Conversation):
         )
         for connection in connections.values():
             await stack.enter_async_context(connection)
+        for connection in connections.values():
+            stack.callback(connection.begin_closing)
         await stack.enter_async_context(registry)
         fetcher = Fetcher(connections, self._cache, audit)
         return Machinery(registry, fetcher, consent, audit, self._protected(), self._page_length)

@@ -65,6 +65,7 @@ class Pager:
         self._used: set[str] = set()
         self._pages = self._entries = self._bytes = 0
         self._has_restarted = self._is_over = False
+        self._problem: EndlessListingError | None = None
 
     async def next_page(self) -> Page | None:
         """Fetch the next page; None when there is none.
@@ -76,6 +77,8 @@ class Pager:
         """
         if self._is_over:
             return None
+        if self._problem is not None:
+            raise self._problem
         answer = await self._fetch()
         page = Page(self._items_of(answer), answer, self._cursor is None)
         self._move_on(answer.get("nextCursor"))
@@ -109,11 +112,7 @@ class Pager:
         self._entries += len(items)
         if self._entries > self._limits.max_entries:
             raise self._endless(f"more than {self._limits.max_entries} entries")
-        try:
-            self._bytes += len(encode(items))
-        except (TypeError, ValueError, RecursionError) as error:
-            # Text with half a character in it, say: JSON on a wire cannot hold that, a server in memory can.
-            raise InvalidAnswerError(f"the server's answer to {self._method} has no JSON form") from error
+        self._bytes += _size_of(items)
         if self._bytes > self._limits.max_bytes:
             raise self._endless(f"more than {self._limits.max_bytes} bytes")
         return items
@@ -127,9 +126,18 @@ class Pager:
                 f"the server's answer to {self._method} has a cursor that is no short text"
             )
         if cursor in self._used:
-            raise self._endless("a cursor that comes again")
+            # The page that closes the loop is a page all the same; the next one is not fetched.
+            self._problem = self._endless("a cursor that comes again")
         self._used.add(cursor)
         self._cursor = cursor
 
     def _endless(self, what: str) -> EndlessListingError:
         return EndlessListingError(f"the server's answer to {self._method} has {what}")
+
+
+def _size_of(items: list[object]) -> int:
+    """Return how large items are as JSON; those that have no JSON form are refused one by one later."""
+    try:
+        return len(encode(items))
+    except (TypeError, ValueError, RecursionError):
+        return sum(_size_of([item]) for item in items) if len(items) > 1 else 0

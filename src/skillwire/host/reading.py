@@ -46,7 +46,7 @@ async def read_skill_uri(
         LimitError: The file is larger than `max_bytes`.
         InvalidAnswerError: The answer is not exactly one item, for this URI, with readable content.
         PeerError: The server answered with an error, or the connection ended.
-        SourceError: The server took too long.
+        TooSlowError: The server took too long.
     """
     wanted = uri.published if isinstance(uri, SkillUri) else uri
     canonical = canonical_uri(wanted)
@@ -61,7 +61,7 @@ async def read_skill_uri(
         raise InvalidAnswerError(
             f"the server's answer is not the one item at {quoted(canonical)}", violates="INT-10"
         )
-    return _bytes_of(result.contents[0], canonical, max_bytes)
+    return bytes_of(result.contents[0], canonical, max_bytes)
 
 
 def _same(uri: str, canonical: str) -> bool:
@@ -71,7 +71,7 @@ def _same(uri: str, canonical: str) -> bool:
         return False
 
 
-def _bytes_of(item: TextResourceContents | BlobResourceContents, uri: str, max_bytes: int) -> bytes:
+def bytes_of(item: TextResourceContents | BlobResourceContents, uri: str, max_bytes: int) -> bytes:
     """Decode an item, after its length has shown that the result cannot be too large."""
     if isinstance(item, TextResourceContents):
         # A character takes at least one byte, so text that is too long is not even encoded.

@@ -19,9 +19,7 @@ from skillwire.host.exchange import (
     within,
 )
 from skillwire.host.failures import InvalidAnswerError
-
-# One decoder for both kinds of read, so that they agree about sizes and about what is readable.
-from skillwire.host.reading import _bytes_of as bytes_of  # pyright: ignore[reportPrivateUsage]
+from skillwire.host.reading import bytes_of
 from skillwire.wire.core import READ_RESOURCE
 
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:[^\x00-\x20\x7f-\x9f\ud800-\udfff]+")
@@ -52,7 +50,7 @@ async def read_resource(
         LimitError: It is larger than `max_bytes`.
         InvalidAnswerError: The answer is not exactly one item with readable content.
         PeerError: The server answered with an error, or the connection ended.
-        SourceError: The server took too long.
+        TooSlowError: The server took too long.
     """
     if len(uri) > MAX_URI_LENGTH or not _URI.fullmatch(uri):
         raise InvalidUriError(f"{quoted(uri[:200])} is not a URI")

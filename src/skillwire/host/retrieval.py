@@ -28,7 +28,7 @@ async def get_skill(
         InvalidEntryError: The entry breaks the extension's rules.
         InvalidAnswerError: The answer holds another skill, or none.
         PeerError: The server answered with an error, or the connection ended.
-        SourceError: The server took too long.
+        TooSlowError: The server took too long.
     """
     wanted = uri if isinstance(uri, SkillUri) else SkillUri.parse(uri)
     require_skills(client, GET_SKILL)

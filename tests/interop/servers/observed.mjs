@@ -1,7 +1,8 @@
 // The official TypeScript SDK as an honest peer that says what it was asked: `node observed.mjs OPTIONS`, in JSON.
 //   folder    the skills
 //   log       a file to which every message that comes in is added, as a line
-//   bell      a file; whenever it changes, the folder is read again and clients are told
+//   bell      a file; whenever it changes, the folder is read again and clients are told, or, if it says "forget",
+//             all sessions are lost, as in a restart
 //   era       the one generation it speaks: "legacy", with sessions over HTTP, "stateless", without, or "modern"
 //   http      whether to take a free port, and write its URL to standard error, instead of speaking over stdio
 //   base      serve from a source of its own under this URI, instead of from a catalog of the SDK
@@ -127,9 +128,13 @@ function listenForBell() {
     setInterval(async () => {
         if (rungAt() === rung) return;
         rung = rungAt();
-        const changes = await skills.reload();
-        if (changes.listChanged) handler.notify.resourcesChanged();
-        appendFileSync(log, `${JSON.stringify({ reloaded: rung })}\n`);
+        if (rung.startsWith('forget')) {
+            sessions.clear();
+        } else {
+            const changes = await skills.reload();
+            if (changes.listChanged) handler.notify.resourcesChanged();
+        }
+        appendFileSync(log, `${JSON.stringify({ rung })}\n`);
     }, POLL).unref();
 }
 
