@@ -42,6 +42,7 @@ def environment(home: Path, **more: str) -> dict[str, str]:
         "PYTHONPATH": str(Path(skillwire.__file__).parents[1]),
         "HOME": str(home),
         "XDG_CACHE_HOME": str(home / ".cache"),
+        "XDG_STATE_HOME": str(home / ".local" / "state"),
         **more,
     }
 

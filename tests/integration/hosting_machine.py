@@ -72,6 +72,7 @@ class Approvals(RuleBasedStateMachine):
         self._number = 0
         self._catalogue: dict[str, dict[str, bytes]] = {}
         self._history: list[dict[str, dict[str, bytes]]] = []
+        self._loaded: list[dict[str, dict[str, bytes]]] = []
         self._records: list[KnownSkill] = []
         self._reply = Reply.DENY
         self._meanwhile: Callable[[], Awaitable[object]] | None = None
@@ -117,8 +118,9 @@ class Approvals(RuleBasedStateMachine):
 
     @rule(number=numbers, is_seen=st.booleans(), uri=listed)
     def revert(self, number: int, is_seen: bool, uri: str) -> None:
-        """Publish an earlier version again; the first is the likeliest."""
-        self._catalogue = _copied(self._history[number % len(self._history) if number > 3 else 0])
+        """Publish an earlier version again, most likely one that was loaded then."""
+        versions = self._loaded if self._loaded and number > 1 else self._history
+        self._catalogue = _copied(versions[number % len(versions)])
         self._publish()
         if is_seen:
             self._refresh(by_user=True)
@@ -196,6 +198,7 @@ class Approvals(RuleBasedStateMachine):
     def revoke(self, uri: str) -> None:
         if self._do(lambda host: host.revoke(REFERENCES[uri])) is not None:
             self._model.revoke(uri)
+            self._load(uri, Reply.DENY, "model", 0)
 
     @precondition(lambda self: self._windows[0])
     @rule(uri=skills, how=st.sampled_from(("closed", "gone", "summarised")))
@@ -275,34 +278,39 @@ class Approvals(RuleBasedStateMachine):
     # Somebody else
 
     @precondition(lambda self: self._model.trusted is not None or self._lock.exists())
-    @rule(how=st.sampled_from(("pin-current", "comment", "delete", "restore")))
-    def change_the_lock_outside(self, how: str) -> None:
+    @rule(how=st.sampled_from(("forge", "comment", "delete", "restore")), uri=listed, is_used=st.booleans())
+    def change_the_lock_outside(self, how: str, uri: str, is_used: bool) -> None:
         content = self._content()
         if how == "restore" and self._model.trusted is not None:
             self._lock.write_bytes(self._model.trusted)
-        elif content is not None and how == "pin-current":
-            self._lock.write_bytes(self._with_current_digests(content))
+        elif content is not None and how == "forge":
+            self._lock.write_bytes(self._forged(content))
         elif content is not None and how == "comment":
             self._lock.write_bytes(content + b"# changed\n")
         elif how == "delete":
             self._lock.unlink(missing_ok=True)
+        if is_used:
+            self.restart(uri)
 
     @precondition(lambda self: (self._places.state / "approvals.json").exists())
-    @rule(how=st.sampled_from(("pin-current", "flip", "delete", "delete-key")))
-    def change_the_approvals_outside(self, how: str) -> None:
+    @rule(how=st.sampled_from(("forge", "flip", "delete", "delete-key")), uri=listed, is_used=st.booleans())
+    def change_the_approvals_outside(self, how: str, uri: str, is_used: bool) -> None:
         path = self._places.state / "approvals.json"
-        content = path.read_bytes()
-        changed = self._with_current_digests(content) if how == "pin-current" else content[:-1] + b" "
         if how == "delete-key":
             (self._places.state / "key").unlink(missing_ok=True)
             self._model.lose_key()
         elif how == "delete":
             path.unlink()
             self._model.lose_approvals()
-        elif changed != content:
-            path.write_bytes(changed)
-            self._model.lose_approvals()
+        else:
+            content = path.read_bytes()
+            changed = self._forged(content) if how == "forge" else content[:-1] + b" "
+            if changed != content:
+                path.write_bytes(changed)
+                self._model.lose_approvals()
         self.outcomes["approvals were tampered with"] += 1
+        if is_used:
+            self.restart(uri)
 
     @rule(number=numbers)
     def change_the_cache_outside(self, number: int) -> None:
@@ -408,6 +416,7 @@ class Approvals(RuleBasedStateMachine):
         if loaded is None:
             return
         windows.add(uri)
+        self._loaded.append(_copied(self._catalogue))
         self._check_windows()
         if uri == LIVE:
             assert was_open or (self._asked and reply is not Reply.DENY)
@@ -466,20 +475,15 @@ class Approvals(RuleBasedStateMachine):
     def _content(self) -> bytes | None:
         return self._lock.read_bytes() if self._lock.exists() else None
 
-    def _with_current_digests(self, content: bytes) -> bytes:
-        """Return a file of approvals with digests of what is published now, as an attacker would have it."""
+    def _forged(self, content: bytes) -> bytes:
+        """Publish something, and return a file of approvals in which its digests stand instead of others."""
+        self._change("body")
+        self._publish()
         for uri in self._catalogue:
             for file, digest in files_of(uri, self._catalogue):
-                for old in self._catalogues_digests(uri, file):
+                for old in {dict(files_of(uri, before)).get(file, digest) for before in self._history}:
                     content = content.replace(old.encode(), digest.encode())
         return content
-
-    def _catalogues_digests(self, uri: str, file: str) -> set[str]:
-        return {
-            dict(files_of(uri, catalogue)).get(file, "sha256:")
-            for catalogue in self._history
-            if uri in catalogue
-        } - {"sha256:"}
 
     # Publishing
 
@@ -523,7 +527,7 @@ async def _looking(host: Host) -> bool:
 
 
 async def _trusting(host: Host, content: bytes) -> bool:
-    host.lock.trust(content)
+    await host.trust_lock(content)
     return True
 
 

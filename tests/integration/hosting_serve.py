@@ -68,6 +68,16 @@ def written(folder: Path, files: Mapping[str, str | bytes]) -> Path:
     return folder
 
 
+def content_of(path: Path) -> bytes:
+    return path.read_bytes()
+
+
+def put(path: Path, content: bytes) -> None:
+    """Change a file as any other program would."""
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(content)
+
+
 def audit(folder: Path, event: str = "") -> list[Line]:
     """Return the lines of the audit log of the host whose state lies in `folder`, or those of one event."""
     lines: list[Line] = [json.loads(line) for line in places(folder).audit.read_text("utf-8").splitlines()]
@@ -76,7 +86,7 @@ def audit(folder: Path, event: str = "") -> list[Line]:
 
 def reads(folder: Path) -> list[str]:
     """Return the URIs of the files that the host asked servers for."""
-    return [line["uri"] for line in audit(folder, "read")]
+    return [line["uri"] for line in audit(folder, "read") if line["source"] == "server"]
 
 
 def cached(folder: Path) -> list[Path]:

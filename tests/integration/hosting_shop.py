@@ -101,8 +101,10 @@ class Shop:
                 ws="none",
                 lifespan="on",
                 log_level="critical",
+                timeout_graceful_shutdown=2,
             )
         )
+        self._ended = anyio.Event()
         self._published: set[str] = set()
         self._made = 0
 
@@ -114,7 +116,7 @@ class Shop:
     @asynccontextmanager
     async def running(self) -> AsyncGenerator["Shop"]:
         async with anyio.create_task_group() as group:
-            group.start_soon(self._http.serve)
+            group.start_soon(self._serve)
             with anyio.fail_after(STARTED_WITHIN):
                 while not self._http.started:  # noqa: ASYNC110 - uvicorn has no event for it
                     await anyio.sleep(0.01)
@@ -122,6 +124,14 @@ class Shop:
                 yield self
             finally:
                 self._http.should_exit = True
+                with anyio.move_on_after(STARTED_WITHIN, shield=True):
+                    await self._ended.wait()
+
+    async def _serve(self) -> None:
+        try:
+            await self._http.serve()
+        finally:
+            self._ended.set()
 
     def reads(self) -> list[str]:
         """Return the URIs of every file that was asked for."""

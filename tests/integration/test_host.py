@@ -605,7 +605,7 @@ async def test_a_server_that_is_forgotten_leaves_nothing_behind(
 
     assert approvals == ["desk"]
     assert left == [DESK["refunds/SKILL.md"]]
-    assert (error.refusal, denied.refusal) == ("skill-changed", "approval-denied")
+    assert (error.refusal, denied.refusal) == ("not-approved", "approval-denied")
     assert later.occasions == [Occasion.FIRST]
     assert "Ask the desk." in kept.text
 
@@ -716,6 +716,8 @@ async def test_running_a_script_is_a_grant_of_its_own_that_shows_the_bytes(
         denied = await refused(host.request_scripts("billing/refunds", "scripts/check.sh"))
         before = host.gate(run).verdict
         user.will(Reply.ALWAYS)
+        still_denied = await refused(host.request_scripts("billing/refunds", "scripts/check.sh"))
+        await host.refresh(by_user=True)
         content = await host.request_scripts("billing/refunds", "scripts/check.sh")
         after = [host.gate(call).verdict for call in (run, BASH)]
         [approval] = host.approvals
@@ -725,7 +727,8 @@ async def test_running_a_script_is_a_grant_of_its_own_that_shows_the_bytes(
         remembered = await host.request_scripts("billing/refunds", "scripts/check.sh")
         later = host.gate(run).verdict
 
-    assert (not_loaded.refusal, denied.refusal) == ("not-loaded", "approval-denied")
+    assert not_loaded.refusal == "not-loaded"
+    assert (denied.refusal, still_denied.refusal) == ("approval-denied", "approval-denied")
     assert user.occasions == [Occasion.FIRST, Occasion.SCRIPTS, Occasion.SCRIPTS]
     assert (question.script, question.script_content) == ("scripts/check.sh", SCRIPT)
     assert question.script_digest == digest_of(SCRIPT)
@@ -1026,6 +1029,24 @@ async def test_nothing_is_asked_of_a_server_by_a_timer(tmp_path: Path) -> None:
             assert shop.trace == before
 
 
+@pytest.mark.parametrize("is_away", [False, True])
+async def test_an_approval_can_be_taken_back_when_its_skill_cannot_be_seen(
+    is_away: bool, tmp_path: Path
+) -> None:
+    """What the user agreed to would count again as soon as the skill, or its server, is back."""
+    async with Shop().running() as shop:
+        await shop.publish(catalogue())
+        async with hosting(tmp_path, [shop.config], user=User()) as host:
+            await host.approve(await host.find(REFERENCES[INNER_URI]))
+        shop.is_away = is_away
+        await shop.publish({REFUNDS_URI: catalogue()[REFUNDS_URI]})
+        async with hosting(tmp_path, [shop.config], user=None) as host:
+            taken_back = await host.revoke(f"{LABEL}/{INNER_URI}")
+
+            assert taken_back
+            assert host.approvals == ()
+
+
 # Mounts, several hosts, and the end
 
 
@@ -1079,7 +1100,7 @@ async def test_two_hosts_share_one_memory(billing: HttpServer, tmp_path: Path) -
     assert user.questions == []
     assert both == [[f"{ROOT}/SKILL.md", "skill://stock/SKILL.md"]] * 2
     assert (taken_back, twice) == (True, False)
-    assert ended.refusal == "skill-changed"
+    assert ended.refusal == "not-approved"
 
 
 async def test_many_approvals_at_once_are_all_remembered(billing: HttpServer, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hostile.hosting import User, hosting, places, refused
-from integration.hosting_serve import audit
+from integration.hosting_serve import audit, content_of, put
 from integration.hosting_shop import (
     INNER,
     LABEL,
@@ -57,7 +57,7 @@ async def content(shop: Shop, lock: Path, tmp_path: Path) -> bytes:
     async with hosting(tmp_path / "elsewhere", [shop.config], user=User(), lock=lock) as host:
         await host.load(REFERENCES[REFUNDS])
         await host.write_lock()
-    return lock.read_bytes()
+    return content_of(lock)
 
 
 def rows(content: bytes) -> dict[str, dict[str, str]]:
@@ -81,7 +81,7 @@ async def test_a_lock_holds_what_was_approved_with_every_file_and_whose_it_is(
     [row] = tomllib.loads(content.decode())["skill"]
     published = catalogue()
 
-    assert content == again == lock.read_bytes()
+    assert content == again == content_of(lock)
     assert problems == ()
     assert (row["label"], row["uri"]) == (LABEL, REFUNDS)
     assert row["fingerprint"] == shop.config.origin.fingerprint
@@ -105,7 +105,7 @@ async def test_a_trusted_lock_is_as_good_as_an_approval_where_nobody_can_be_aske
         problems = [found.code for found in host.problems]
         review = host.lock.look()
         assert review is not None and review.lock is not None
-        host.lock.trust(review.lock.content)
+        await host.trust_lock(review.lock.content)
         loaded = await host.load(REFERENCES[REFUNDS])
         inner = await refused(host.load(REFERENCES[INNER]))
         after = host.problems
@@ -132,7 +132,7 @@ async def test_a_lock_that_changed_outside_counts_only_after_the_user_has_seen_t
         await host.write_lock()
     await shop.publish(catalogue(1))
     old, new = digest(catalogue()[REFUNDS]["SKILL.md"]), digest(catalogue(1)[REFUNDS]["SKILL.md"])
-    lock.write_bytes(lock.read_bytes().replace(old.encode(), new.encode()))
+    put(lock, content_of(lock).replace(old.encode(), new.encode()))
     user = User(Reply.DENY)
     async with hosting(tmp_path, [shop.config], user=user, lock=lock) as host:
         denied = await refused(host.load(REFERENCES[REFUNDS]))
@@ -140,7 +140,7 @@ async def test_a_lock_that_changed_outside_counts_only_after_the_user_has_seen_t
         review = host.lock.look()
         assert review is not None and review.lock is not None
         [(before, after)] = review.difference.changed
-        host.lock.trust(review.lock.content)
+        await host.trust_lock(review.lock.content)
         loaded = await host.load(REFERENCES[REFUNDS])
         read = await host.read_skill_file(REFERENCES[REFUNDS], "scripts/check.sh")
 
@@ -158,11 +158,11 @@ async def test_what_was_not_seen_cannot_be_trusted(
 ) -> None:
     async with hosting(tmp_path, [shop.config], user=NOBODY, lock=lock) as host:
         host.lock.look()
-        lock.write_bytes(content + b"# more\n")
+        put(lock, content + b"# more\n")
         with pytest.raises(LockUntrustedError):
-            host.lock.trust(content)
+            await host.trust_lock(content)
         with pytest.raises(InvalidLockError):
-            host.lock.trust(b"no lock at all")
+            await host.trust_lock(b"no lock at all")
         error = await refused(host.load(REFERENCES[REFUNDS]))
 
     assert error.refusal == "lock-untrusted"
@@ -173,7 +173,7 @@ async def test_a_pin_ends_when_the_skill_is_seen_to_change_and_counts_again_when
     shop: Shop, lock: Path, content: bytes, tmp_path: Path
 ) -> None:
     async with hosting(tmp_path, [shop.config], user=NOBODY, lock=lock) as host:
-        host.lock.trust(content)
+        await host.trust_lock(content)
         await shop.publish(catalogue(1))
         await host.refresh(force=True)
         await shop.publish(catalogue())
@@ -182,7 +182,7 @@ async def test_a_pin_ends_when_the_skill_is_seen_to_change_and_counts_again_when
         chain = await host.explain(REFERENCES[REFUNDS])
     async with hosting(tmp_path, [shop.config], user=NOBODY, lock=lock) as host:
         restarted = await refused(host.load(REFERENCES[REFUNDS]))
-        host.lock.trust(content)
+        await host.trust_lock(content)
         loaded = await host.load(REFERENCES[REFUNDS])
 
     assert (error.refusal, restarted.refusal) == ("approval-required", "approval-required")
@@ -194,7 +194,7 @@ async def test_a_pin_that_the_user_revoked_stays_revoked(
     shop: Shop, lock: Path, content: bytes, tmp_path: Path
 ) -> None:
     async with hosting(tmp_path, [shop.config], user=NOBODY, lock=lock) as host:
-        host.lock.trust(content)
+        await host.trust_lock(content)
         await host.load(REFERENCES[REFUNDS])
         taken_back = await host.revoke(REFERENCES[REFUNDS])
         file = await refused(host.read_skill_file(REFERENCES[REFUNDS], "scripts/check.sh"))
@@ -202,8 +202,8 @@ async def test_a_pin_that_the_user_revoked_stays_revoked(
         restarted = await refused(host.load(REFERENCES[REFUNDS]))
 
     assert taken_back
-    assert (file.refusal, restarted.refusal) == ("skill-changed", "approval-required")
-    assert lock.read_bytes() == content
+    assert (file.refusal, restarted.refusal) == ("not-approved", "approval-required")
+    assert content_of(lock) == content
 
 
 @pytest.mark.requirement("APPR-10")
@@ -233,7 +233,7 @@ async def test_a_frozen_lock_is_taken_as_it_lies_there_and_is_all_that_counts(
     assert call.verdict is Verdict.DENY
     assert len(user.questions) == before
     assert Refusal.of(inner).to_json()["requirement"] == "APPR-10"
-    assert lock.read_bytes() == content
+    assert content_of(lock) == content
 
 
 async def test_frozen_without_a_lock_that_can_be_read_is_an_error_before_anything_is_asked(
@@ -243,7 +243,7 @@ async def test_frozen_without_a_lock_that_can_be_read_is_an_error_before_anythin
     lock.parent.mkdir()
     for path, text in ((None, None), (lock, None), (lock, b"version = 99\n"), (lock, b"\xff")):
         if text is not None:
-            lock.write_bytes(text)
+            put(lock, text)
         host = Host([shop.config], places=places(tmp_path), roots=(), lock=path, frozen=True, wait_seconds=10)
         with pytest.raises(InvalidLockError):
             async with host:
@@ -257,14 +257,14 @@ async def test_a_lock_that_is_none_is_one_clear_error(
     text: bytes, shop: Shop, lock: Path, tmp_path: Path
 ) -> None:
     lock.parent.mkdir()
-    lock.write_bytes(text)
+    put(lock, text)
 
     with pytest.raises(InvalidLockError) as caught:
         async with hosting(tmp_path, [shop.config], user=NOBODY, lock=lock):
             pass
 
     assert caught.value.refusal == "lock-invalid"
-    assert lock.read_bytes() == text
+    assert content_of(lock) == text
 
 
 @pytest.mark.parametrize("is_frozen", [False, True])
@@ -281,7 +281,7 @@ async def test_a_pin_is_for_one_label_at_one_endpoint(
     for server in (ServerConfig("other", "other", endpoint), ServerConfig(LABEL, LABEL, elsewhere)):
         async with hosting(tmp_path, [server], user=NOBODY, lock=lock, frozen=is_frozen) as host:
             if not is_frozen:
-                host.lock.trust(content)
+                await host.trust_lock(content)
             codes.append((await refused(host.load(f"{server.label}/refunds"))).refusal)
 
     assert codes == ["not-in-lock" if is_frozen else "approval-required"] * 2
@@ -302,10 +302,10 @@ async def test_each_grant_of_a_pin_is_given_on_its_own(
     outcomes: list[tuple[Verdict, str]] = []
     for grants in (b'["load"]', b'["load", "scripts"]'):
         text = content.replace(b'["load"]', grants)
-        lock.write_bytes(text)
+        put(lock, text)
         async with hosting(tmp_path, [shop.config], user=NOBODY, lock=lock, frozen=is_frozen) as host:
             if not is_frozen:
-                host.lock.trust(text)
+                await host.trust_lock(text)
             await host.load(REFERENCES[REFUNDS])
             verdict = host.gate(run).verdict
             try:
@@ -313,7 +313,7 @@ async def test_each_grant_of_a_pin_is_given_on_its_own(
                 outcomes.append((verdict, script.decode()))
             except RefusedError as error:
                 outcomes.append((verdict, error.refusal))
-    lock.write_bytes(content.replace(b'["load"]', b'["scripts"]'))
+    put(lock, content.replace(b'["load"]', b'["scripts"]'))
     async with hosting(tmp_path, [shop.config], user=NOBODY, lock=lock, frozen=True) as host:
         not_loaded = await refused(host.load(REFERENCES[REFUNDS]))
 
@@ -327,7 +327,7 @@ async def test_a_lock_keeps_the_pins_of_servers_that_are_not_configured_here(
 ) -> None:
     other = ServerConfig("other", "other", shop.config.endpoint)
     async with hosting(tmp_path, [other], user=User(), lock=lock) as host:
-        host.lock.trust(content)
+        await host.trust_lock(content)
         await host.load("other/inner")
         await host.load("other/refunds")
         merged = await host.write_lock()
@@ -356,7 +356,7 @@ async def test_a_revoked_pin_is_not_written_into_the_lock_again(
     shop: Shop, lock: Path, content: bytes, tmp_path: Path
 ) -> None:
     async with hosting(tmp_path, [shop.config], user=User(), lock=lock) as host:
-        host.lock.trust(content)
+        await host.trust_lock(content)
         await host.revoke(REFERENCES[REFUNDS])
         await host.load(REFERENCES[INNER])
         written = await host.write_lock()

@@ -20,7 +20,7 @@ from skillwire.host.declaration import Declaration, declared
 from skillwire.host.directories import DirectoryItem, read_directory
 from skillwire.host.endpoints import ServerConfig
 from skillwire.host.enumeration import Listing, list_skills
-from skillwire.host.failures import PeerError, TooSlowError, UnavailableError
+from skillwire.host.failures import PeerError, SessionLostError, TooSlowError, UnavailableError
 from skillwire.host.flights import Flights
 from skillwire.host.link import Link
 from skillwire.host.origin import Origin
@@ -250,6 +250,13 @@ class Connection:
         return await self._flights.share(self._tasks, key, lambda: self._make(method, call, extra))
 
     async def _make(self, method: str, call: Callable[[Link], Awaitable[T]], extra: float) -> T:
+        """Make a call, and once more when the server has only forgotten who asks."""
+        try:
+            return await self._attempt(method, call, extra)
+        except SessionLostError:
+            return await self._attempt(method, call, extra)
+
+    async def _attempt(self, method: str, call: Callable[[Link], Awaitable[T]], extra: float) -> T:
         """Connect if needed, wait for a turn, and give the server its time to answer."""
         link = await self._reach()
         with self._patience.clock(self._server.seconds) as queue:
@@ -347,6 +354,8 @@ class Connection:
     def _ended(self, link: Link) -> None:
         """Note how a link ended, and leave the server alone for a while."""
         self.last_failure = link.failure
+        if isinstance(link.failure, SessionLostError):
+            return
         if link.ready_since is not None and time.monotonic() - link.ready_since > self._limits.backoff_most:
             self._backoff.reset()
         self._backoff.failed()

@@ -109,11 +109,7 @@ class Consent:
             if approval is not None and approval.covers(skill.id, skill.entry, grant):
                 return True
         pin = self._lock.pin(skill.id)
-        return (
-            pin is not None
-            and pin.covers(skill.id, skill.entry, grant)
-            and (self._lock.is_frozen or not self._store.is_pin_revoked(skill.id, binding_of(manifest)))
-        )
+        return pin is not None and pin.covers(skill.id, skill.entry, grant)
 
     def observe(self, skill: SkillId, entry: SkillEntry) -> None:
         """Look at an entry a server shows now: approvals of other content end here, for good.
@@ -128,10 +124,7 @@ class Consent:
         stale = {key for key in once if key[1] != _binding(entry)}
         self._once -= stale
         if pin is not None and not pin.is_for(entry):
-            binding = binding_of(pin.manifest)
-            if not self._store.is_pin_revoked(skill, binding):
-                self._store.revoke_pin(skill, binding)
-                revoked = True
+            revoked = self._lock.revoke(skill) or revoked
         if revoked or stale:
             self._audit.record(
                 "approval-revoked", origin=skill.origin.label, uri=skill.uri, code="skill-changed"
@@ -176,6 +169,7 @@ class Consent:
                 raise NotLockedError(
                     f"the lock does not grant {grant.value} to {skill.reference}", reference=skill.reference
                 )
+            self._require_not_denied(skill, grant)
             self._require_room(skill)
             reply = await self._put(question, reference=skill.reference)
             await self._settle(skill, grant, reply)
@@ -214,10 +208,7 @@ class Consent:
         before = len(self._once)
         self._once = {key for key in self._once if key[0] != skill}
         revoked = await anyio.to_thread.run_sync(self._store.revoke, skill)
-        pin = self._lock.pin(skill)
-        if pin is not None and not self._lock.is_frozen:
-            await anyio.to_thread.run_sync(self._store.revoke_pin, skill, binding_of(pin.manifest))
-            revoked = True
+        revoked = await anyio.to_thread.run_sync(self._lock.revoke, skill) or revoked
         self._audit.record("approval-revoked", origin=skill.origin.label, uri=skill.uri, code="user")
         return revoked or len(self._once) < before
 
@@ -228,9 +219,9 @@ class Consent:
         self._questions.clear()
 
     async def _ask_about_load(self, skill: KnownSkill, actor: Actor) -> None:
-        key = (skill.id, _binding(skill.entry), Grant.LOAD)
         if actor == "model":
-            self._require_patience(skill, key)
+            self._require_not_denied(skill, Grant.LOAD)
+            self._require_patience(skill)
         self._require_somebody(skill)
         previous = self._previous(skill)
         occasion = Occasion.FIRST if previous is None else Occasion.CHANGED
@@ -248,22 +239,25 @@ class Consent:
         approval = self._store.find(skill.id)
         if approval is not None:
             return approval.manifest
-        pin = self._lock.pin(skill.id)
-        return self._store.previous(skill.id) or (None if pin is None else pin.manifest)
+        return self._store.previous(skill.id) or self._lock.previous(skill.id)
 
-    def _require_patience(self, skill: KnownSkill, key: tuple[SkillId, str, Grant]) -> None:
-        """Check that the model's wish is one the user has not answered, or been asked too often."""
-        if key in self._denied:
+    def _require_not_denied(self, skill: KnownSkill, grant: Grant) -> None:
+        """Check that the user has not said no to the same already."""
+        if (skill.id, _binding(skill.entry), grant) in self._denied:
             raise ApprovalDeniedError(
-                f"the user has already said no to {skill.reference}", reference=skill.reference
+                f"the user has already said no to {grant.value} for {skill.reference}",
+                reference=skill.reference,
             )
-        contents = self._contents[skill.id]
-        if len(contents - {key[1]}) >= self._limits.contents_per_skill:
+
+    def _require_patience(self, skill: KnownSkill) -> None:
+        """Check that neither the skill nor its server has been asked about too often."""
+        contents, binding = self._contents[skill.id], _binding(skill.entry)
+        if len(contents - {binding}) >= self._limits.contents_per_skill:
             raise KeepsChangingError(
                 f"{skill.reference} has changed {len(contents)} times while the user was asked about it",
                 reference=skill.reference,
             )
-        contents.add(key[1])
+        contents.add(binding)
         self._require_room(skill)
 
     def _require_room(self, skill: KnownSkill) -> None:

@@ -32,7 +32,7 @@ from skillwire.host.presentation import (
     frame_resource,
     frame_skill,
 )
-from skillwire.host.skillfiles import children_of, file_meant, text_of, uri_of
+from skillwire.host.skillfiles import children_of, file_meant, published_directory, text_of, uri_of
 
 logger = logging.getLogger(__name__)
 
@@ -153,18 +153,15 @@ class Conversation:
             uri = skill.entry.uri.root if inside in ("", ".") else uri_of(skill, inside)
             if not skill.is_remote:
                 return children_of(skill, uri)
-            items = await machinery.fetcher.connection(skill.id.origin.label).read_directory(uri)
+            asked = published_directory(skill, uri)
+            items = await machinery.fetcher.connection(skill.id.origin.label).read_directory(asked)
             if skill.entry.manifest is None:
                 return tuple(
                     SkillFileLine(skill.entry.uri.relative_path(item.uri), item.size, item.media_type or "")
                     for item in items
                 )
             held = skill.entry.manifest.uris
-            strange = [
-                item.uri
-                for item in items
-                if item.uri not in held and not any(known.startswith(item.uri + "/") for known in held)
-            ]
+            strange = [item.uri for item in items if not item.is_directory and item.uri not in held]
             if strange:
                 error = UnlistedFileError(
                     f"{quoted(strange[0])} is in the directory and not in the skill's manifest",
@@ -194,7 +191,7 @@ class Conversation:
                 window, file = held
                 text = text_of(await self._content(window, file), file)
                 return frame_file(window, file, text, page, page_length=machinery.page_length)
-            machinery.audit.record("read", origin=server, uri=uri)
+            machinery.audit.record("read", origin=server, uri=uri, source="server")
             content = await connection.read_resource(uri)
             text = text_of(content.content, uri)
         return frame_resource(
@@ -210,7 +207,7 @@ class Conversation:
         machinery = self._machinery()
         windows = [OpenWindow(window.skill, self._grants(window)) for window in self._windows.all()]
         real = replace(call, path=os.path.realpath(call.path)) if call.path else call
-        decision = decide(real, windows, machinery.protected)
+        decision = decide(real, windows, machinery.protected, machinery.private)
         machinery.audit.record(
             "gate",
             tool=call.name,
@@ -336,9 +333,9 @@ class Conversation:
         """Return the bytes of a file of a loaded skill, under the entry that was loaded."""
         machinery, skill = self._machinery(), window.skill
         if not skill.entry.is_dynamic and not machinery.consent.covers(skill):
-            raise SkillChangedError(
-                f"{skill.reference} is no longer approved as it was loaded", reference=skill.reference
-            )
+            current = machinery.registry.known(skill.id)
+            kind = ApprovalError if current is not None and is_same(current, skill) else SkillChangedError
+            raise kind(f"{skill.reference} is no longer approved as it was loaded", reference=skill.reference)
         try:
             return await machinery.fetcher.file(skill, uri, window.fetched)
         except UnlistedFileError:

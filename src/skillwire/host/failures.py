@@ -6,6 +6,7 @@
     ├── InvalidAnswerError      the answer breaks the rules, and nothing of it is used
     ├── TooSlowError            the answer did not come in time
     └── UnavailableError        the server cannot be reached, or is left alone for a while
+        └── SessionLostError    it was started anew, and another session can be had
     LimitError
     ├── EndlessListingError     a listing that has no end, or is too large to go on with
     ├── MessageTooLargeError    a message larger than its request allows
@@ -13,6 +14,8 @@
     RefusedError                the host's own rules say no
     ├── ConfigError             the configuration cannot be used
     ├── UnsafePlaceError        the cache or state would lie where it must not
+    ├── TamperedError           a file of the state was changed by something else (in `seal`)
+    ├── InvalidLockError        the project's lock cannot be used (in `lockfile`)
     ├── UnknownReferenceError   no skill has this reference
     ├── AmbiguousReferenceError several skills do
     ├── DynamicDeclinedError    content without digests is not wanted here
@@ -98,6 +101,10 @@ class UnavailableError(SourceError):
     def __init__(self, message: str, *, retry_in: float | None = None, fix: str = "") -> None:
         super().__init__(message, fix=fix)
         self.retry_in = retry_in
+
+
+class SessionLostError(UnavailableError):
+    """The server was started anew and does not know this session; another one can be had at once."""
 
 
 class EndlessListingError(LimitError):

@@ -99,9 +99,12 @@ class Fetcher:
             return await self._dynamic_file(skill, uri, fetched)
         line = skill.entry.manifest.require(uri)
         if not skill.is_remote:
+            self._audit.record("read", reference=skill.reference, uri=uri, source="folder")
             return await anyio.to_thread.run_sync(read_local_file, skill, uri)
         content = await self._cached(skill, line)
-        if content is None:
+        if content is not None:
+            self._audit.record("read", reference=skill.reference, uri=uri, source="cache")
+        else:
             content = await self._from_server(skill, line)
             await anyio.to_thread.run_sync(self._cache.put, skill.id.origin, line, content)
         return content
@@ -131,7 +134,7 @@ class Fetcher:
 
     async def _from_server(self, skill: KnownSkill, line: ManifestFile) -> bytes:
         connection = self.connection(skill.id.origin.label)
-        self._audit.record("read", reference=skill.reference, uri=line.uri)
+        self._audit.record("read", reference=skill.reference, uri=line.uri, source="server")
         try:
             content = await connection.read_file(line.published, max_bytes=line.size)
         except (MessageTooLargeError, FloodError):
@@ -149,7 +152,7 @@ class Fetcher:
         content = fetched.get(uri)
         if content is None:
             fetched.require_room(uri)
-            self._audit.record("read", reference=skill.reference, uri=uri)
+            self._audit.record("read", reference=skill.reference, uri=uri, source="server")
             asked = skill.entry.uri.published if uri == skill.id.uri else uri
             content = await self.connection(skill.id.origin.label).read_file(asked, max_bytes=fetched.left)
             fetched.add(uri, content)

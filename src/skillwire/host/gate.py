@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import PurePath
 
+from skillwire.core.paths import fold_path
 from skillwire.host.approvals import Grant
 from skillwire.host.known import KnownSkill
 from skillwire.host.refusals import Refusal
@@ -35,7 +36,7 @@ class ToolCall:
 
     A call without a `kind` counts as one that runs code. `server` is the label
     of the MCP server whose resource would be read, with its `uri`. `path` is
-    the real path of the file that would be written. `skill` and `script` name
+    the real path of the file that would be written or read. `skill` and `script` name
     a script of a loaded skill, when exactly that would be run, and
     `script_digest` the bytes.
     """
@@ -98,13 +99,20 @@ class OpenWindow:
     grants: frozenset[Grant]
 
 
-def decide(call: ToolCall, windows: Sequence[OpenWindow], protected: Sequence[str] = ()) -> Decision:
+def decide(
+    call: ToolCall,
+    windows: Sequence[OpenWindow],
+    protected: Sequence[str] = (),
+    private: Sequence[str] = (),
+) -> Decision:
     """Decide on a call. Every open window of a server's skill must allow it; none can widen another.
 
-    `protected` are the real paths of folders and files no tool may write to.
-    Local skills open windows too, and restrict nothing: their folder is the user's.
+    `protected` are the real paths of folders and files no tool may write to,
+    and `private` those it may not even read. Local skills open windows too,
+    and restrict nothing: their folder is the user's.
     """
-    if call.path and call.kind is not ToolKind.READ and _is_inside(call.path, protected):
+    closed = private if call.kind is ToolKind.READ else (*protected, *private)
+    if call.path and _is_inside(call.path, closed):
         return Decision(Verdict.DENY, call, "protected-place")
     objecting = [window for window in windows if window.skill.is_remote and not _allows(window, call)]
     if not objecting:
@@ -150,8 +158,9 @@ def allowed_tools(skill: KnownSkill) -> tuple[str, ...]:
 
 
 def _is_inside(path: str, protected: Sequence[str]) -> bool:
-    place = PurePath(path)
-    return any(place.is_relative_to(folder) for folder in protected)
+    # Some file systems ignore case and Unicode form, so another spelling is the same place.
+    place = PurePath(fold_path(path))
+    return any(place.is_relative_to(fold_path(folder)) for folder in protected)
 
 
 def _code_for(call: ToolCall) -> str:

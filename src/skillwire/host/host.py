@@ -160,10 +160,8 @@ class Host(Conversation):
     @property
     def problems(self) -> tuple[Refusal, ...]:
         """What the user should know of this host itself: servers, approvals or a lock that do not count."""
-        store = self._open_store()
-        found = [*self._refused_servers]
-        if store.tampering is not None:
-            found.append(store.tampering)
+        tampered = (self._open_store().tampering, self._trust.tampering)
+        found = [*self._refused_servers, *(refusal for refusal in tampered if refusal is not None)]
         return (*found, *self._lock.problems())
 
     @property
@@ -278,6 +276,24 @@ class Host(Conversation):
         self._open_machinery().audit.record("trust-folder")
         return await self.refresh([LOCAL])
 
+    async def distrust_folder(self, folder: Path) -> RegistryView:
+        """Trust a project's folder no longer: its skills are not used any more."""
+        await anyio.to_thread.run_sync(self._trust.distrust, folder)
+        self._open_machinery().audit.record("distrust-folder")
+        return await self.refresh([LOCAL])
+
+    async def trust_lock(self, content: bytes) -> None:
+        """Trust the project's lock, whose `content` the user was shown: what it pins counts from now on.
+
+        `lock.look()` has the content and what differs from what was trusted before.
+
+        Raises:
+            LockUntrustedError: The file has other bytes by now.
+            RefusedError: This host has no lock.
+        """
+        await anyio.to_thread.run_sync(self._lock.trust, content)
+        self._open_machinery().audit.record("lock-trusted", skills=len(self._lock.approvals))
+
     async def write_lock(self) -> bytes:
         """Write what is approved here into the project's lock, which is thereby trusted.
 
@@ -292,7 +308,7 @@ class Host(Conversation):
     async def _assemble(self, stack: AsyncExitStack) -> Machinery:
         await anyio.to_thread.run_sync(self._prepare_places)
         self._store = ApprovalStore(self._places.state, key=self._state_key)
-        self._trust = FolderTrust(self._places.state)
+        self._trust = FolderTrust(self._places.state, key=self._state_key)
         self._cache = ContentCache(self._places.cache)
         audit = AuditLog(self._places.audit)
         trust = LockTrust(self._places.state, key=self._state_key)
@@ -323,7 +339,9 @@ class Host(Conversation):
             stack.callback(connection.begin_closing)
         await stack.enter_async_context(registry)
         fetcher = Fetcher(connections, self._cache, audit)
-        return Machinery(registry, fetcher, consent, audit, self._protected(), self._page_length)
+        return Machinery(
+            registry, fetcher, consent, audit, self._protected(), self._private(), self._page_length
+        )
 
     async def _close(self) -> None:
         self._shared = None
@@ -333,11 +351,11 @@ class Host(Conversation):
         self._places.check([root.path for root in self._roots], self._writable_roots)
         self._places.prepare()
 
+    def _private(self) -> tuple[str, ...]:
+        return tuple(os.path.realpath(place) for place in (self._places.state, self._places.cache))
+
     def _protected(self) -> tuple[str, ...]:
-        places = [self._places.state, self._places.cache]
-        if self._lock.path is not None:
-            places.append(self._lock.path)
-        return tuple(os.path.realpath(place) for place in places)
+        return () if self._lock.path is None else (os.path.realpath(self._lock.path),)
 
     def _open_machinery(self) -> Machinery:
         if self._shared is None:

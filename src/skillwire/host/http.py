@@ -22,7 +22,7 @@ from mcp.shared.message import SessionMessage
 from skillwire.core.characters import quoted
 from skillwire.errors import SkillError
 from skillwire.host.endpoints import HttpEndpoint
-from skillwire.host.failures import FloodError, InvalidAnswerError, UnavailableError
+from skillwire.host.failures import FloodError, InvalidAnswerError, SessionLostError, UnavailableError
 from skillwire.host.framing import EventMeter, too_large
 from skillwire.host.link import Link, Streams
 from skillwire.host.throttle import Backoff
@@ -123,7 +123,7 @@ class _MeasuringClient(httpx2.AsyncClient):
         elif status < 400:
             self._link.refused_status = None
         if status == 404 and request.method == "POST" and MCP_SESSION_ID in request.headers:
-            self._link.end(UnavailableError("the server no longer knows this session"))
+            self._link.end(SessionLostError("the server no longer knows this session"))
         if not re.fullmatch(r"[ -~]*", response.headers.get("content-type", "")):
             # It would reach the log of the SDK as it is.
             raise InvalidAnswerError("the server's answer has a content type that is none")

@@ -1,10 +1,10 @@
-"""What is written down: approvals that hold, what ended ones were for, and pins that count no more."""
+"""What is written down: approvals that hold, and what ended ones were for."""
 
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TypeAlias, cast
+from typing import cast
 
 from skillwire.core.entry import SkillEntry
 from skillwire.core.manifest import Manifest
@@ -20,17 +20,12 @@ from skillwire.host.rows import (
     parse_approval,
     parse_files,
     parse_id,
-    text,
 )
 
 VERSION = 1
 
-Pin: TypeAlias = tuple[SkillId, str]
-"""A skill of a lock, with the binding of the content that was pinned."""
-
-_DOCUMENT = frozenset({"version", "approvals", "previous", "revoked_pins"})
+_DOCUMENT = frozenset({"version", "approvals", "previous"})
 _PREVIOUS = frozenset({"label", "fingerprint", "uri", "files"})
-_PIN = frozenset({"label", "fingerprint", "uri", "binding"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +38,6 @@ class Ledger:
 
     approvals: Mapping[SkillId, Approval] = field(default_factory=dict[SkillId, Approval])
     previous: Mapping[SkillId, Manifest] = field(default_factory=dict[SkillId, Manifest])
-    revoked_pins: frozenset[Pin] = frozenset()
 
     def granted(self, approval: Approval) -> "Ledger":
         """Add an approval: to the grants for the same content, or in the place of one for other content."""
@@ -54,7 +48,6 @@ class Ledger:
         return Ledger(
             {**self.approvals, skill: approval},
             {known: manifest for known, manifest in self.previous.items() if known != skill},
-            frozenset(pin for pin in self.revoked_pins if pin[0] != skill),
         )
 
     def revoked(self, skill: SkillId) -> "Ledger":
@@ -62,7 +55,6 @@ class Ledger:
         return Ledger(
             {known: approval for known, approval in self.approvals.items() if known != skill},
             {known: manifest for known, manifest in self.previous.items() if known != skill},
-            self.revoked_pins,
         )
 
     def observed(self, skill: SkillId, entry: SkillEntry) -> "Ledger":
@@ -73,21 +65,11 @@ class Ledger:
         ended = self.revoked(skill)
         return replace(ended, previous={**ended.previous, skill: before.manifest})
 
-    def with_revoked_pin(self, skill: SkillId, binding: str) -> "Ledger":
-        return replace(self, revoked_pins=self.revoked_pins | {(skill, binding)})
-
-    def without_pins(self, label: str) -> "Ledger":
-        """Let the pins of a server count again."""
-        return replace(
-            self, revoked_pins=frozenset(pin for pin in self.revoked_pins if not _is_of(pin[0], label))
-        )
-
     def without_server(self, label: str) -> "Ledger":
         """Forget everything about a server, whichever endpoints its label stood for."""
         return Ledger(
             {skill: approval for skill, approval in self.approvals.items() if not _is_of(skill, label)},
             {skill: manifest for skill, manifest in self.previous.items() if not _is_of(skill, label)},
-            self.without_pins(label).revoked_pins,
         )
 
     def to_bytes(self) -> bytes:
@@ -101,9 +83,6 @@ class Ledger:
             "previous": _sorted(
                 {**_kind_and_id(skill), "files": file_rows(manifest)}
                 for skill, manifest in self.previous.items()
-            ),
-            "revoked_pins": _sorted(
-                {**_kind_and_id(skill), "binding": binding} for skill, binding in self.revoked_pins
             ),
         }
         return json.dumps(document, default=datetime.isoformat, separators=(",", ":")).encode()
@@ -123,11 +102,9 @@ class Ledger:
             raise ValueError("it has another version")
         approvals = [_parse_approval(row) for row in items(document["approvals"], "approvals")]
         previous = [_parse_with_id(row, _PREVIOUS) for row in items(document["previous"], "previous")]
-        pins = [_parse_with_id(row, _PIN) for row in items(document["revoked_pins"], "revoked_pins")]
         return cls(
             {approval.skill: approval for approval in approvals},
             {skill: parse_files(row["files"], skill.uri) for skill, row in previous},
-            frozenset((skill, text(row, "binding")) for skill, row in pins),
         )
 
 

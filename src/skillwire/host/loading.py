@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NoReturn
 
-from skillwire.errors import NotFoundError, SkillError
+from skillwire.errors import SkillError
 from skillwire.host.activation import Activation, DynamicFiles
 from skillwire.host.approvals import binding_of
 from skillwire.host.audit import AuditLog
@@ -34,6 +34,7 @@ class Machinery:
     consent: Consent
     audit: AuditLog
     protected: tuple[str, ...]
+    private: tuple[str, ...]
     page_length: int
 
 
@@ -79,11 +80,12 @@ async def renew(machinery: Machinery, skill: KnownSkill, error: SkillError) -> K
     the old content have ended when this returns.
 
     Raises:
-        SkillError: `error` itself, when the entry is the same or there is none any more.
+        SkillError: `error` itself, when the entry is the same or cannot be had.
     """
     try:
         current = await machinery.registry.renew(skill.id)
-    except NotFoundError:
+    except SkillError as failure:
+        logger.info("%s does not match, and its entry cannot be had: %s", skill.reference, failure)
         raise error from None
     if is_same(skill, current):
         raise error

@@ -6,9 +6,10 @@ import os
 import threading
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
+from typing import TypeAlias
 
 from skillwire.host.approvals import Approval
 from skillwire.host.failures import LockUntrustedError
@@ -21,14 +22,19 @@ from skillwire.host.lockfile import (
     put_lock,
     read_lock_bytes,
 )
+from skillwire.host.origin import OriginKind, SkillId
 from skillwire.host.refusals import Refusal
-from skillwire.host.rows import fields, items
+from skillwire.host.rows import fields, id_row, items, parse_id, text
 from skillwire.host.seal import SealedFolder
 
 MOST_LOCKS = 256
 
+Pin: TypeAlias = tuple[SkillId, str]
+"""A skill of a lock, with the binding of the content that was pinned."""
+
 _VERSION = 1
-_RECORD = frozenset({"version", "path", "contents"})
+_RECORD = frozenset({"version", "path", "contents", "revoked"})
+_PIN = frozenset({"label", "fingerprint", "uri", "binding"})
 _PREFIX = "lock-"
 
 
@@ -47,17 +53,30 @@ class LockState(StrEnum):
 class LockReview:
     """One look at a lock: how it stands, what it says, and how that differs from what was trusted.
 
-    All three are about the same bytes, which are `lock.content`. To trust
-    them is to pass exactly these to `LockTrust.trust`.
+    All of it is about the same bytes, which are `lock.content`. To trust
+    them is to pass exactly these to `LockTrust.trust`. `revoked` are the pins
+    that count no more, because a server was seen to show other content.
     """
 
     state: LockState
     lock: Lock | None
     difference: LockDifference
+    revoked: frozenset[Pin] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """What is remembered of one lock: the bytes that are trusted, the newest last, and pins that ended.
+
+    Both are in one file, so that whoever removes it gains nothing by it.
+    """
+
+    contents: tuple[bytes, ...] = ()
+    revoked: frozenset[Pin] = frozenset()
 
 
 class LockTrust:
-    """Remembers, for the real path of each lock, the exact bytes the user trusted.
+    """Remembers, for the real path of each lock, the exact bytes the user trusted, and pins that ended.
 
     Records are sealed files in the folder of the approvals. One that was
     tampered with is as good as none, and `tampering` says so.
@@ -95,11 +114,11 @@ class LockTrust:
         lock = None if content is None else parse_lock(content, path.name)
         state = _state(content, trusted)
         if state is LockState.TRUSTED:
-            return LockReview(state, lock, LockDifference())
-        return LockReview(state, lock, LockDifference.between(_last(trusted), lock))
+            return LockReview(state, lock, LockDifference(), trusted.revoked)
+        return LockReview(state, lock, LockDifference.between(_last(trusted), lock), trusted.revoked)
 
     def trust(self, path: Path, content: bytes) -> None:
-        """Trust a lock whose `content` the user has seen.
+        """Trust a lock whose `content` the user has seen; all its pins count then.
 
         Raises:
             LockUntrustedError: The file has other bytes by now, which nobody has seen.
@@ -112,10 +131,23 @@ class LockTrust:
                 raise LockUntrustedError(
                     "the lock changed while it was looked at", reference=path.name, fix="look at it again"
                 )
-            self._remember(path, [content])
+            self._remember(path, _Record((content,)))
+
+    def revoke(self, path: Path, pin: Pin) -> None:
+        """Let a pin count no more, until the user looks at the lock again.
+
+        Raises:
+            SourceError: It cannot be written down.
+        """
+        with self._changing, self._folder.locked():
+            record = self._trusted(path, is_locked=True)
+            if record.contents and pin not in record.revoked:
+                self._remember(path, replace(record, revoked=record.revoked | {pin}))
 
     def write(self, path: Path, approvals: Iterable[Approval]) -> Lock:
         """Write a lock and trust it, unless that would lend trust to what nobody has seen.
+
+        Pins that ended are for the caller to leave out: all that are written count.
 
         Raises:
             LockUntrustedError: The lock that is there is not trusted.
@@ -124,19 +156,17 @@ class LockTrust:
         """
         content = lock_bytes(approvals)
         with self._changing, self._folder.locked():
-            before = read_lock_bytes(path)
-            if _state(before, self._trusted(path, is_locked=True)) not in (
-                LockState.TRUSTED,
-                LockState.ABSENT,
-            ):
+            before, record = read_lock_bytes(path), self._trusted(path, is_locked=True)
+            if _state(before, record) not in (LockState.TRUSTED, LockState.ABSENT):
                 raise LockUntrustedError(
                     "the lock changed outside skillwire, and nobody has looked at it since",
                     reference=path.name,
                 )
             # Both count until the file is written, so that a crash between leaves a trusted lock.
-            self._remember(path, [content] if before is None else [before, content])
+            both = (content,) if before is None else (before, content)
+            self._remember(path, replace(record, contents=both))
             put_lock(path, content)
-            self._remember(path, [content])
+            self._remember(path, _Record((content,)))
         return parse_lock(content, path.name)
 
     def distrust(self, path: Path) -> bool:
@@ -148,20 +178,21 @@ class LockTrust:
         with self._changing, self._folder.locked():
             return self._folder.remove(_name(path))
 
-    def _trusted(self, path: Path, *, is_locked: bool = False) -> list[bytes]:
-        """Return the bytes that count as trusted, the newest last."""
+    def _trusted(self, path: Path, *, is_locked: bool = False) -> _Record:
         load = self._folder.load_locked if is_locked else self._folder.load
         place = _place(path)
-        return load(_name(path), lambda record: _parse_record(record, place)) or []
+        return load(_name(path), lambda record: _parse_record(record, place)) or _Record()
 
-    def _remember(self, path: Path, contents: list[bytes]) -> None:
+    def _remember(self, path: Path, record: _Record) -> None:
         self._trusted(path, is_locked=True)
-        record = {
+        pins = [{**id_row(skill), "binding": binding} for skill, binding in record.revoked]
+        document = {
             "version": _VERSION,
             "path": _place(path),
-            "contents": [content.decode("utf-8") for content in contents],
+            "contents": [content.decode("utf-8") for content in record.contents],
+            "revoked": sorted(pins, key=lambda pin: [str(value) for value in pin.values()]),
         }
-        self._folder.save(_name(path), json.dumps(record).encode())
+        self._folder.save(_name(path), json.dumps(document).encode())
         self._forget_oldest()
 
     def _forget_oldest(self) -> None:
@@ -171,17 +202,17 @@ class LockTrust:
                 path.unlink()
 
 
-def _state(content: bytes | None, trusted: list[bytes]) -> LockState:
+def _state(content: bytes | None, trusted: _Record) -> LockState:
     if content is None:
         return LockState.ABSENT
-    if content in trusted:
+    if content in trusted.contents:
         return LockState.TRUSTED
-    return LockState.CHANGED if trusted else LockState.NEW
+    return LockState.CHANGED if trusted.contents else LockState.NEW
 
 
-def _last(trusted: list[bytes]) -> Lock | None:
+def _last(trusted: _Record) -> Lock | None:
     with suppress(InvalidLockError):
-        return parse_lock(trusted[-1]) if trusted else None
+        return parse_lock(trusted.contents[-1]) if trusted.contents else None
     return None
 
 
@@ -198,9 +229,13 @@ def _is_record(name: str) -> bool:
     return name.startswith(_PREFIX) and name.endswith(".json")
 
 
-def _parse_record(content: bytes, place: str) -> list[bytes]:
+def _parse_record(content: bytes, place: str) -> _Record:
     record = fields(json.loads(content), _RECORD)
     contents = items(record["contents"], "contents")
     if record["version"] != _VERSION or record["path"] != place or not contents:
         raise ValueError("it is not the record of this lock")
-    return [text.encode() for text in contents if isinstance(text, str)]
+    pins = [fields(row, _PIN) for row in items(record["revoked"], "revoked")]
+    return _Record(
+        tuple(known.encode() for known in contents if isinstance(known, str)),
+        frozenset((parse_id(row, OriginKind.SERVER), text(row, "binding")) for row in pins),
+    )

@@ -1,14 +1,19 @@
 """A project's lock as this host honours it: frozen, trusted, or not looked at yet."""
 
+import logging
 from collections.abc import Iterable
 from pathlib import Path
 
-from skillwire.host.approvals import Approval
+from skillwire.core.manifest import Manifest
+from skillwire.errors import LimitError, SourceError
+from skillwire.host.approvals import Approval, binding_of
 from skillwire.host.failures import RefusedError
 from skillwire.host.lockfile import InvalidLockError, Lock, Pins
-from skillwire.host.locktrust import LockReview, LockState, LockTrust
+from skillwire.host.locktrust import LockReview, LockState, LockTrust, Pin
 from skillwire.host.origin import Origin, SkillId
 from skillwire.host.refusals import Refusal
+
+logger = logging.getLogger(__name__)
 
 
 class ProjectLock:
@@ -25,6 +30,8 @@ class ProjectLock:
         self._trust: LockTrust | None = None
         self._review: LockReview | None = None
         self._pins = Pins(None)
+        # Pins that ended here: they stay ended in this run, whether or not a disk took that.
+        self._ended: set[Pin] = set()
 
     def open(self, trust: LockTrust) -> None:
         """Read the lock.
@@ -58,13 +65,35 @@ class ProjectLock:
 
     @property
     def approvals(self) -> tuple[Approval, ...]:
-        """What the lock says, if it counts."""
+        """What the lock says, as far as it counts."""
         lock = self._lock if self.is_frozen or self.is_trusted else None
-        return () if lock is None else lock.approvals
+        return () if lock is None else tuple(filter(self._counts, lock.approvals))
 
     def pin(self, skill: SkillId) -> Approval | None:
-        """Return what the lock says of a skill, if the lock counts."""
-        return self._pins.find(skill) if self.is_frozen or self.is_trusted else None
+        """Return what the lock says of a skill, if that counts."""
+        found = self._pins.find(skill) if self.is_frozen or self.is_trusted else None
+        return found if found is not None and self._counts(found) else None
+
+    def previous(self, skill: SkillId) -> Manifest | None:
+        """Return what a trusted lock pins, even if that ended: good for showing what changed."""
+        found = self._pins.find(skill) if self.is_trusted else None
+        return None if found is None else found.manifest
+
+    def revoke(self, skill: SkillId) -> bool:
+        """End a pin, until the user looks at the lock again; False when there was none.
+
+        A frozen lock is taken as it is, so nothing in it ends.
+        """
+        found = None if self.is_frozen else self.pin(skill)
+        if found is None or self.path is None or self._trust is None:
+            return False
+        pin = (skill, binding_of(found.manifest))
+        self._ended.add(pin)
+        try:
+            self._trust.revoke(self.path, pin)
+        except (SourceError, LimitError) as error:
+            logger.error("a pin ended in this process only, because it cannot be written: %s", error)
+        return True
 
     def untrusted_pin(self, skill: SkillId) -> Approval | None:
         """Return what a lock that does not count would have said."""
@@ -85,6 +114,7 @@ class ProjectLock:
         """
         path, trust = self._required()
         trust.trust(path, content)
+        self._ended.clear()
         self.look()
 
     def write(self, approvals: Iterable[Approval], origins: Iterable[Origin]) -> bytes:
@@ -105,6 +135,12 @@ class ProjectLock:
         content = trust.write(path, kept.values()).content
         self.look()
         return content
+
+    def _counts(self, approval: Approval) -> bool:
+        if self.is_frozen:
+            return True
+        pin = (approval.skill, binding_of(approval.manifest))
+        return pin not in self._ended and (self._review is None or pin not in self._review.revoked)
 
     @property
     def _lock(self) -> Lock | None:

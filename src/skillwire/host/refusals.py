@@ -229,7 +229,6 @@ REFUSALS: dict[str, Kind] = {
     ),
     # what the user has decided, or not yet
     "refused": Kind("SEC-11", "The host's policy does not allow it.", "ask the user"),
-    "disabled": Kind("HOST-05", "The user has switched this skill off.", "switch it on again"),
     "untrusted-folder": Kind(
         "FS-04",
         "The skills of this folder are not used before the folder is trusted.",
@@ -239,7 +238,7 @@ REFUSALS: dict[str, Kind] = {
     "approval-required": Kind(
         "APPR-10",
         "The user would have to approve this, and cannot be asked here.",
-        "run `skillwire approve` beforehand, or pin it in skills.lock",
+        "approve it beforehand where someone can be asked, or pin it in skills.lock",
     ),
     "approval-denied": Kind(
         "SEC-12", "The user was asked and said no.", "go on without it; do not ask again"
@@ -303,7 +302,7 @@ REFUSALS: dict[str, Kind] = {
     ),
     "protected-place": Kind(
         "CACHE-02",
-        "No tool may write where approvals, cached skills and locks are kept.",
+        "No tool may touch the places where approvals, cached skills and locks are kept.",
         "choose another place",
     ),
     # this host

@@ -193,6 +193,13 @@ class Registry:
                 raise self._explained(error, label) from None
         return self._put(served, await self._remotes[label].get_skill(uri))
 
+    def known(self, skill: SkillId) -> KnownSkill | None:
+        """Return the record of a skill as it is known now; nobody is asked."""
+        served = self._served.get(skill.origin.label) if skill.origin.is_remote else None
+        if served is not None:
+            return served.find(skill.uri) if served.origin == skill.origin else None
+        return next((found for found in self._scan.skills if found.id == skill), None)
+
     async def renew(self, skill: SkillId) -> KnownSkill:
         """Ask a skill's origin, and nobody else, for its current entry, and return the new record.
 

@@ -72,6 +72,15 @@ def _listed(skill: KnownSkill, path: str) -> str | None:
     return uri if skill.entry.manifest is not None and skill.entry.manifest.find(uri) else None
 
 
+def published_directory(skill: KnownSkill, uri: str) -> str:
+    """Return a directory's URI as the server spells it, as far as a file inside it tells."""
+    depth = uri.count("/") + 1
+    for file in skill.entry.manifest.files if skill.entry.manifest is not None else ():
+        if file.uri.startswith(uri + "/"):
+            return "/".join(file.published.split("/")[:depth])
+    return uri
+
+
 def children_of(skill: KnownSkill, uri: str) -> tuple[SkillFileLine, ...]:
     """List the direct children of a directory of the skill, from its manifest."""
     below = "" if uri == skill.entry.uri.root else skill.entry.uri.relative_path(uri) + "/"

@@ -62,14 +62,11 @@ class ApprovalStore:
         """Return what the skill's last approval was for, if a change ended it and none followed."""
         return self._current().previous.get(skill)
 
-    def is_pin_revoked(self, skill: SkillId, binding: str) -> bool:
-        return (skill, binding) in self._current().revoked_pins
-
     def grant(self, approval: Approval) -> Approval:
         """Write an approval down and return what now holds for the skill.
 
         Grants for the same content add up; an approval for other content is
-        replaced. Pins of the skill that were revoked count again.
+        replaced.
 
         Raises:
             SourceError: It cannot be written, and nothing changed.
@@ -99,19 +96,6 @@ class ApprovalStore:
             return False
         self._end_quietly(lambda ledger: ledger.observed(skill, entry))
         return skill not in self._current().approvals
-
-    def revoke_pin(self, skill: SkillId, binding: str) -> None:
-        """Note that the content a lock pins was seen to change, so the pin counts no more."""
-        if not self.is_pin_revoked(skill, binding):
-            self._end_quietly(lambda ledger: ledger.with_revoked_pin(skill, binding))
-
-    def clear_pins(self, label: str) -> None:
-        """Let the pins of a server count again, because the user has looked at the lock.
-
-        Raises:
-            SourceError: It cannot be written, and nothing changed.
-        """
-        self._change(lambda ledger: ledger.without_pins(label))
 
     def forget_origin(self, label: str) -> None:
         """Forget everything about a server that was removed.

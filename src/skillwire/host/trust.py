@@ -13,12 +13,13 @@ from pathlib import Path, PurePath
 from typing import Final, cast
 
 from skillwire.errors import SourceError
-from skillwire.host.vault import locked, make_folder, read_private, replace, set_aside
+from skillwire.host.refusals import Refusal
+from skillwire.host.seal import SealedFolder
 
 logger = logging.getLogger(__name__)
 
 FORMAT: Final = 1
-MAX_BYTES: Final = 1024 * 1024
+FILE: Final = "trusted-folders.json"
 
 
 class FolderTrust:
@@ -26,17 +27,20 @@ class FolderTrust:
 
     To trust a folder is to trust what lies inside it, and nothing around it.
     Folders are known by their real paths, so a link cannot borrow trust. A
-    file that is broken, a link, or open to other users says nothing: then no
-    folder is trusted.
+    file that something else has changed says nothing: then no folder is
+    trusted, and `tampering` says so.
     """
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._path = directory / "trusted-folders.json"
+    def __init__(self, directory: Path, *, key: bytes | None = None) -> None:
+        self._folder = SealedFolder(directory, key=key)
+
+    @property
+    def tampering(self) -> Refusal | None:
+        return self._folder.tampering
 
     def folders(self) -> tuple[Path, ...]:
         """Return all trusted folders, sorted."""
-        return tuple(map(Path, sorted(self._read() or ())))
+        return tuple(map(Path, sorted(self._read())))
 
     def is_trusted(self, folder: Path) -> bool:
         """Tell whether `folder`, or a folder it lies in, is trusted; it never raises."""
@@ -44,7 +48,7 @@ class FolderTrust:
             real = PurePath(os.path.realpath(folder))
         except (OSError, ValueError):
             return False
-        trusted = self._read() or ()
+        trusted = self._read()
         return any(os.fspath(path) in trusted for path in (real, *real.parents))
 
     def trust(self, folder: Path) -> None:
@@ -75,30 +79,19 @@ class FolderTrust:
     @contextmanager
     def _changing(self) -> Generator[set[str]]:
         """Let the caller change the set, and keep what becomes of it; no other process can meanwhile."""
-        try:
-            make_folder(self._directory)
-            with locked(self._path.with_suffix(".lock")):
-                found = self._read()
-                before = found or frozenset[str]()
-                trusted = set(before)
-                yield trusted
-                if found is None:
-                    set_aside(self._path, "broken")
-                if frozenset(trusted) != before:
-                    replace(self._path, _written(trusted))
-        except OSError as error:
-            raise SourceError(
-                "the trusted folders cannot be kept", fix="check the user's state folder"
-            ) from error
+        with self._folder.locked():
+            before = self._folder.load_locked(FILE, _parsed) or frozenset[str]()
+            trusted = set(before)
+            yield trusted
+            if frozenset(trusted) != before:
+                self._folder.save(FILE, _written(trusted))
 
-    def _read(self) -> frozenset[str] | None:
-        """Return the trusted folders, none when there is no file; None when the file must not be used."""
+    def _read(self) -> frozenset[str]:
         try:
-            data = read_private(self._path, most=MAX_BYTES)
-            return frozenset() if data is None else _parsed(data)
-        except (OSError, ValueError, RecursionError) as error:
-            logger.warning("no folder is trusted, because the file that says so cannot be used: %s", error)
-            return None
+            return self._folder.load(FILE, _parsed) or frozenset()
+        except SourceError as error:
+            logger.warning("no folder is trusted while the file that says so cannot be read: %s", error)
+            return frozenset()
 
 
 def _written(folders: set[str]) -> bytes:

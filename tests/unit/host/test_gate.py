@@ -123,6 +123,14 @@ def test_nothing_may_write_where_approvals_and_cached_skills_lie(windows: list[O
     assert beside.verdict is Verdict.ALLOW
 
 
+def test_not_even_reading_is_allowed_where_the_key_and_unframed_skill_text_lie() -> None:
+    for path in ("/state/key", "/STATE/key", "/state"):
+        decision = decide(ToolCall("Read", ToolKind.READ, path=path), [], ["/p/skills.lock"], ["/state"])
+        assert (decision.verdict, decision.code) == (Verdict.DENY, "protected-place")
+    lock = ToolCall("Read", ToolKind.READ, path="/p/skills.lock")
+    assert decide(lock, [], ["/p/skills.lock"], ["/state"]).verdict is Verdict.ALLOW
+
+
 @given(
     kind=st.sampled_from([None, *ToolKind]),
     labels=st.lists(st.sampled_from(["a", "b", "c"]), max_size=3),

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from approving import approval
+from approving import approval, manifest, skill_id
 from commands import names_in
 from skillwire.errors import SourceError
 from skillwire.host import locktrust
-from skillwire.host.approvals import Approval
+from skillwire.host.approvals import Approval, binding_of
 from skillwire.host.failures import LockUntrustedError
 from skillwire.host.lockfile import InvalidLockError, LockDifference, lock_bytes, write_lock
 from skillwire.host.locktrust import LockState, LockTrust
@@ -277,3 +277,31 @@ def test_a_lock_counts_only_with_bytes_that_were_trusted_last(
             else:
                 expected = LockState.NEW if seen is None else LockState.CHANGED
             assert [trust.state(path) for trust in trusts] == [expected, expected]
+
+
+@pytest.mark.requirement("APPR-02")
+def test_a_pin_that_ended_stays_so_until_the_user_looks_at_the_lock_again(tmp_path: Path) -> None:
+    path, state = tmp_path / "skills.lock", tmp_path / "state"
+    trust = LockTrust(state)
+    lock = trust.write(path, [approval()])
+    pin = (skill_id(), binding_of(manifest()))
+
+    trust.revoke(path, pin)
+    trust.revoke(path, pin)
+
+    assert LockTrust(state).review(path).revoked == {pin}
+    assert LockTrust(state).state(path) is LockState.TRUSTED
+    trust.trust(path, lock.content)
+    assert LockTrust(state).review(path).revoked == frozenset()
+
+
+def test_removing_the_record_of_pins_that_ended_removes_the_trust_as_well(tmp_path: Path) -> None:
+    path, state = tmp_path / "skills.lock", tmp_path / "state"
+    trust = LockTrust(state)
+    trust.write(path, [approval()])
+    trust.revoke(path, (skill_id(), binding_of(manifest())))
+
+    for record in state.glob("lock-*.json"):
+        record.unlink()
+
+    assert LockTrust(state).state(path) is LockState.NEW

@@ -18,7 +18,7 @@ from approving import FILES, LOAD, approval, entry, manifest, mode_of, origin, s
 from commands import names_in
 from skillwire.errors import LimitError, SourceError
 from skillwire.host import seal
-from skillwire.host.approvals import Approval, Grant, binding_of
+from skillwire.host.approvals import Approval, Grant
 from skillwire.host.ledger import Ledger
 from skillwire.host.origin import Origin, OriginKind, SkillId
 from skillwire.host.store import FILE, ApprovalStore
@@ -243,36 +243,12 @@ def test_a_removed_server_leaves_nothing_behind(tmp_path: Path, store: ApprovalS
     for where in (origin(), elsewhere, other, local):
         store.grant(approval(of=where))
     store.observe(skill_id(), entry(files=CHANGED))
-    store.revoke_pin(skill_id(), "sha256:pin")
-    store.revoke_pin(skill_id(of=other), "sha256:pin")
 
     store.forget_origin("acme")
 
     left = again(tmp_path)
     assert set(left.approvals()) == {skill_id(of=other), skill_id(of=local)}
     assert left.previous(skill_id()) is None
-    assert not left.is_pin_revoked(skill_id(), "sha256:pin")
-    assert left.is_pin_revoked(skill_id(of=other), "sha256:pin")
-
-
-@pytest.mark.requirement("APPR-02")
-def test_a_revoked_pin_stays_so_until_the_user_decides(tmp_path: Path, store: ApprovalStore) -> None:
-    old, new = binding_of(manifest()), binding_of(manifest(files=CHANGED))
-    store.revoke_pin(skill_id(), old)
-    store.revoke_pin(skill_id(), old)
-
-    assert again(tmp_path).is_pin_revoked(skill_id(), old)
-    assert not again(tmp_path).is_pin_revoked(skill_id(), new)
-    assert not again(tmp_path).is_pin_revoked(skill_id(of=origin("umbrella")), old)
-
-    store.clear_pins("umbrella")
-    assert store.is_pin_revoked(skill_id(), old)
-    store.clear_pins("acme")
-    assert not again(tmp_path).is_pin_revoked(skill_id(), old)
-
-    store.revoke_pin(skill_id(), old)
-    store.grant(approval())
-    assert not again(tmp_path).is_pin_revoked(skill_id(), old)
 
 
 # what others did to the file
@@ -333,7 +309,7 @@ def seal_a_later_version(path: Path) -> None:
 
 
 def seal_no_object(path: Path) -> None:
-    sealed(path, b'{"version":1,"approvals":[7],"previous":[],"revoked_pins":[]}')
+    sealed(path, b'{"version":1,"approvals":[7],"previous":[]}')
 
 
 def seal_no_time(path: Path) -> None:
@@ -508,17 +484,14 @@ def test_a_revocation_holds_even_if_the_disk_does_not_take_it(
     with monkeypatch.context() as broken:
         fail_on(broken, "fsync", errno.ENOSPC)
         assert store.observe(skill_id(), entry(files=CHANGED))
-        store.revoke_pin(skill_id(), "sha256:pin")
         with pytest.raises(SourceError):
             store.revoke(OTHER_SKILL)
     assert dict(store.approvals()) == {}
     assert store.previous(skill_id()) == manifest()
-    assert store.is_pin_revoked(skill_id(), "sha256:pin")
 
     # The next write that succeeds takes them along.
     store.grant(approval("reports"))
     assert set(again(tmp_path).approvals()) == {skill_id("reports")}
-    assert again(tmp_path).is_pin_revoked(skill_id(), "sha256:pin")
 
 
 def test_a_tampered_file_that_cannot_be_set_aside_counts_for_nothing(
@@ -571,9 +544,7 @@ def test_many_threads_lose_nothing(tmp_path: Path) -> None:
 NAMES = st.sampled_from(["refunds", "billing"])
 CONTENTS = st.sampled_from([FILES, CHANGED])
 STEPS = st.lists(
-    st.tuples(
-        st.integers(0, 1), st.sampled_from(["grant", "revoke", "observe", "pin", "forget"]), NAMES, CONTENTS
-    ),
+    st.tuples(st.integers(0, 1), st.sampled_from(["grant", "revoke", "observe", "forget"]), NAMES, CONTENTS),
     max_size=8,
 )
 
@@ -587,13 +558,11 @@ def test_two_interleaved_stores_behave_as_one(
     with tempfile.TemporaryDirectory() as folder:
         stores = (ApprovalStore(Path(folder)), ApprovalStore(Path(folder)))
         expected: dict[str, dict[str, bytes]] = {}
-        pins: set[str] = set()
         for which, what, name, files in steps:
             store = stores[which]
             if what == "grant":
                 store.grant(approval(name, files))
                 expected[name] = files
-                pins.discard(name)
             elif what == "revoke":
                 assert store.revoke(skill_id(name)) == (expected.pop(name, None) is not None)
             elif what == "observe":
@@ -601,18 +570,11 @@ def test_two_interleaved_stores_behave_as_one(
                 assert store.observe(skill_id(name), entry(name, files)) == ended
                 if ended:
                     del expected[name]
-            elif what == "pin":
-                store.revoke_pin(skill_id(name), "sha256:pin")
-                pins.add(name)
             else:
                 store.forget_origin("acme")
                 expected.clear()
-                pins.clear()
             for seen in stores:
                 assert dict(seen.approvals()) == {
                     skill_id(name): approval(name, files) for name, files in expected.items()
                 }
-                assert {
-                    n for n in ("refunds", "billing") if seen.is_pin_revoked(skill_id(n), "sha256:pin")
-                } == pins
                 assert not seen.is_tampered

@@ -1,6 +1,5 @@
 """Trusted folders: remembered with the user, bound to real paths, and nothing is trusted in doubt."""
 
-import json
 import os
 import stat
 from pathlib import Path
@@ -112,7 +111,7 @@ def test_the_file_is_the_users_alone(state: Path, project: Path) -> None:
 
     assert stat.S_IMODE(file_of(state).stat().st_mode) == 0o600
     assert stat.S_IMODE(state.stat().st_mode) == 0o700
-    assert json.loads(file_of(state).read_bytes()) == {"version": 1, "folders": [str(project)]}
+    assert str(project).encode() in file_of(state).read_bytes()
 
 
 @pytest.mark.requirement("FS-04")
@@ -174,8 +173,22 @@ def test_a_broken_file_trusts_nothing_and_is_kept_when_it_is_replaced(
     trust.trust(project)
 
     assert trust.folders() == (project,)
-    (kept,) = state.glob("trusted-folders.json.broken-*")
+    (kept,) = state.glob("trusted-folders.json.*")
     assert kept.read_bytes() == content
+
+
+@pytest.mark.requirement("FS-04")
+def test_a_folder_that_another_program_wrote_into_the_file_is_not_trusted(state: Path, project: Path) -> None:
+    (project / "mine").mkdir()
+    FolderTrust(state).trust(project / "mine")
+    written = file_of(state).read_bytes()
+
+    file_of(state).write_bytes(written.replace(b"/mine", b""))
+
+    trust = FolderTrust(state)
+    assert trust.folders() == ()
+    assert trust.tampering is not None
+    assert trust.tampering.code == "state-tampered"
 
 
 def test_two_hosts_do_not_lose_each_others_answers(state: Path, project: Path) -> None:
