@@ -28,6 +28,7 @@ from skillwire.host.patience import Patience
 from skillwire.host.reading import read_skill_uri
 from skillwire.host.resources import ResourceContent, read_resource
 from skillwire.host.retrieval import get_skill
+from skillwire.host.sdklogs import make_sdk_logs_inert
 from skillwire.host.session import client_for, meaning_of, named
 from skillwire.host.throttle import Backoff, ConnectionLimits, RestartBudget
 from skillwire.wire.core import GET_SKILL, LIST_SKILLS, READ_DIRECTORY, READ_RESOURCE
@@ -123,6 +124,7 @@ class Connection:
         return self._link.client.protocol_version if self._link is not None and self._link.is_ready else None
 
     async def __aenter__(self) -> Self:
+        make_sdk_logs_inert()
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
         self._tasks.start_soon(self._own)

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, TypeAlias
 import anyio
 from mcp.client import Client, InputRequiredRoundsExceededError
 from mcp.shared.exceptions import MCPError
-from mcp.types import PaginatedRequestParams, Request, RequestParams
+from mcp.types import METHOD_NOT_FOUND, PaginatedRequestParams, Request, RequestParams
 from pydantic import RootModel, ValidationError
 
 from skillwire.core.characters import quoted
@@ -115,7 +115,8 @@ def peer_errors(method: str) -> Generator[None]:
     except MCPError as error:
         words = quoted(error.message[:_LONGEST_MESSAGE])
         message = f"{method} failed with error {error.code}: {words}"
-        raise PeerError(message, method=method, peer_code=error.code) from error
+        fix = "do without it: this server does not offer it" if error.code == METHOD_NOT_FOUND else ""
+        raise PeerError(message, method=method, peer_code=error.code, fix=fix) from error
     except InputRequiredRoundsExceededError as error:
         message = f"the server keeps asking for input instead of answering {method}"
         raise InvalidAnswerError(message, violates="NEG-18") from error

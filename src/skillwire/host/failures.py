@@ -6,6 +6,7 @@
     ├── InvalidAnswerError      the answer breaks the rules, and nothing of it is used
     ├── TooSlowError            the answer did not come in time
     └── UnavailableError        the server cannot be reached, or is left alone for a while
+        ├── NotSignedInError    it wants to know who asks
         └── SessionLostError    it was started anew, and another session can be had
     LimitError
     ├── EndlessListingError     a listing that has no end, or is too large to go on with
@@ -101,6 +102,12 @@ class UnavailableError(SourceError):
     def __init__(self, message: str, *, retry_in: float | None = None, fix: str = "") -> None:
         super().__init__(message, fix=fix)
         self.retry_in = retry_in
+
+
+class NotSignedInError(UnavailableError):
+    """The server turns requests away until someone signs in, or may not be used by whoever did."""
+
+    refusal = "not-signed-in"
 
 
 class SessionLostError(UnavailableError):

@@ -111,6 +111,11 @@ REFUSALS: dict[str, Kind] = {
         "The server cannot be reached.",
         "check its address or command, then refresh; skills of other servers are not affected",
     ),
+    "not-signed-in": Kind(
+        "HOST-01",
+        "The server wants the user to sign in, or does not let this user in.",
+        "sign in, or check the headers in the configuration",
+    ),
     "too-slow": Kind(
         "LIST-18",
         "The server did not answer in time.",

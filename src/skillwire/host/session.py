@@ -5,6 +5,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import cast
 
 from mcp.client import Client
+from mcp.client.auth import OAuthFlowError
 from mcp.client.extension import advertise
 from mcp.client.session import MessageHandlerFnT
 from mcp.shared.exceptions import MCPError
@@ -14,7 +15,7 @@ import skillwire
 from skillwire.core.characters import quoted
 from skillwire.errors import SkillError
 from skillwire.host.endpoints import ServerConfig, StdioEndpoint
-from skillwire.host.failures import UnavailableError
+from skillwire.host.failures import NotSignedInError, UnavailableError
 from skillwire.host.http import http_transport
 from skillwire.host.link import Link, Streams
 from skillwire.host.stdio import stdio_transport
@@ -53,11 +54,10 @@ def meaning_of(error: Exception, link: Link) -> SkillError:
     cause = _innermost(error)
     if isinstance(cause, SkillError):
         return cause
+    if isinstance(cause, OAuthFlowError):
+        return NotSignedInError(f"signing in failed: {named(cause)}")
     if isinstance(cause, MCPError) and link.refused_status is not None:
-        return UnavailableError(
-            f"the server turns requests away with HTTP status {link.refused_status}",
-            fix="sign in, or check the headers in the configuration",
-        )
+        return NotSignedInError(f"the server turns requests away with HTTP status {link.refused_status}")
     if isinstance(cause, MCPError):
         words = quoted(cause.message[:_LONGEST_WORDS])
         return UnavailableError(f"the server refused the connection with error {cause.code}: {words}")

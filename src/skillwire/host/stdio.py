@@ -197,12 +197,18 @@ class _Child:
         else:
             what = f"ended with exit code {code}"
         lines = self._words.decode(errors="replace").strip().splitlines()
-        words = f"; its last words: {quoted(lines[-1].strip()[-110:])}" if lines else ""
+        words = f"; its last words: {quoted(_telling(lines)[-110:])}" if lines else ""
         return UnavailableError(f"the server's process {what}{words}")
 
     async def _exited(self, seconds: float) -> bool:
         """Wait for the exit code. `Process.wait` would also wait for pipes that a grandchild may hold."""
         return await _until(lambda: self._process.returncode is not None, seconds)
+
+
+def _telling(lines: list[str]) -> str:
+    """Return the last line that names an error, since some say more after it; else the last of all."""
+    errors = [line for line in lines if "error" in line.lower()]
+    return (errors or lines)[-1].strip()
 
 
 async def _until(condition: Callable[[], bool], seconds: float, pause: float = _POLL) -> bool:

@@ -1,12 +1,8 @@
 """Where the tokens for a server are kept: one file for each origin, readable by this user alone."""
 
 import logging
-import os
-import stat
 import time
-from contextlib import suppress
 from pathlib import Path
-from secrets import token_hex
 from typing import Any
 
 import anyio
@@ -15,11 +11,10 @@ from mcp.shared.auth import OAuthClientInformationFull, OAuthMetadata, OAuthToke
 from pydantic import BaseModel, ValidationError
 
 from skillwire.host.origin import Origin
+from skillwire.host.vault import make_folder, read_private, replace
 
 FORMAT = 1
 MAX_TOKEN_BYTES = 256 * 1024
-
-_PLAIN_FILE = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 
 logger = logging.getLogger(__name__)
 
@@ -89,16 +84,9 @@ class FileTokenStorage:
 
     def _read(self) -> Kept:
         try:
-            descriptor = os.open(self._path, os.O_RDONLY | _PLAIN_FILE)
-            with os.fdopen(descriptor, "rb") as file:
-                _require_ours(os.fstat(descriptor))
-                data = file.read(MAX_TOKEN_BYTES + 1)
-            if len(data) > MAX_TOKEN_BYTES:
-                raise ValueError("the file is too large")
-            kept = Kept.model_validate_json(data)
+            data = read_private(self._path, most=MAX_TOKEN_BYTES, secret=True)
+            kept = Kept() if data is None else Kept.model_validate_json(data)
             return kept if kept.format == FORMAT else Kept()
-        except FileNotFoundError:
-            return Kept()
         except ValidationError:
             # The error would show what it found.
             logger.warning("the file with a server's tokens is not readable; signing in is needed")
@@ -108,29 +96,5 @@ class FileTokenStorage:
             return Kept()
 
     def _write(self, kept: Kept) -> None:
-        """Replace the file in one step: a crash leaves the old one or the new one."""
-        self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        content = kept.model_dump_json(exclude_none=True)
-        temporary = self._path.with_name(f".{self._path.name}.{token_hex(8)}")
-        try:
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _PLAIN_FILE, 0o600)
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(self._path)
-        except BaseException:
-            with suppress(OSError):
-                temporary.unlink()
-            raise
-
-
-def _require_ours(found: os.stat_result) -> None:
-    """Check that only this user could have written a file.
-
-    Raises:
-        ValueError: Someone else could.
-    """
-    foreign = hasattr(os, "geteuid") and found.st_uid != os.geteuid()
-    if foreign or not stat.S_ISREG(found.st_mode) or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise ValueError("it is not a file of this user alone")
+        make_folder(self._path.parent)
+        replace(self._path, kept.model_dump_json(exclude_none=True).encode())
