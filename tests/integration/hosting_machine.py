@@ -88,6 +88,7 @@ class Approvals(RuleBasedStateMachine):
         """Publish the first version, and start a host; perhaps all is approved already, and in the lock."""
         shop = self._shop
         shop.trace.clear()
+        shop.blobs.clear()
         shop.lies.clear()
         shop.is_away = False
         self._catalogue = {
@@ -126,6 +127,19 @@ class Approvals(RuleBasedStateMachine):
             self._refresh(by_user=True)
             self._load(uri, Reply.DENY, "model", 0)
 
+    @rule(what=changes, uri=listed, reply=replies)
+    def flip_flop(self, what: str, uri: str, reply: Reply) -> None:
+        """Publish another version, let it be seen and perhaps loaded, and take it back."""
+        before = _copied(self._catalogue)
+        self._change(what)
+        self._publish()
+        self._refresh(by_user=True)
+        self._load(uri, reply, "user", 0)
+        self._catalogue = before
+        self._publish()
+        self._refresh(by_user=True)
+        self._load(uri, Reply.DENY, "model", 0)
+
     @precondition(lambda self: not (self._shop.lies or self._shop.is_away))
     @rule(uri=listed, path=files, is_away=st.sampled_from((False, False, True)))
     def lie_or_go_away(self, uri: str, path: str, is_away: bool) -> None:
@@ -136,12 +150,12 @@ class Approvals(RuleBasedStateMachine):
             self._shop.lies.add(uri.removesuffix("SKILL.md") + path)
 
     @precondition(lambda self: self._shop.lies or self._shop.is_away)
-    @rule(is_seen=st.booleans())
-    def be_honest_and_come_back(self, is_seen: bool) -> None:
+    @rule()
+    def be_honest_and_come_back(self) -> None:
+        """The user asks at once: how long a host leaves a server alone depends on the time of day."""
         self._shop.lies.clear()
         self._shop.is_away = False
-        if is_seen:
-            self._refresh(by_user=True)
+        self._refresh(by_user=True)
 
     # The user, and what the model asks for
 
@@ -161,7 +175,6 @@ class Approvals(RuleBasedStateMachine):
         self._load(uri, reply, "user", 0)
         self._load(uri, Reply.DENY, "model", 0)
 
-    @precondition(lambda self: any(self._windows))
     @rule(uri=listed, path=files, number=numbers)
     def read_file(self, uri: str, path: str, number: int) -> None:
         conversation, windows = self._conversation(number)
@@ -200,7 +213,6 @@ class Approvals(RuleBasedStateMachine):
             self._model.revoke(uri)
             self._load(uri, Reply.DENY, "model", 0)
 
-    @precondition(lambda self: self._windows[0])
     @rule(uri=skills, how=st.sampled_from(("closed", "gone", "summarised")))
     def forget(self, uri: str, how: str) -> None:
         """A skill's text leaves the context, or is summarised and so does not."""

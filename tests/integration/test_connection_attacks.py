@@ -56,8 +56,8 @@ def names(listing: Listing) -> list[str]:
     ("behaviour", "kept"),
     [
         ("endless", [f"skill-{number}" for number in range(20)]),
-        ("repeated", ["skill-1"]),
-        ("cycle", ["skill-a", "skill-b", "skill-c"]),
+        ("repeated", ["skill-1", "skill-2"]),
+        ("cycle", ["skill-a", "skill-b", "skill-c", "skill-d"]),
         ("empty", ["first"]),
     ],
 )

@@ -108,6 +108,20 @@ def a_skill_that_came_back(machine: Approvals) -> None:
     machine.restart(uri=REFUNDS)
 
 
+def a_yes_for_once_that_came_back(machine: Approvals) -> None:
+    """A yes for this run ends when another version is seen, although the host goes on."""
+    machine.begin(is_locked=False)
+    machine.load(REFUNDS, Reply.ONCE, "model", 0, "nothing")
+    machine.flip_flop(what="file", uri=REFUNDS, reply=Reply.DENY)
+
+
+def a_yes_for_once_that_was_taken_back(machine: Approvals) -> None:
+    machine.begin(is_locked=False)
+    machine.load(INNER, Reply.ONCE, "model", 0, "nothing")
+    machine.revoke(uri=INNER)
+    machine.read_file(INNER, "notes.md", 0)
+
+
 def an_old_entry_approved(machine: Approvals) -> None:
     """A yes to an entry that was shown long ago covers that entry, and ends when the present one is seen."""
     machine.begin(is_locked=False)
@@ -140,6 +154,8 @@ def a_change_seen_while_the_user_decides(machine: Approvals) -> None:
         approvals_deleted_after_a_change,
         approvals_edited_after_a_revocation,
         a_skill_that_came_back,
+        a_yes_for_once_that_came_back,
+        a_yes_for_once_that_was_taken_back,
         an_old_entry_approved,
         a_lock_edited_to_pin_the_present,
         a_change_seen_while_the_user_decides,

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Final, cast
 
@@ -16,11 +17,13 @@ from skillwire.host.declaration import require_skills
 from skillwire.host.exchange import DEFAULT_SECONDS, Answer, ListSkillsRequest, within
 from skillwire.host.failures import EndlessListingError, InvalidAnswerError, PeerError, TooSlowError
 from skillwire.host.paging import DEFAULT_BYTES, DEFAULT_ENTRIES, DEFAULT_PAGES, Limits, Page, Pager
+from skillwire.sources.garbage import collector_paused
 from skillwire.wire.core import LIST_SKILLS, CacheScope
 
 MAX_TTL_MS: Final = 2**53 - 1
 
 _MOST_FINDINGS = 10
+_FEW = 20
 _LONGEST_FINDING = 500
 
 
@@ -86,7 +89,8 @@ async def list_skills(
             while (page := await pager.next_page()) is not None:
                 if page.is_first:
                     reading = _Reading()
-                reading.take(page)
+                with collector_paused() if len(page.items) > _FEW else nullcontext():
+                    reading.take(page)
     except (EndlessListingError, InvalidAnswerError, PeerError, TooSlowError) as error:
         if not keep_partial or reading.is_empty or _is_closed(error):
             raise

@@ -25,6 +25,7 @@ from skillwire.host.endpoints import HttpEndpoint
 from skillwire.host.failures import FloodError, InvalidAnswerError, SessionLostError, UnavailableError
 from skillwire.host.framing import EventMeter, too_large
 from skillwire.host.link import Link, Streams
+from skillwire.host.parcels import Parcels
 from skillwire.host.throttle import Backoff
 
 _CONNECT_SECONDS = 10.0
@@ -38,20 +39,27 @@ async def http_transport(
     endpoint: HttpEndpoint, link: Link, *, seconds: float, auth: httpx2.Auth | None = None
 ) -> AsyncGenerator[Streams]:
     """Speak to the server at `endpoint`, which has twice `seconds` to say anything at all."""
-    client = _MeasuringClient(endpoint, link, seconds=seconds, auth=auth)
+    parcels = Parcels()
+    client = _MeasuringClient(endpoint, link, parcels, seconds=seconds, auth=auth)
     async with (
         client,
         # The meter knows the cap of the moment, which this limit could not follow.
         streamable_http_client(endpoint.url, http_client=client, max_sse_event_size=None) as (read, write),
     ):
-        yield cast(ReadStream[SessionMessage | Exception], _CountedStream(read, link)), write
+        yield cast(ReadStream[SessionMessage | Exception], _CountedStream(read, link, parcels)), write
 
 
 class _MeasuringClient(httpx2.AsyncClient):
     """An HTTP client for one link, which ends the link when an answer breaks a limit."""
 
     def __init__(
-        self, endpoint: HttpEndpoint, link: Link, *, seconds: float, auth: httpx2.Auth | None
+        self,
+        endpoint: HttpEndpoint,
+        link: Link,
+        parcels: Parcels,
+        *,
+        seconds: float,
+        auth: httpx2.Auth | None,
     ) -> None:
         timeout = httpx2.Timeout(seconds, connect=min(seconds, _CONNECT_SECONDS), read=2 * seconds)
         super().__init__(
@@ -65,6 +73,7 @@ class _MeasuringClient(httpx2.AsyncClient):
             event_hooks={"request": [self._prepare], "response": [self._measure]},
         )
         self._link = link
+        self._parcels = parcels
         self._streams = Backoff(link.limits.backoff_base, link.limits.backoff_most)
         self._opened = -math.inf
 
@@ -133,25 +142,33 @@ class _MeasuringClient(httpx2.AsyncClient):
                 f"the server's answer is compressed ({quoted(encoding)}), which was not asked for",
                 violates="LIM-06",
             )
-        response.stream = _CountedBody(response, self._link)
+        response.stream = _CountedBody(response, self._link, self._parcels)
 
 
 class _CountedBody(httpx2.AsyncByteStream):
     """The body of an answer, counted before anyone collects it."""
 
-    def __init__(self, response: httpx2.Response, link: Link) -> None:
+    def __init__(self, response: httpx2.Response, link: Link, parcels: Parcels) -> None:
         self._stream = cast(httpx2.AsyncByteStream, response.stream)
         self._link = link
+        self._parcels = parcels
         content_type = response.headers.get("content-type", "").strip().lower()
         self._meter = EventMeter(link.cap) if content_type.startswith("text/event-stream") else None
         self._is_answer = self._meter is None and response.request.method == "POST"
+        self._is_parcel = self._is_answer and content_type.startswith("application/json")
         self._size = 0
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         try:
+            body: list[bytes] = []
             async for data in self._stream:
                 self._count(data)
-                yield data
+                if self._is_parcel:
+                    body.append(data)
+                else:
+                    yield data
+            if body:
+                yield self._parcels.pack(b"".join(body))
         except SkillError as error:
             self._link.end(error)
             raise
@@ -176,9 +193,10 @@ class _CountedBody(httpx2.AsyncByteStream):
 class _CountedStream:
     """The SDK's stream of messages, which ends when there are too many of them."""
 
-    def __init__(self, stream: ReadStream[SessionMessage | Exception], link: Link) -> None:
+    def __init__(self, stream: ReadStream[SessionMessage | Exception], link: Link, parcels: Parcels) -> None:
         self._stream = stream
         self._link = link
+        self._parcels = parcels
 
     @property
     def last_context(self) -> object:
@@ -189,7 +207,7 @@ class _CountedStream:
         item = await self._stream.receive()
         if not self._link.admit():
             raise anyio.EndOfStream
-        return item
+        return self._parcels.unpack(item)
 
     def __aiter__(self) -> "_CountedStream":
         return self

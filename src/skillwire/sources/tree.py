@@ -1,15 +1,14 @@
 """`SkillTree`: the records of one folder, brought up to date a part at a time."""
 
-import gc
 import logging
 import os
-from collections.abc import Generator, Iterable, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from skillwire.core.finding import Finding
 from skillwire.core.uri import SKILL_FILE
 from skillwire.errors import SourceError
+from skillwire.sources.garbage import collector_paused
 from skillwire.sources.index import ScanIndex
 from skillwire.sources.publish import Mount, Publication, Published, combine, publish
 from skillwire.sources.scan import Scanner, SkillRecord
@@ -59,7 +58,7 @@ class SkillTree:
             SourceError: The root itself cannot be read.
         """
         if self._published is None:
-            with _collector_paused():
+            with collector_paused():
                 return self._scan_all()
         changed = [self._scan_subtree(start) for start in self._starts(places)]
         return self._publish() if any(changed) else self._published
@@ -183,27 +182,6 @@ class SkillTree:
         kept = {folder for folder in before if not _within(folder, start)} if start and before else ()
         self._empty = frozenset(empty).union(kept)
         return self._empty != before
-
-
-@contextmanager
-def _collector_paused() -> Generator[None]:
-    """Keep Python's cycle collector from running over the many new objects of a first scan.
-
-    They live as long as the source and form no cycles, so each pass over them
-    would only cost time. Afterwards everything counts as old, as it would
-    after such passes: freezing and unfreezing moves objects to the oldest
-    generation without looking at them. Who has frozen objects is left alone.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if gc.get_freeze_count() == 0:
-            gc.freeze()
-            gc.unfreeze()
-        if was_enabled:
-            gc.enable()
 
 
 def _within(folder: str, start: str) -> bool:
