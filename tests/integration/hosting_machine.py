@@ -109,13 +109,14 @@ class Approvals(RuleBasedStateMachine):
 
     # The server
 
-    @rule(what=changes, is_seen=st.booleans())
-    def change(self, what: str, is_seen: bool) -> None:
-        """Publish another version."""
+    @rule(what=changes, is_seen=st.booleans(), uri=listed, path=files)
+    def change(self, what: str, is_seen: bool, uri: str = REFUNDS, path: str = "SKILL.md") -> None:
+        """Publish another version, while the one before may be loaded."""
         self._change(what)
         self._publish()
         if is_seen:
             self._refresh(by_user=True)
+        self.read_file(uri, path, 0)
 
     @rule(number=numbers, is_seen=st.booleans(), uri=listed)
     def revert(self, number: int, is_seen: bool, uri: str) -> None:
@@ -127,10 +128,11 @@ class Approvals(RuleBasedStateMachine):
             self._refresh(by_user=True)
             self._load(uri, Reply.DENY, "model", 0)
 
-    @rule(what=changes, uri=listed, reply=replies)
-    def flip_flop(self, what: str, uri: str, reply: Reply) -> None:
+    @rule(what=changes, uri=listed, first=replies, reply=replies)
+    def flip_flop(self, what: str, uri: str, first: Reply, reply: Reply) -> None:
         """Publish another version, let it be seen and perhaps loaded, and take it back."""
         before = _copied(self._catalogue)
+        self._load(uri, first, "user", 0)
         self._change(what)
         self._publish()
         self._refresh(by_user=True)
@@ -207,10 +209,13 @@ class Approvals(RuleBasedStateMachine):
         if self._records:
             self._approve(self._records[number % len(self._records)])
 
-    @rule(uri=listed)
-    def revoke(self, uri: str) -> None:
+    @rule(uri=listed, first=replies, path=files)
+    def revoke(self, uri: str, first: Reply, path: str) -> None:
+        """Take back what was agreed to, perhaps a moment ago, and try to go on."""
+        self._load(uri, first, "user", 0)
         if self._do(lambda host: host.revoke(REFERENCES[uri])) is not None:
             self._model.revoke(uri)
+            self.read_file(uri, path, 0)
             self._load(uri, Reply.DENY, "model", 0)
 
     @rule(uri=skills, how=st.sampled_from(("closed", "gone", "summarised")))
@@ -321,6 +326,19 @@ class Approvals(RuleBasedStateMachine):
                 path.write_bytes(changed)
                 self._model.lose_approvals()
         self.outcomes["approvals were tampered with"] += 1
+        if is_used:
+            self.restart(uri)
+
+    @precondition(lambda self: self._model.trusted is not None)
+    @rule(is_deleted=st.booleans(), uri=listed, is_used=st.booleans())
+    def change_what_is_trusted_outside(self, is_deleted: bool, uri: str, is_used: bool) -> None:
+        """Delete or change the note of which lock was trusted."""
+        for path in self._places.state.glob("lock-*.json"):
+            content = path.read_bytes()
+            path.unlink()
+            if not is_deleted:
+                path.write_bytes(content[:-1] + b" ")
+        self._model.lose_trust()
         if is_used:
             self.restart(uri)
 

@@ -110,11 +110,15 @@ class Model:
         self.stored, self.doomed = {}, {}
         self.is_tampered = True
 
+    def lose_trust(self) -> None:
+        """Something else has changed the note of the trusted lock; a running host still knows it."""
+        self.trusted = None
+        self.is_tampered = True
+
     def lose_key(self) -> None:
         """The key is gone, and with it everything it sealed, at the latest when the host starts again."""
         self.doomed, self.stored = {**self.doomed, **self.stored}, {}
-        self.trusted = None
-        self.is_tampered = True
+        self.lose_trust()
 
     def read(self, lock: bytes) -> dict[str, FileSet]:
         """Return what a lock says about this server, by our own reading of it."""

@@ -95,7 +95,7 @@ def approvals_deleted_after_a_change(machine: Approvals) -> None:
 def approvals_edited_after_a_revocation(machine: Approvals) -> None:
     """The user revoked a pinned skill; whoever changes the note of that does not bring it back."""
     machine.begin(is_locked=True)
-    machine.revoke(uri=INNER)
+    machine.revoke(INNER, Reply.DENY, "notes.md")
     machine.change_the_approvals_outside(how="flip", uri=INNER, is_used=True)
 
 
@@ -111,15 +111,12 @@ def a_skill_that_came_back(machine: Approvals) -> None:
 def a_yes_for_once_that_came_back(machine: Approvals) -> None:
     """A yes for this run ends when another version is seen, although the host goes on."""
     machine.begin(is_locked=False)
-    machine.load(REFUNDS, Reply.ONCE, "model", 0, "nothing")
-    machine.flip_flop(what="file", uri=REFUNDS, reply=Reply.DENY)
+    machine.flip_flop(what="file", uri=REFUNDS, first=Reply.ONCE, reply=Reply.DENY)
 
 
 def a_yes_for_once_that_was_taken_back(machine: Approvals) -> None:
     machine.begin(is_locked=False)
-    machine.load(INNER, Reply.ONCE, "model", 0, "nothing")
-    machine.revoke(uri=INNER)
-    machine.read_file(INNER, "notes.md", 0)
+    machine.revoke(INNER, Reply.ONCE, "notes.md")
 
 
 def an_old_entry_approved(machine: Approvals) -> None:

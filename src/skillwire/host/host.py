@@ -27,13 +27,14 @@ from skillwire.host.consent import Consent, DynamicPolicy, PromptLimits
 from skillwire.host.conversation import Conversation
 from skillwire.host.endpoints import ServerConfig
 from skillwire.host.explain import Explanation, explain
-from skillwire.host.failures import ConfigError, RefusedError
+from skillwire.host.failures import ConfigError, RefusedError, UnknownReferenceError
 from skillwire.host.fetching import Fetcher
 from skillwire.host.known import KnownSkill
 from skillwire.host.loading import Machinery, recorded
 from skillwire.host.local import LocalRoot, LocalSkills, default_roots
 from skillwire.host.locktrust import LockTrust
-from skillwire.host.origin import Origin
+from skillwire.host.naming import match, name_of, uri_in
+from skillwire.host.origin import Origin, SkillId
 from skillwire.host.places import Places
 from skillwire.host.policy import ProjectLock
 from skillwire.host.presentation import DEFAULT_PAGE_LENGTH
@@ -251,12 +252,15 @@ class Host(Conversation):
     async def revoke(self, reference: str) -> bool:
         """Take back what the user agreed to for a skill; False when there was nothing.
 
+        The skill need not be there any more, nor its server: `label/URI` and
+        `label/name` mean what was approved under it.
+
         Raises:
-            UnknownReferenceError: No skill has this reference.
+            UnknownReferenceError: Nothing of this reference is known or approved.
         """
         machinery = self._open_machinery()
-        skill = await machinery.registry.resolve(reference)
-        return await machinery.consent.revoke(skill.id)
+        skills = self._meant_by(reference) or [(await machinery.registry.resolve(reference)).id]
+        return any([await machinery.consent.revoke(skill) for skill in skills])
 
     async def explain(self, reference: str) -> Explanation:
         """Say why a skill is found, renamed, hidden or refused, and what to do about it."""
@@ -346,6 +350,20 @@ class Host(Conversation):
     async def _close(self) -> None:
         self._shared = None
         await self._stack.aclose()
+
+    def _meant_by(self, reference: str) -> list[SkillId]:
+        """Return the skills a reference means, as far as that is known without asking a server."""
+        try:
+            return [match(reference, self.view.skills).id]
+        except UnknownReferenceError:
+            label, _, name = reference.partition("/")
+            uri = uri_in(reference)
+            return [
+                approval.skill
+                for approval in (*self.approvals, *self._lock.approvals)
+                if approval.skill.origin.label == label
+                and (approval.skill.uri == uri.text if uri else name_of(approval.skill.uri) == name)
+            ]
 
     def _prepare_places(self) -> None:
         self._places.check([root.path for root in self._roots], self._writable_roots)

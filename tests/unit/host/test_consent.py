@@ -477,18 +477,20 @@ async def test_a_yes_to_new_content_does_not_bring_the_pin_of_the_old_back(desk:
 
 
 @pytest.mark.parametrize("how", ["deleted", "edited"])
+@pytest.mark.parametrize("name", ["approvals.json", "lock-*.json", "key"])
 @pytest.mark.requirement("APPR-01")
 async def test_a_pin_that_ended_does_not_come_back_when_someone_else_writes_to_the_state(
-    how: str, desk: Desk
+    how: str, name: str, desk: Desk
 ) -> None:
     """Attack 25."""
     desk.pin(known())
+    await desk.consent(User(Reply.ALWAYS)).require_load(known("payments"))
     await desk.consent().revoke(known().id)
-    path = desk.state / "approvals.json"
+    [path] = desk.state.glob(name)
     if how == "deleted":
         path.unlink()
     else:
-        path.write_bytes(path.read_bytes() + b" ")
+        path.write_bytes(path.read_bytes()[:-1] + b" ")
 
     assert not desk.consent().covers(known())
 
