@@ -23,10 +23,10 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from bench.links import HttpLink, Link
 from bench.messages import Call, WrongAnswerError, next_number
 from bench.processes import opened, started
-from skillwire.host.connection import Connection
-from skillwire.host.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
-from skillwire.host.enumeration import list_skills
-from skillwire.host.registry import Registry
+from skillwire.host.calls.enumeration import list_skills
+from skillwire.host.connections.connection import Connection
+from skillwire.host.connections.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
+from skillwire.host.registry.registry import Registry
 
 PATIENCE = 120.0
 
@@ -78,7 +78,7 @@ async def registry(target: Target) -> Listed:
         endpoint = HttpEndpoint(target.url)
     else:
         endpoint = StdioEndpoint(target.command[0], target.command[1:], {**os.environ, **target.env})
-    config = ServerConfig("bench", "bench", endpoint, seconds=PATIENCE)
+    config = ServerConfig("bench", endpoint, seconds=PATIENCE)
     async with Connection(config) as connection, Registry([connection]) as known:
         # A server that is started now reads its folder first; that waits, and costs its process alone.
         await connection.connect()

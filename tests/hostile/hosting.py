@@ -10,11 +10,11 @@ import anyio
 
 from hostile.running import Peer, hostile
 from skillwire.errors import SkillError
-from skillwire.host.approvals import Occasion, Question, Reply
-from skillwire.host.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
+from skillwire.host.approval.approvals import Occasion, Question, Reply
+from skillwire.host.connections.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
 from skillwire.host.host import Host
-from skillwire.host.places import Places
 from skillwire.host.refusals import REFUSALS
+from skillwire.host.state.places import Places
 
 DEADLINE = 90.0
 PATIENCE = 20.0
@@ -74,11 +74,9 @@ class Visit:
 def config(peer: Peer, label: str = LABEL, *, seconds: float = PATIENCE) -> ServerConfig:
     """Say how a host reaches a peer, under the label a user might give it."""
     if peer.transport == "http":
-        return ServerConfig(label, label, HttpEndpoint(peer.url, {}), seconds=seconds)
+        return ServerConfig(label, HttpEndpoint(peer.url, {}), seconds=seconds)
     command, *args = peer.command
-    return ServerConfig(
-        label, label, StdioEndpoint(command, tuple(args), peer.environment, None), seconds=seconds
-    )
+    return ServerConfig(label, StdioEndpoint(command, tuple(args), peer.environment, None), seconds=seconds)
 
 
 def places(folder: Path) -> Places:

@@ -22,11 +22,11 @@ from typing import Any
 
 from approving import FILES, approval, entry, manifest, origin, skill_id
 from skillwire.core.manifest import ManifestFile
-from skillwire.host.audit import AuditLog
-from skillwire.host.cache import ContentCache
-from skillwire.host.lockfile import lock_bytes, read_lock, write_lock
-from skillwire.host.locktrust import LockState, LockTrust
-from skillwire.host.store import FILE, ApprovalStore
+from skillwire.host.approval.lockfile import lock_bytes, read_lock, write_lock
+from skillwire.host.approval.locktrust import LockState, LockTrust
+from skillwire.host.approval.store import FILE, ApprovalStore
+from skillwire.host.state.audit import AuditLog
+from skillwire.host.state.cache import ContentCache
 
 CALLS = "chmod fchmod fsync link mkdir open rename replace rmdir symlink truncate unlink utime write".split()
 MOST_STEPS = 400

@@ -31,13 +31,13 @@ from integration.hosting_shop import (
     skill_md,
 )
 from skillwire.errors import SkillError
-from skillwire.host.approvals import Question, Reply
-from skillwire.host.consent import Actor, PromptLimits
+from skillwire.host.approval.approvals import Question, Reply
+from skillwire.host.approval.consent import Actor, PromptLimits
 from skillwire.host.conversation import Conversation
 from skillwire.host.host import Host
-from skillwire.host.known import KnownSkill
-from skillwire.host.places import Places
 from skillwire.host.presentation import FramedText, LoadedSkill
+from skillwire.host.registry.known import KnownSkill
+from skillwire.host.state.places import Places
 
 T = TypeVar("T")
 
@@ -283,9 +283,10 @@ class Approvals(RuleBasedStateMachine):
             self._model.trust(content)
 
     @precondition(lambda self: self._lock.exists())
-    @rule(uri=listed, path=files, is_brief=st.booleans())
-    def restart_frozen(self, uri: str, path: str, is_brief: bool) -> None:
-        """Run with the lock as it lies there, for a moment or longer."""
+    @rule(uri=listed, first=replies, path=files, is_brief=st.booleans())
+    def restart_frozen(self, uri: str, first: Reply, path: str, is_brief: bool) -> None:
+        """Run with the lock as it lies there, whatever the user agreed to, for a moment or longer."""
+        self._load(uri, first, "user", 0)
         self._restart(is_frozen=True)
         self._load(uri, Reply.ALWAYS, "user", 0)
         self.read_file(uri, path, 0)

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from folders import skill_md, write_files
 from hostile.hosting import places
 from serving import HttpServer, http_server
-from skillwire.host.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
+from skillwire.host.connections.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
 
 Line: TypeAlias = dict[str, Any]
 
@@ -54,13 +54,13 @@ def serving(
 
 
 def at(server: HttpServer, label: str = "billing") -> ServerConfig:
-    return ServerConfig(label, label, HttpEndpoint(server.url), seconds=20)
+    return ServerConfig(label, HttpEndpoint(server.url), seconds=20)
 
 
 def over_stdio(folder: Path, env: Mapping[str, str], label: str = "desk") -> ServerConfig:
     """Say how a host starts `skillwire serve` itself."""
     args = ("-m", "skillwire", "serve", str(folder), "--stdio", "--no-watch")
-    return ServerConfig(label, label, StdioEndpoint(sys.executable, args, env), seconds=30)
+    return ServerConfig(label, StdioEndpoint(sys.executable, args, env), seconds=30)
 
 
 def written(folder: Path, files: Mapping[str, str | bytes]) -> Path:

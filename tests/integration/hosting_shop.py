@@ -18,8 +18,8 @@ from mcp.server.lowlevel import Server
 
 from skillwire.core.skill import Skill
 from skillwire.core.uri import SkillUri
-from skillwire.host.approvals import Reply
-from skillwire.host.endpoints import HttpEndpoint, ServerConfig
+from skillwire.host.approval.approvals import Reply
+from skillwire.host.connections.endpoints import HttpEndpoint, ServerConfig
 from skillwire.server import add_skills
 from skillwire.server.asgi import Message, Receive, Scope, Send
 from skillwire.sources import DynamicSkill
@@ -111,7 +111,7 @@ class Shop:
     @property
     def config(self) -> ServerConfig:
         port = self._http.servers[0].sockets[0].getsockname()[1]
-        return ServerConfig(LABEL, LABEL, HttpEndpoint(f"http://127.0.0.1:{port}/mcp"), seconds=10)
+        return ServerConfig(LABEL, HttpEndpoint(f"http://127.0.0.1:{port}/mcp"), seconds=10)
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator["Shop"]:

@@ -13,8 +13,8 @@ import anyio
 import orjson
 
 from serving import Json, words_of
-from skillwire.host.endpoints import Endpoint, HttpEndpoint, ServerConfig, StdioEndpoint
-from skillwire.host.throttle import ConnectionLimits
+from skillwire.host.connections.endpoints import Endpoint, HttpEndpoint, ServerConfig, StdioEndpoint
+from skillwire.host.connections.throttle import ConnectionLimits
 
 PROGRAM = Path(__file__).with_name("hostile_peer.py")
 ERAS = ("modern", "legacy")
@@ -58,7 +58,7 @@ class Peer:
 
 
 def config(endpoint: Endpoint, *, label: str = "peer", seconds: float = 20.0, **more: Any) -> ServerConfig:
-    return ServerConfig(label, label.title(), endpoint, seconds=seconds, **more)
+    return ServerConfig(label, endpoint, seconds=seconds, **more)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from hostile.hosting import (
 )
 from hostile.integrity import MARK
 from hostile.running import WIRES, hostile
-from skillwire.host.approvals import Occasion, Reply
+from skillwire.host.approval.approvals import Occasion, Reply
 from skillwire.host.refusals import Refusal
 
 everywhere = pytest.mark.parametrize(("transport", "era"), WIRES, ids=[f"{way}-{era}" for way, era in WIRES])

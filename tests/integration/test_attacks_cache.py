@@ -22,10 +22,10 @@ from hostile.hosting import (
 )
 from hostile.integrity import MARK
 from hostile.running import WIRES, hostile
-from skillwire.host.approvals import Reply
+from skillwire.host.approval.approvals import Reply
 from skillwire.host.host import Host
-from skillwire.host.local import LocalRoot
-from skillwire.host.places import Places
+from skillwire.host.registry.local import LocalRoot
+from skillwire.host.state.places import Places
 
 everywhere = pytest.mark.parametrize(("transport", "era"), WIRES, ids=[f"{way}-{era}" for way, era in WIRES])
 

@@ -7,7 +7,7 @@ import pytest
 from hostile.catalog import SCRIPT, digest
 from hostile.hosting import REFUNDS, REPORTS, User, config, hosting, places, refused, visiting
 from hostile.running import WIRES, hostile
-from skillwire.host.approvals import Occasion, Reply
+from skillwire.host.approval.approvals import Occasion, Reply
 from skillwire.host.gate import ToolCall, ToolKind, Verdict
 
 everywhere = pytest.mark.parametrize(("transport", "era"), WIRES, ids=[f"{way}-{era}" for way, era in WIRES])

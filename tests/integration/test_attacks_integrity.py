@@ -9,7 +9,7 @@ from hostile.hosting import BODY_URI, LABEL, REFUNDS, REPORTS, ROOT, User, refus
 from hostile.integrity import MARK
 from hostile.running import WIRES
 from skillwire.errors import SkillError
-from skillwire.host.approvals import Occasion, Reply
+from skillwire.host.approval.approvals import Occasion, Reply
 
 everywhere = pytest.mark.parametrize(("transport", "era"), WIRES, ids=[f"{way}-{era}" for way, era in WIRES])
 

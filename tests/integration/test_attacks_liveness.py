@@ -14,9 +14,9 @@ from hostile.hosting import BODY_URI, LABEL, REFUNDS, REPORTS, User, config, hos
 from hostile.integrity import MARK
 from hostile.liveness import MAX_BYTES
 from hostile.running import WIRES, Peer, hostile
-from skillwire.host.connection import Connection
+from skillwire.host.connections.connection import Connection
+from skillwire.host.connections.throttle import ConnectionLimits
 from skillwire.host.host import Host
-from skillwire.host.throttle import ConnectionLimits
 
 everywhere = pytest.mark.parametrize(("transport", "era"), WIRES, ids=[f"{way}-{era}" for way, era in WIRES])
 

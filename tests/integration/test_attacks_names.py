@@ -27,7 +27,7 @@ from skillwire.core.characters import visible
 from skillwire.errors import SkillError
 from skillwire.host.failures import UnknownReferenceError
 from skillwire.host.host import Host
-from skillwire.host.local import LocalRoot
+from skillwire.host.registry.local import LocalRoot
 
 everywhere = pytest.mark.parametrize(("transport", "era"), WIRES, ids=[f"{way}-{era}" for way, era in WIRES])
 

@@ -12,7 +12,7 @@ from hostile.integrity import MARK
 from hostile.prompts import TAGGED, BreaksOut
 from hostile.running import WIRES
 from skillwire.core.characters import visible
-from skillwire.host.approvals import Reply
+from skillwire.host.approval.approvals import Reply
 from skillwire.host.refusals import Refusal
 
 everywhere = pytest.mark.parametrize(("transport", "era"), WIRES, ids=[f"{way}-{era}" for way, era in WIRES])

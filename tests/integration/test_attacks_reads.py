@@ -10,7 +10,7 @@ from mcp.types import ResourceLink
 from hostile.hosting import BODY_URI, LABEL, REFUNDS, ROOT, User, config, hosting, refused, visiting
 from hostile.integrity import MARK
 from hostile.running import WIRES, hostile
-from skillwire.host.approvals import Occasion, Reply
+from skillwire.host.approval.approvals import Occasion, Reply
 from skillwire.host.gate import ToolCall, ToolKind, Verdict
 
 everywhere = pytest.mark.parametrize(("transport", "era"), WIRES, ids=[f"{way}-{era}" for way, era in WIRES])

@@ -15,12 +15,12 @@ from integration.peers import BRISK, DEADLINE, ERAS, TRANSPORTS, Peer, config, h
 from serving import http_server
 from skillwire.core.manifest import MAX_TOTAL_SIZE, digest_of
 from skillwire.errors import InvalidUriError, LimitError, NotFoundError
-from skillwire.host.connection import MAX_INSTRUCTIONS, Connection, ConnectionState
-from skillwire.host.declaration import Declaration
-from skillwire.host.endpoints import HttpEndpoint, ServerConfig
+from skillwire.host.calls.declaration import Declaration
+from skillwire.host.calls.resources import ResourceContent
+from skillwire.host.connections.connection import MAX_INSTRUCTIONS, Connection, ConnectionState
+from skillwire.host.connections.endpoints import HttpEndpoint, ServerConfig
 from skillwire.host.failures import NotDeclaredError, UnavailableError
 from skillwire.host.origin import Origin, OriginKind
-from skillwire.host.resources import ResourceContent
 
 pytestmark = pytest.mark.anyio
 

@@ -10,8 +10,9 @@ import pytest
 
 from integration.peers import BRISK, DEADLINE, ERAS, TRANSPORTS, Peer, gone, hostile, resident_bytes
 from skillwire.errors import SkillError
-from skillwire.host.connection import Connection, ConnectionState
-from skillwire.host.enumeration import Listing
+from skillwire.host.calls.enumeration import Listing
+from skillwire.host.connections.connection import Connection, ConnectionState
+from skillwire.host.connections.throttle import ConnectionLimits
 from skillwire.host.failures import (
     EndlessListingError,
     FloodError,
@@ -21,7 +22,6 @@ from skillwire.host.failures import (
     TooSlowError,
     UnavailableError,
 )
-from skillwire.host.throttle import ConnectionLimits
 
 pytestmark = pytest.mark.anyio
 

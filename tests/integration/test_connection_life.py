@@ -11,11 +11,11 @@ import pytest
 
 from integration.peers import BRISK, DEADLINE, TRANSPORTS, Peer, config, gone, hostile, is_alive
 from skillwire.errors import SkillError
-from skillwire.host.connection import Connection, ConnectionState
-from skillwire.host.endpoints import HttpEndpoint, StdioEndpoint
+from skillwire.host.connections.connection import Connection, ConnectionState
+from skillwire.host.connections.endpoints import HttpEndpoint, StdioEndpoint
+from skillwire.host.connections.redirect import free_port
+from skillwire.host.connections.throttle import ConnectionLimits
 from skillwire.host.failures import UnavailableError
-from skillwire.host.redirect import free_port
-from skillwire.host.throttle import ConnectionLimits
 
 pytestmark = pytest.mark.anyio
 
@@ -262,11 +262,11 @@ def test_a_program_that_used_a_connection_ends_quietly(tmp_path: Path, transport
         endpoint = peer.server.endpoint
         code = f"""
 import anyio
-from skillwire.host.connection import Connection
-from skillwire.host.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
+from skillwire.host.connections.connection import Connection
+from skillwire.host.connections.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
 async def main():
     endpoint = {words_for(peer)}
-    async with Connection(ServerConfig("a", "A", endpoint)) as connection:
+    async with Connection(ServerConfig("a", endpoint)) as connection:
         print(len((await connection.list_skills()).entries))
 anyio.run(main)
 """

@@ -35,15 +35,15 @@ from integration.hosting_shop import REFUNDS as REFUNDS_URI
 from integration.hosting_shop import skill_md as numbered
 from serving import HttpServer, environment
 from skillwire.core.manifest import digest_of
-from skillwire.host.approvals import Grant, Occasion, Question, Reply
-from skillwire.host.consent import PromptLimits
-from skillwire.host.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
+from skillwire.host.approval.approvals import Grant, Occasion, Question, Reply
+from skillwire.host.approval.consent import PromptLimits
+from skillwire.host.connections.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
 from skillwire.host.failures import AmbiguousReferenceError, ConfigError, RefusedError
 from skillwire.host.gate import ToolCall, ToolKind, Verdict
 from skillwire.host.host import Host
-from skillwire.host.local import LocalRoot
 from skillwire.host.mount import Mount
 from skillwire.host.refusals import REFUSALS, Refusal
+from skillwire.host.registry.local import LocalRoot
 
 ROOT = "skill://refunds"
 BASH = ToolCall("Bash", ToolKind.EXECUTE)
@@ -419,8 +419,8 @@ async def test_a_server_that_is_down_from_the_start_costs_the_others_nothing(
     billing: HttpServer, tmp_path: Path
 ) -> None:
     """Attack 56."""
-    down = ServerConfig("down", "down", HttpEndpoint(f"http://127.0.0.1:{free_port()}/mcp"), seconds=5)
-    never = ServerConfig("never", "never", StdioEndpoint(str(tmp_path / "no-such-program")), seconds=5)
+    down = ServerConfig("down", HttpEndpoint(f"http://127.0.0.1:{free_port()}/mcp"), seconds=5)
+    never = ServerConfig("never", StdioEndpoint(str(tmp_path / "no-such-program")), seconds=5)
     async with hosting(tmp_path, [down, at(billing), never], user=User()) as host:
         await host.refresh()
         states = {status.origin.label: status.state for status in host.view.servers}
@@ -474,7 +474,7 @@ async def test_a_fresh_listing_is_not_asked_for_again_and_only_the_server_meant_
     async with Shop().running() as one, Shop().running() as two:
         await one.publish(catalogue())
         await two.publish(catalogue())
-        other = ServerConfig("other", "other", two.config.endpoint)
+        other = ServerConfig("other", two.config.endpoint)
         async with hosting(tmp_path, [one.config, other], user=User()) as host:
             one.trace.clear()
             two.trace.clear()
@@ -842,7 +842,7 @@ async def test_a_change_of_the_inner_skill_ends_the_approval_of_the_outer_one(tm
 def live(env: dict[str, str]) -> ServerConfig:
     """Say how a host starts the server of a skill that has no digests."""
     args = (str(Path(hosting_dynamic.__file__)),)
-    return ServerConfig("live", "live", StdioEndpoint(sys.executable, args, env), seconds=30)
+    return ServerConfig("live", StdioEndpoint(sys.executable, args, env), seconds=30)
 
 
 @pytest.mark.requirement("APPR-04")

@@ -36,7 +36,7 @@ from skillwire.host import (
 )
 from skillwire.host.failures import TooSlowError
 from skillwire.server import add_skills
-from unit.host.strangers import MODES, Params, Stranger, entry
+from unit.host.calls.strangers import MODES, Params, Stranger, entry
 
 DEADLINE = 60.0
 TRANSPORTS = ("memory", "stdio", "http")

@@ -18,13 +18,13 @@ from integration.hosting_shop import (
     digest,
     skill_md,
 )
-from skillwire.host.approvals import Grant, Occasion, Reply
-from skillwire.host.endpoints import HttpEndpoint, ServerConfig
+from skillwire.host.approval.approvals import Grant, Occasion, Reply
+from skillwire.host.approval.lockfile import InvalidLockError
+from skillwire.host.approval.locktrust import LockState
+from skillwire.host.connections.endpoints import HttpEndpoint, ServerConfig
 from skillwire.host.failures import LockUntrustedError, RefusedError
 from skillwire.host.gate import ToolCall, ToolKind, Verdict
 from skillwire.host.host import Host
-from skillwire.host.lockfile import InvalidLockError
-from skillwire.host.locktrust import LockState
 from skillwire.host.refusals import Refusal
 
 SCRIPT = b"echo 1\n"
@@ -278,7 +278,7 @@ async def test_a_pin_is_for_one_label_at_one_endpoint(
     assert isinstance(endpoint, HttpEndpoint)
     elsewhere = HttpEndpoint(endpoint.url.replace("127.0.0.1", "localhost"))
     codes: list[str] = []
-    for server in (ServerConfig("other", "other", endpoint), ServerConfig(LABEL, LABEL, elsewhere)):
+    for server in (ServerConfig("other", endpoint), ServerConfig(LABEL, elsewhere)):
         async with hosting(tmp_path, [server], user=NOBODY, lock=lock, frozen=is_frozen) as host:
             if not is_frozen:
                 await host.trust_lock(content)
@@ -325,7 +325,7 @@ async def test_each_grant_of_a_pin_is_given_on_its_own(
 async def test_a_lock_keeps_the_pins_of_servers_that_are_not_configured_here(
     shop: Shop, lock: Path, content: bytes, tmp_path: Path
 ) -> None:
-    other = ServerConfig("other", "other", shop.config.endpoint)
+    other = ServerConfig("other", shop.config.endpoint)
     async with hosting(tmp_path, [other], user=User(), lock=lock) as host:
         await host.trust_lock(content)
         await host.load("other/inner")
@@ -340,7 +340,7 @@ async def test_approvals_of_other_servers_stay_out_of_a_projects_lock(
     shop: Shop, lock: Path, tmp_path: Path
 ) -> None:
     lock.parent.mkdir()
-    other = ServerConfig("other", "other", shop.config.endpoint)
+    other = ServerConfig("other", shop.config.endpoint)
     async with hosting(tmp_path, [other], user=User()) as host:
         await host.load("other/refunds")
         no_lock = await refused(host.write_lock())

@@ -29,12 +29,12 @@ from pydantic import AnyHttpUrl
 
 from folders import write_skill
 from integration.peers import BRISK, DEADLINE, config
-from skillwire.host.connection import Connection
-from skillwire.host.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
+from skillwire.host.connections.connection import Connection
+from skillwire.host.connections.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
+from skillwire.host.connections.oauth import oauth_for
+from skillwire.host.connections.redirect import HOST, free_port
+from skillwire.host.connections.tokens import FileTokenStorage
 from skillwire.host.failures import ConfigError, UnavailableError
-from skillwire.host.oauth import oauth_for
-from skillwire.host.redirect import HOST, free_port
-from skillwire.host.tokens import FileTokenStorage
 from skillwire.server import add_skills
 
 pytestmark = pytest.mark.anyio
@@ -294,7 +294,8 @@ async def test_a_taken_port_needs_another_try_and_then_works(
         squatter.bind((HOST, 0))
         squatter.listen()
         ports = iter([squatter.getsockname()[1]])
-        monkeypatch.setattr("skillwire.host.oauth.free_port", lambda: next(ports, None) or free_port())
+        name = "skillwire.host.connections.oauth.free_port"
+        monkeypatch.setattr(name, lambda: next(ports, None) or free_port())
         server = signed(guarded, tmp_path, follow)
         with anyio.fail_after(DEADLINE):
             async with Connection(server, limits=BRISK) as connection:

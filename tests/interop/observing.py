@@ -13,9 +13,9 @@ import anyio
 from interop.serving import HERE, serving
 from interop.tools import Node
 from interop.truth import Json
-from skillwire.host.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
+from skillwire.host.connections.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
 from skillwire.host.host import Host
-from skillwire.host.registry import ServerStatus
+from skillwire.host.registry.registry import ServerStatus
 
 LABEL = "peer"
 SECONDS = 30.0
@@ -126,10 +126,10 @@ def reached(command: tuple[str, ...], env: dict[str, str], transport: str) -> Ge
     """Say how a host reaches a server; over stdio it is the host that starts it."""
     if transport == "stdio":
         word, *words = command
-        yield ServerConfig(LABEL, LABEL, StdioEndpoint(word, tuple(words), env), seconds=SECONDS)
+        yield ServerConfig(LABEL, StdioEndpoint(word, tuple(words), env), seconds=SECONDS)
         return
     with serving(command, env) as url:
-        yield ServerConfig(LABEL, LABEL, HttpEndpoint(url), seconds=SECONDS)
+        yield ServerConfig(LABEL, HttpEndpoint(url), seconds=SECONDS)
 
 
 def status_of(host: Host, label: str = LABEL) -> ServerStatus:

@@ -8,7 +8,7 @@ import pytest
 from folders import write_files, write_skill
 from hostile.hosting import User, hosting, refused
 from interop.observing import LABEL, Observed, status_of, written_in_python
-from skillwire.host.approvals import Occasion
+from skillwire.host.approval.approvals import Occasion
 
 REFUNDS = f"{LABEL}/refunds"
 ROOT = "skill://refunds"

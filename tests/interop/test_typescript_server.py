@@ -12,7 +12,7 @@ from hostile.hosting import User, hosting, refused
 from interop.observing import LABEL, WIRES, Official, becomes_stale, official, status_of
 from interop.tools import Node
 from interop.truth import AWKWARD, truth_of
-from skillwire.host.approvals import Occasion
+from skillwire.host.approval.approvals import Occasion
 from skillwire.host.failures import UnavailableError
 from skillwire.wire.core import EXTENSION
 

@@ -4,7 +4,7 @@ Everything here is pure and synchronous: bytes in, values or a typed error out.
 No MCP, no files, no event loop ever lives in this room.
 """
 
-from skillwire.core.characters import HiddenCharacter, hidden_characters, visible
+from skillwire.core.characters import HiddenCharacter, hidden_characters, revealed, visible
 from skillwire.core.entry import SkillEntry, check_entry, entry_findings, parse_entry
 from skillwire.core.finding import RULES, Finding, Rule, Severity
 from skillwire.core.frontmatter import Frontmatter, SkillDocument, parse_skill_md, same_value
@@ -39,6 +39,7 @@ __all__ = [
     "media_type_of",
     "parse_entry",
     "parse_skill_md",
+    "revealed",
     "same_value",
     "validate",
     "visible",

@@ -7,36 +7,41 @@ This room never sees how a server works inside.
 """
 
 from skillwire.host.activation import Activation
-from skillwire.host.approvals import Approval, Ask, Change, Grant, Occasion, Question, Reply
-from skillwire.host.config import Servers, read_servers
-from skillwire.host.consent import PromptLimits
+from skillwire.host.approval.approvals import Approval, Ask, Change, Grant, Occasion, Question, Reply
+from skillwire.host.approval.consent import PromptLimits
+from skillwire.host.approval.lockfile import InvalidLockError, LockDifference
+from skillwire.host.approval.locktrust import LockReview, LockState
+from skillwire.host.approval.policy import ProjectLock
+from skillwire.host.calls.declaration import Declaration, declared
+from skillwire.host.calls.directories import DirectoryItem, read_directory
+from skillwire.host.calls.enumeration import Listing, RefusedEntry, list_skills
+from skillwire.host.calls.reading import read_skill_uri
+from skillwire.host.calls.retrieval import get_skill
+from skillwire.host.connections.config import Servers, read_servers
+from skillwire.host.connections.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
+from skillwire.host.connections.oauth import FileTokenStorage, oauth_for
 from skillwire.host.conversation import Conversation
-from skillwire.host.declaration import Declaration, declared
-from skillwire.host.directories import DirectoryItem, read_directory
-from skillwire.host.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
-from skillwire.host.enumeration import Listing, RefusedEntry, list_skills
 from skillwire.host.explain import Explanation, Step
 from skillwire.host.failures import (
     ApprovalError,
+    ConfigError,
     EndlessListingError,
     InvalidAnswerError,
     NotDeclaredError,
     PeerError,
     RefusedError,
+    UnsafePlaceError,
 )
 from skillwire.host.gate import Decision, ToolCall, ToolKind, Verdict
 from skillwire.host.host import Host, Preview
-from skillwire.host.known import KnownSkill
-from skillwire.host.local import LocalRoot
 from skillwire.host.mount import Mount
-from skillwire.host.oauth import FileTokenStorage, oauth_for
 from skillwire.host.origin import Origin, OriginKind, SkillId
-from skillwire.host.places import Places
-from skillwire.host.presentation import FramedText, LoadedSkill, SkillFileLine
-from skillwire.host.reading import read_skill_uri
+from skillwire.host.presentation import FramedText, LoadedSkill, SkillFileLine, summary_of
 from skillwire.host.refusals import REFUSALS, Refusal
-from skillwire.host.registry import RegistryView, ServerStatus
-from skillwire.host.retrieval import get_skill
+from skillwire.host.registry.known import KnownSkill
+from skillwire.host.registry.local import LocalRoot
+from skillwire.host.registry.registry import RegistryView, ServerStatus
+from skillwire.host.state.places import Places
 
 __all__ = [
     "REFUSALS",
@@ -45,6 +50,7 @@ __all__ = [
     "ApprovalError",
     "Ask",
     "Change",
+    "ConfigError",
     "Conversation",
     "Decision",
     "Declaration",
@@ -57,10 +63,14 @@ __all__ = [
     "Host",
     "HttpEndpoint",
     "InvalidAnswerError",
+    "InvalidLockError",
     "KnownSkill",
     "Listing",
     "LoadedSkill",
     "LocalRoot",
+    "LockDifference",
+    "LockReview",
+    "LockState",
     "Mount",
     "NotDeclaredError",
     "Occasion",
@@ -69,6 +79,7 @@ __all__ = [
     "PeerError",
     "Places",
     "Preview",
+    "ProjectLock",
     "PromptLimits",
     "Question",
     "Refusal",
@@ -85,6 +96,7 @@ __all__ = [
     "Step",
     "ToolCall",
     "ToolKind",
+    "UnsafePlaceError",
     "Verdict",
     "declared",
     "get_skill",
@@ -93,4 +105,5 @@ __all__ = [
     "read_directory",
     "read_servers",
     "read_skill_uri",
+    "summary_of",
 ]

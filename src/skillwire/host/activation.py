@@ -13,9 +13,9 @@ from datetime import datetime
 from skillwire.core.frontmatter import SkillDocument
 from skillwire.core.manifest import MAX_FILES, MAX_TOTAL_SIZE
 from skillwire.errors import LimitError
-from skillwire.host.approvals import now
-from skillwire.host.known import KnownSkill
+from skillwire.host.approval.approvals import now
 from skillwire.host.origin import SkillId
+from skillwire.host.registry.known import KnownSkill
 
 _BOUNDARY_BYTES = 16
 

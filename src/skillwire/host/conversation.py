@@ -9,8 +9,8 @@ from skillwire.core.characters import quoted
 from skillwire.core.uri import SKILL_FILE
 from skillwire.errors import UnlistedFileError
 from skillwire.host.activation import Activation, Windows, fresh_boundary
-from skillwire.host.approvals import Grant, Occasion, Question
-from skillwire.host.consent import Actor
+from skillwire.host.approval.approvals import Grant, Occasion, Question
+from skillwire.host.approval.consent import Actor
 from skillwire.host.failures import (
     ApprovalError,
     CrossOriginError,
@@ -20,9 +20,7 @@ from skillwire.host.failures import (
 )
 from skillwire.host.fetching import STALE
 from skillwire.host.gate import Decision, OpenWindow, ToolCall, ToolKind, Verdict, allowed_tools, decide
-from skillwire.host.known import KnownSkill
 from skillwire.host.loading import Machinery, is_same, load, recorded, require_unchanged
-from skillwire.host.naming import match
 from skillwire.host.presentation import (
     FramedText,
     LoadedSkill,
@@ -32,6 +30,8 @@ from skillwire.host.presentation import (
     frame_resource,
     frame_skill,
 )
+from skillwire.host.registry.known import KnownSkill
+from skillwire.host.registry.naming import match
 from skillwire.host.skillfiles import children_of, file_meant, published_directory, text_of, uri_of
 
 logger = logging.getLogger(__name__)

@@ -6,11 +6,11 @@ from typing import TypeAlias
 
 from skillwire.core.characters import visible
 from skillwire.errors import SkillError
-from skillwire.host.approvals import Grant
-from skillwire.host.known import KnownSkill
+from skillwire.host.approval.approvals import Grant
 from skillwire.host.loading import Machinery
 from skillwire.host.refusals import Refusal
-from skillwire.host.registry import RegistryView
+from skillwire.host.registry.known import KnownSkill
+from skillwire.host.registry.registry import RegistryView
 
 StepJson: TypeAlias = dict[str, object]
 

@@ -22,13 +22,13 @@ from skillwire.errors import (
     VerificationError,
 )
 from skillwire.host.activation import DynamicFiles
-from skillwire.host.audit import AuditLog
-from skillwire.host.cache import ContentCache
-from skillwire.host.connection import Connection, ConnectionState
+from skillwire.host.connections.connection import Connection, ConnectionState
 from skillwire.host.failures import FloodError, MessageTooLargeError, UnknownReferenceError, UnsafePathsError
-from skillwire.host.known import KnownSkill
-from skillwire.host.lenient import parse_leniently
-from skillwire.host.local import read_local_file
+from skillwire.host.registry.known import KnownSkill
+from skillwire.host.registry.lenient import parse_leniently
+from skillwire.host.registry.local import read_local_file
+from skillwire.host.state.audit import AuditLog
+from skillwire.host.state.cache import ContentCache
 
 logger = logging.getLogger(__name__)
 

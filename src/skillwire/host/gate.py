@@ -12,9 +12,9 @@ from enum import StrEnum
 from pathlib import PurePath
 
 from skillwire.core.paths import fold_path
-from skillwire.host.approvals import Grant
-from skillwire.host.known import KnownSkill
+from skillwire.host.approval.approvals import Grant
 from skillwire.host.refusals import Refusal
+from skillwire.host.registry.known import KnownSkill
 
 
 class ToolKind(StrEnum):

@@ -12,37 +12,35 @@ from typing import Any
 import anyio.to_thread
 
 from skillwire.core.characters import HiddenCharacter, hidden_characters, revealed
-from skillwire.core.entry import SkillEntry
-from skillwire.core.frontmatter import parse_skill_md
-from skillwire.core.uri import SKILL_FILE, SkillUri
-from skillwire.errors import SkillError
+from skillwire.core.uri import SKILL_FILE
 from skillwire.host.activation import DynamicFiles, Windows
-from skillwire.host.approvals import Approval, Ask, Grant
-from skillwire.host.audit import AuditLog
-from skillwire.host.cache import ContentCache
-from skillwire.host.config import read_servers
-from skillwire.host.confusables import LOCAL
-from skillwire.host.connection import Connection
-from skillwire.host.consent import Consent, DynamicPolicy, PromptLimits
+from skillwire.host.approval.approvals import Approval, Ask, Grant
+from skillwire.host.approval.consent import Consent, DynamicPolicy, PromptLimits
+from skillwire.host.approval.locktrust import LockTrust
+from skillwire.host.approval.policy import ProjectLock
+from skillwire.host.approval.store import ApprovalStore
+from skillwire.host.connections.config import read_servers
+from skillwire.host.connections.connection import Connection
+from skillwire.host.connections.endpoints import ServerConfig
 from skillwire.host.conversation import Conversation
-from skillwire.host.endpoints import ServerConfig
 from skillwire.host.explain import Explanation, explain
 from skillwire.host.failures import ConfigError, RefusedError, UnknownReferenceError
 from skillwire.host.fetching import Fetcher
-from skillwire.host.known import KnownSkill
 from skillwire.host.loading import Machinery, recorded
-from skillwire.host.local import LocalRoot, LocalSkills, default_roots
-from skillwire.host.locktrust import LockTrust
-from skillwire.host.naming import match, name_of, uri_in
+from skillwire.host.offline import cached_skills
 from skillwire.host.origin import Origin, SkillId
-from skillwire.host.places import Places
-from skillwire.host.policy import ProjectLock
 from skillwire.host.presentation import DEFAULT_PAGE_LENGTH
 from skillwire.host.refusals import Refusal
-from skillwire.host.registry import Registry, RegistryView
+from skillwire.host.registry.confusables import LOCAL
+from skillwire.host.registry.known import KnownSkill
+from skillwire.host.registry.local import LocalRoot, LocalSkills, default_roots
+from skillwire.host.registry.naming import match, name_of, uri_in
+from skillwire.host.registry.registry import Registry, RegistryView
 from skillwire.host.skillfiles import uri_of
-from skillwire.host.store import ApprovalStore
-from skillwire.host.trust import FolderTrust
+from skillwire.host.state.audit import AuditLog
+from skillwire.host.state.cache import ContentCache
+from skillwire.host.state.places import Places
+from skillwire.host.state.trust import FolderTrust
 
 logger = logging.getLogger(__name__)
 
@@ -385,31 +383,12 @@ class Host(Conversation):
         return self._store
 
     def _offline(self, origin: Origin) -> Sequence[KnownSkill]:
-        """Return the approved skills of a server that is away, as far as their text is cached.
-
-        The frontmatter comes from the cached file itself, whose digest is the
-        approved one, so nothing else needs to be remembered.
-        """
+        """Return the approved skills of a server that is away, as far as their text is cached."""
         known = {approval.skill: approval for approval in self._lock.approvals}
         if not self._lock.is_frozen:
             known |= self._store.approvals()
         approvals = [approval for approval in known.values() if approval.skill.origin == origin]
-        return [skill for approval in approvals if (skill := self._cached_skill(approval)) is not None]
-
-    def _cached_skill(self, approval: Approval) -> KnownSkill | None:
-        if Grant.LOAD not in approval.grants:
-            return None
-        try:
-            uri = SkillUri.parse(approval.skill.uri)
-            content = self._cache.get(approval.skill.origin, approval.manifest.require(uri.text))
-            if content is None:
-                return None
-            entry = SkillEntry(uri, parse_skill_md(content).frontmatter, approval.manifest)
-        except SkillError as error:
-            logger.warning("a cached skill cannot be used while its server is away: %s", error)
-            return None
-        date = approval.granted_at.date().isoformat()
-        return KnownSkill(approval.skill, approval.skill.uri, entry, is_listed=False, offline_since=date)
+        return cached_skills(approvals, self._cache)
 
 
 def _require_distinct(servers: Sequence[ServerConfig]) -> None:

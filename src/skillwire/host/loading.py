@@ -14,13 +14,13 @@ from typing import NoReturn
 
 from skillwire.errors import SkillError
 from skillwire.host.activation import Activation, DynamicFiles
-from skillwire.host.approvals import binding_of
-from skillwire.host.audit import AuditLog
-from skillwire.host.consent import Actor, Consent
+from skillwire.host.approval.approvals import binding_of
+from skillwire.host.approval.consent import Actor, Consent
 from skillwire.host.failures import SkillChangedError
 from skillwire.host.fetching import STALE, Fetcher
-from skillwire.host.known import KnownSkill
-from skillwire.host.registry import Registry
+from skillwire.host.registry.known import KnownSkill
+from skillwire.host.registry.registry import Registry
+from skillwire.host.state.audit import AuditLog
 
 logger = logging.getLogger(__name__)
 

@@ -17,8 +17,8 @@ from skillwire.core.media import media_type_of
 from skillwire.core.uri import SKILL_FILE, SkillUri
 from skillwire.host.activation import Activation
 from skillwire.host.failures import NoSuchPageError
-from skillwire.host.known import KnownSkill
 from skillwire.host.origin import Origin
+from skillwire.host.registry.known import KnownSkill
 
 LOAD_TOOL = "load_skill"
 READ_TOOL = "read_skill_file"

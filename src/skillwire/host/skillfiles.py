@@ -8,8 +8,8 @@ from skillwire.core.paths import fold_path
 from skillwire.core.uri import SKILL_FILE, canonical_uri, parse_uri
 from skillwire.errors import InvalidUriError, UnlistedFileError
 from skillwire.host.failures import NotTextError
-from skillwire.host.known import KnownSkill
 from skillwire.host.presentation import SkillFileLine, files_of
+from skillwire.host.registry.known import KnownSkill
 
 
 def uri_of(skill: KnownSkill, path: str, relative_to: str = SKILL_FILE) -> str:

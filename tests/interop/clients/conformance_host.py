@@ -25,14 +25,14 @@ from pydantic import AnyUrl
 
 from interop.clients.older import older_server
 from skillwire.errors import SkillError
-from skillwire.host.approvals import Question, Reply
-from skillwire.host.endpoints import HttpEndpoint, ServerConfig
+from skillwire.host.approval.approvals import Question, Reply
+from skillwire.host.connections.endpoints import HttpEndpoint, ServerConfig
+from skillwire.host.connections.oauth import oauth_for
+from skillwire.host.connections.redirect import free_port, redirect_uri
+from skillwire.host.connections.tokens import FileTokenStorage
 from skillwire.host.host import Host
-from skillwire.host.oauth import oauth_for
-from skillwire.host.places import Places
-from skillwire.host.redirect import free_port, redirect_uri
 from skillwire.host.refusals import Refusal
-from skillwire.host.tokens import FileTokenStorage
+from skillwire.host.state.places import Places
 
 SECONDS = 20.0
 LABEL = "suite"
@@ -101,7 +101,7 @@ async def main(url: str) -> int:
             if scenario.startswith("sep-2640-") and revision < "2026":
                 # The suite's servers for the extension speak every revision, and a host takes the newest.
                 url = await stack.enter_async_context(older_server(url))
-            server = ServerConfig(LABEL, LABEL, HttpEndpoint(url), seconds=SECONDS)
+            server = ServerConfig(LABEL, HttpEndpoint(url), seconds=SECONDS)
             if scenario.startswith("auth/"):
                 server = await signed_in(server, folder, context)
             places = Places(folder / "state", folder / "cache")

@@ -6,8 +6,8 @@ from skillwire.core.entry import SkillEntry
 from skillwire.core.frontmatter import SkillDocument, parse_skill_md
 from skillwire.core.manifest import Manifest, ManifestFile
 from skillwire.core.uri import SkillUri
-from skillwire.host.known import KnownSkill
 from skillwire.host.origin import Origin, OriginKind, SkillId
+from skillwire.host.registry.known import KnownSkill
 
 SKILL_MD = "---\nname: {name}\ndescription: Refunds an order. Use when a customer asks.\n{extra}---\n{body}"
 

@@ -10,21 +10,21 @@ from folders import write_skill
 from skillwire.core.finding import Finding
 from skillwire.core.manifest import Manifest, ManifestFile
 from skillwire.errors import SourceError
-from skillwire.host.approvals import Grant, Question, Reply
-from skillwire.host.audit import AuditLog
-from skillwire.host.cache import ContentCache
-from skillwire.host.consent import Consent, PromptLimits
-from skillwire.host.enumeration import RefusedEntry
+from skillwire.host.approval.approvals import Grant, Question, Reply
+from skillwire.host.approval.consent import Consent, PromptLimits
+from skillwire.host.approval.policy import ProjectLock
+from skillwire.host.approval.store import ApprovalStore
+from skillwire.host.calls.enumeration import RefusedEntry
 from skillwire.host.explain import Explanation, Step, explain
 from skillwire.host.failures import UnavailableError
 from skillwire.host.fetching import Fetcher
 from skillwire.host.loading import Machinery
-from skillwire.host.local import LocalRoot, LocalSkills
-from skillwire.host.policy import ProjectLock
 from skillwire.host.refusals import Refusal
-from skillwire.host.registry import Registry
-from skillwire.host.store import ApprovalStore
-from unit.host.remotes import MemoryRemote, entry_at
+from skillwire.host.registry.local import LocalRoot, LocalSkills
+from skillwire.host.registry.registry import Registry
+from skillwire.host.state.audit import AuditLog
+from skillwire.host.state.cache import ContentCache
+from unit.host.registry.remotes import MemoryRemote, entry_at
 
 ROOT = "skill://shop/refunds"
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skillwire.core.manifest import digest_of
-from skillwire.host.approvals import Grant
+from skillwire.host.approval.approvals import Grant
 from skillwire.host.gate import Decision, OpenWindow, ToolCall, ToolKind, Verdict, allowed_tools, decide
 from unit.host.known_skills import LOCAL, known, server
 

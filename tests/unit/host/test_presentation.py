@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from skillwire.core.frontmatter import Frontmatter
 from skillwire.host.activation import Activation, DynamicFiles
 from skillwire.host.failures import NoSuchPageError
-from skillwire.host.known import KnownSkill
 from skillwire.host.presentation import (
     LoadedSkill,
     frame_file,
@@ -19,6 +18,7 @@ from skillwire.host.presentation import (
     pages_of,
     summary_of,
 )
+from skillwire.host.registry.known import KnownSkill
 from unit.host.known_skills import LOCAL, document, known, server
 
 FILES = {"references/policy.md": b"Be kind.\n", "scripts/run.sh": b"echo\n"}

@@ -1,0 +1,152 @@
+"""What is written down: approvals that hold, and what ended ones were for."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import cast
+
+from skillwire.core.entry import SkillEntry
+from skillwire.core.manifest import Manifest
+from skillwire.host.approval.approvals import Approval, binding_of
+from skillwire.host.approval.rows import (
+    Row,
+    approval_row,
+    fields,
+    file_rows,
+    id_row,
+    items,
+    parse_approval,
+    parse_files,
+    parse_id,
+)
+from skillwire.host.origin import OriginKind, SkillId
+
+VERSION = 1
+
+_DOCUMENT = frozenset({"version", "approvals", "previous"})
+_PREVIOUS = frozenset({"label", "fingerprint", "uri", "files"})
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """Every decision that is remembered; each change makes another ledger.
+
+    `previous` are the manifests of approvals that a change ended: good for
+    showing what changed, and for nothing else.
+    """
+
+    approvals: Mapping[SkillId, Approval] = field(default_factory=dict[SkillId, Approval])
+    previous: Mapping[SkillId, Manifest] = field(default_factory=dict[SkillId, Manifest])
+
+    def granted(self, approval: Approval) -> "Ledger":
+        """Add an approval: to the grants for the same content, or in the place of one for other content."""
+        skill = approval.skill
+        before = self.approvals.get(skill)
+        if before is not None and binding_of(before.manifest) == binding_of(approval.manifest):
+            approval = replace(approval, grants=approval.grants | before.grants)
+        return Ledger(
+            {**self.approvals, skill: approval},
+            {known: manifest for known, manifest in self.previous.items() if known != skill},
+        )
+
+    def revoked(self, skill: SkillId) -> "Ledger":
+        """Forget what the user agreed to for one skill."""
+        return Ledger(
+            {known: approval for known, approval in self.approvals.items() if known != skill},
+            {known: manifest for known, manifest in self.previous.items() if known != skill},
+        )
+
+    def observed(self, skill: SkillId, entry: SkillEntry) -> "Ledger":
+        """End the approval of a skill that is no longer what was approved, and keep what it was."""
+        before = self.approvals.get(skill)
+        if before is None or before.is_for(entry):
+            return self
+        ended = self.revoked(skill)
+        return replace(ended, previous={**ended.previous, skill: before.manifest})
+
+    def without_server(self, label: str) -> "Ledger":
+        """Forget everything about a server, whichever endpoints its label stood for."""
+        return Ledger(
+            {skill: approval for skill, approval in self.approvals.items() if not _is_of(skill, label)},
+            {skill: manifest for skill, manifest in self.previous.items() if not _is_of(skill, label)},
+        )
+
+    def to_bytes(self) -> bytes:
+        """Return the ledger as JSON, the same bytes for the same decisions."""
+        document = {
+            "version": VERSION,
+            "approvals": _sorted(
+                {"kind": approval.skill.origin.kind, **approval_row(approval)}
+                for approval in self.approvals.values()
+            ),
+            "previous": _sorted(
+                {**_kind_and_id(skill), "files": file_rows(manifest)}
+                for skill, manifest in self.previous.items()
+            ),
+        }
+        return json.dumps(document, default=datetime.isoformat, separators=(",", ":")).encode()
+
+    @classmethod
+    def parse(cls, content: bytes) -> "Ledger":
+        """Read what `to_bytes` made.
+
+        Raises:
+            ValueError: It was made by something else, or by a later version.
+        """
+        try:
+            document = fields(json.loads(content), _DOCUMENT)
+        except RecursionError:
+            raise ValueError("it nests too deeply") from None
+        if document["version"] != VERSION:
+            raise ValueError("it has another version")
+        approvals = [_parse_approval(row) for row in items(document["approvals"], "approvals")]
+        previous = [_parse_with_id(row, _PREVIOUS) for row in items(document["previous"], "previous")]
+        return cls(
+            {approval.skill: approval for approval in approvals},
+            {skill: parse_files(row["files"], skill.uri) for skill, row in previous},
+        )
+
+
+def check_storable(approval: Approval) -> None:
+    """Check that an approval can be written down and read back as it is.
+
+    Raises:
+        ValueError: It cannot.
+    """
+    if approval.granted_at.tzinfo is None:
+        raise ValueError("the time of an approval needs an offset")
+    if parse_approval(approval_row(approval), approval.skill.origin.kind) != approval:
+        raise ValueError("the approval cannot be written down as it is")
+
+
+def _is_of(skill: SkillId, label: str) -> bool:
+    return skill.origin.is_remote and skill.origin.label == label
+
+
+def _kind_and_id(skill: SkillId) -> Row:
+    return {"kind": skill.origin.kind, **id_row(skill)}
+
+
+def _sorted(rows: Iterable[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: [str(row[name]) for name in ("kind", "label", "fingerprint", "uri")])
+
+
+def _parse_approval(value: object) -> Approval:
+    row, kind = _without_kind(value)
+    when = row.get("approved_at")
+    if not isinstance(when, str):
+        raise ValueError("`approved_at` is not a time")
+    return parse_approval({**row, "approved_at": datetime.fromisoformat(when)}, kind)
+
+
+def _parse_with_id(value: object, names: frozenset[str]) -> tuple[SkillId, Row]:
+    row, kind = _without_kind(value)
+    return parse_id(fields(row, names), kind), row
+
+
+def _without_kind(value: object) -> tuple[Row, OriginKind]:
+    if not isinstance(value, dict):
+        raise ValueError("it is not a table of fields")
+    row = dict(cast(Row, value))
+    return row, OriginKind(cast(str, row.pop("kind", None)))

@@ -1,0 +1,279 @@
+"""`skills.lock`: the approvals of a project, in a file that is meant for version control.
+
+It is policy that arrives with a checkout, so it is held to the letter: one
+wrong field and none of it counts. The same approvals are always the same
+bytes, one line for each file, so that a difference can be read.
+"""
+
+import os
+import re
+import stat
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import cast
+
+from skillwire.core.characters import quoted
+from skillwire.host.approval.approvals import Approval
+from skillwire.host.approval.ledger import check_storable
+from skillwire.host.approval.rows import Row, approval_row, fields, items, parse_approval
+from skillwire.host.failures import RefusedError
+from skillwire.host.origin import SkillId
+from skillwire.host.state.vault import NotPrivateError, read_plain, remove_leftovers, replace
+
+VERSION = 1
+MAX_LOCK_BYTES = 4 * 1024 * 1024
+
+_DOCUMENT = frozenset({"version", "skill"})
+_HEAD = "# Approved skills, each with every file it has. Written by skillwire; review it as you would code.\n"
+_SHORT_ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}
+_SPECIAL = re.compile(r'["\\]|[^\x20-\x7e]')
+_MOST_DOTS = 16
+_STRING_OR_COMMENT = re.compile(r""""(?:[^"\\\n]|\\[^\n])*+"?|'[^'\n]*+'?|#[^\n]*""")
+
+
+class InvalidLockError(RefusedError):
+    """A lock that cannot be used, or approvals no lock can hold; the message says why."""
+
+    refusal = "lock-invalid"
+    requirement = "APPR-10"
+
+
+@dataclass(frozen=True, slots=True)
+class Lock:
+    """What a lock says: approvals sorted by origin and URI, and the exact bytes they were read from."""
+
+    approvals: tuple[Approval, ...]
+    content: bytes
+
+
+class Pins:
+    """The approvals of a lock, found by origin and URI."""
+
+    def __init__(self, lock: Lock | None) -> None:
+        found = {approval.skill: approval for approval in lock.approvals} if lock else {}
+        self._approvals: Mapping[SkillId, Approval] = found
+
+    def find(self, skill: SkillId) -> Approval | None:
+        """Return the approval for a skill of exactly this label, endpoint and URI."""
+        return self._approvals.get(skill)
+
+    def __len__(self) -> int:
+        return len(self._approvals)
+
+
+@dataclass(frozen=True, slots=True)
+class LockDifference:
+    """How a lock differs from another: approvals it has, has no more, or has otherwise (before, after)."""
+
+    added: tuple[Approval, ...] = ()
+    removed: tuple[Approval, ...] = ()
+    changed: tuple[tuple[Approval, Approval], ...] = ()
+
+    @classmethod
+    def between(cls, before: Lock | None, after: Lock | None) -> "LockDifference":
+        old = {approval.skill: approval for approval in before.approvals} if before else {}
+        new = {approval.skill: approval for approval in after.approvals} if after else {}
+        return cls(
+            tuple(approval for skill, approval in new.items() if skill not in old),
+            tuple(approval for skill, approval in old.items() if skill not in new),
+            tuple((old[skill], new[skill]) for skill in new if skill in old and old[skill] != new[skill]),
+        )
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.added or self.removed or self.changed)
+
+
+def read_lock(path: Path) -> Lock:
+    """Read the lock at `path`.
+
+    Raises:
+        InvalidLockError: There is none, or it cannot be used.
+    """
+    content = read_lock_bytes(path)
+    if content is None:
+        raise InvalidLockError("there is no lock", reference=path.name)
+    return parse_lock(content, path.name)
+
+
+def read_lock_bytes(path: Path) -> bytes | None:
+    """Return a lock as it is; None when there is none.
+
+    A link is refused: a checkout could point it at any file of the user's,
+    and a project that shares a lock can name the file itself.
+
+    Raises:
+        InvalidLockError: It is a link or no plain file, too large, or cannot be read.
+    """
+    try:
+        return read_plain(path, most=MAX_LOCK_BYTES)
+    except OSError as error:
+        message = f"the lock cannot be read: {error.strerror or type(error).__name__}"
+        raise InvalidLockError(message, reference=path.name) from error
+
+
+def parse_lock(content: bytes, name: str = "skills.lock") -> Lock:
+    """Read the bytes of a lock.
+
+    Raises:
+        InvalidLockError: They are not exactly a lock of this version.
+    """
+    if len(content) > MAX_LOCK_BYTES:
+        raise InvalidLockError(f"the lock is larger than {MAX_LOCK_BYTES} bytes", reference=name)
+    try:
+        document = _parse_toml(content)
+        if document.get("version") != VERSION or isinstance(document["version"], bool):
+            raise ValueError(f"its version is not {VERSION}")
+        rows = items(fields({"skill": [], **document}, _DOCUMENT)["skill"], "skill")
+        approvals = _parse_rows(rows)
+    except ValueError as error:
+        raise InvalidLockError(f"the lock is not valid: {error}", reference=name) from error
+    return Lock(tuple(sorted(approvals.values(), key=_order)), content)
+
+
+def lock_bytes(approvals: Iterable[Approval]) -> bytes:
+    """Return the lock that holds these approvals: the same bytes in whatever order they come.
+
+    Raises:
+        InvalidLockError: A skill is there twice or is a local one, something
+            cannot be written, or the lock would be too large.
+    """
+    ordered = sorted(approvals, key=_order)
+    for approval, following in pairwise(ordered):
+        if approval.skill == following.skill:
+            raise InvalidLockError(f"{quoted(approval.skill.uri)} would be in the lock twice")
+    for approval in ordered:
+        if not approval.skill.origin.is_remote:
+            raise InvalidLockError(
+                f"{quoted(approval.skill.uri)} is a local skill; a lock pins those of servers"
+            )
+        try:
+            check_storable(approval)
+        except ValueError as error:
+            raise InvalidLockError(f"a lock cannot hold {quoted(approval.skill.uri)}: {error}") from error
+    content = "\n".join([f"{_HEAD}version = {VERSION}\n", *map(_table, ordered)]).encode()
+    if len(content) > MAX_LOCK_BYTES:
+        raise InvalidLockError(f"the lock would be larger than {MAX_LOCK_BYTES} bytes")
+    # A label TOML has no characters for would make a lock that nobody can read.
+    return parse_lock(content).content
+
+
+def write_lock(path: Path, approvals: Iterable[Approval]) -> bytes:
+    """Replace the lock at `path` in one step, keeping its permissions, and return the bytes.
+
+    Through a link nothing is written, for the reason nothing is read through one.
+
+    Raises:
+        InvalidLockError: The approvals cannot be in a lock, or it cannot be
+            written; the old one is still there.
+    """
+    content = lock_bytes(approvals)
+    put_lock(path, content)
+    return content
+
+
+def put_lock(path: Path, content: bytes) -> None:
+    """Put the bytes of a lock at `path`, as `write_lock` does.
+
+    Raises:
+        InvalidLockError: They cannot be written; the old lock is still there.
+    """
+    try:
+        replace(path, content, mode=_mode_of(path))
+    except OSError as error:
+        message = f"the lock cannot be written: {error.strerror or type(error).__name__}"
+        raise InvalidLockError(message, reference=path.name) from error
+    remove_leftovers(path.parent)
+
+
+def _mode_of(path: Path) -> int | None:
+    """Return the permissions of the file that will be replaced; None when there is none."""
+    try:
+        found = os.lstat(path)
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(found.st_mode):
+        raise NotPrivateError("it is a link, or no plain file")
+    return stat.S_IMODE(found.st_mode) & 0o777
+
+
+def _order(approval: Approval) -> tuple[str, str, str]:
+    return (approval.skill.origin.label, approval.skill.origin.fingerprint, approval.skill.uri)
+
+
+def _parse_toml(content: bytes) -> Row:
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError:
+        raise ValueError("it is not UTF-8 text") from None
+    _check_keys(text)
+    try:
+        return cast(Row, tomllib.loads(text))
+    except RecursionError:
+        raise ValueError("it nests too deeply") from None
+    except ValueError as error:
+        raise ValueError(f"it is not TOML: {quoted(str(error))}") from None
+
+
+def _check_keys(text: str) -> None:
+    """Refuse keys of very many parts: the parser's time and memory grow with the square of their number.
+
+    Outside strings and comments a lock has hardly any dots. Strings of several
+    lines, which no lock needs, are refused so that lines can be looked at one by one.
+    """
+    if '"""' in text or "'''" in text:
+        raise ValueError("it has a string of several lines")
+    if any(line.count(".") > _MOST_DOTS for line in _STRING_OR_COMMENT.sub("s", text).split("\n")):
+        raise ValueError(f"it has a key of more than {_MOST_DOTS} parts")
+
+
+def _parse_rows(rows: Iterable[object]) -> dict[SkillId, Approval]:
+    found: dict[SkillId, Approval] = {}
+    for number, row in enumerate(rows, start=1):
+        try:
+            approval = parse_approval(row)
+        except ValueError as error:
+            raise ValueError(f"skill {number}: {error}") from None
+        if approval.skill in found:
+            raise ValueError(f"skill {number}: {quoted(approval.skill.uri)} is there twice")
+        found[approval.skill] = approval
+    return found
+
+
+def _table(approval: Approval) -> str:
+    """Write one approval. TOML writers choose a layout by length; a difference is read best line by line."""
+    row = approval_row(approval)
+    grants = ", ".join(map(_string, cast(list[str], row["grants"])))
+    when = cast(datetime, row["approved_at"]).isoformat().replace("+00:00", "Z")
+    lines = "".join(
+        f"  {{ uri = {_string(file.uri)}, digest = {_string(file.digest)}, size = {file.size} }},\n"
+        for file in approval.manifest.files
+    )
+    return (
+        "[[skill]]\n"
+        f"label = {_string(approval.skill.origin.label)}\n"
+        f"fingerprint = {_string(approval.skill.origin.fingerprint)}\n"
+        f"uri = {_string(approval.skill.uri)}\n"
+        f"grants = [{grants}]\n"
+        f"approved_at = {when}\n"
+        f"approved_by = {_string(approval.granted_by)}\n"
+        f"files = [\n{lines}]\n"
+    )
+
+
+def _string(text: str) -> str:
+    """Quote text; what a reader of a difference could not see is spelled out."""
+    return f'"{_SPECIAL.sub(_escaped, text)}"'
+
+
+def _escaped(match: re.Match[str]) -> str:
+    character = match.group()
+    if character in _SHORT_ESCAPES:
+        return _SHORT_ESCAPES[character]
+    if character.isprintable():
+        return character
+    return f"\\u{ord(character):04X}" if ord(character) <= 0xFFFF else f"\\U{ord(character):08X}"

@@ -1,0 +1,1 @@
+"""All skills of all origins, known from listings and folders alone, each under one reference."""

@@ -1,0 +1,194 @@
+"""References: the one name by which a person or a model means one skill.
+
+The rules, version 1. A *path* is the URI of a skill's folder without
+`scheme://`, canonical and percent-encoded, so it is always ASCII; a *name* is
+its last segment, which over MCP is the skill's `name`.
+
+1. A local skill goes by its bare name, and nothing else goes by a bare name.
+2. A skill that a server lists is `label/name`.
+3. When a server lists several skills of one name, every one of them is
+   `label/path`. One whose path is a single segment, or is the path of another
+   of them under another scheme, is `label/scheme://path`.
+4. A skill that a server does not list is always `label/scheme://path`, so that
+   finding it renames no other skill.
+
+A server's references follow from its label and the set of URIs it lists. The
+order of the listing, other servers and the past have no part in them. Labels
+hold no slash, names none either, and no segment of a path is empty: therefore
+no two skills share a reference.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from skillwire.core.characters import quoted, visible
+from skillwire.core.uri import SKILL_FILE, SkillUri
+from skillwire.errors import InvalidUriError
+from skillwire.host.failures import AmbiguousReferenceError, UnknownReferenceError
+from skillwire.host.registry.known import KnownSkill
+
+NAMING_VERSION: Final = 1
+MAX_CANDIDATES: Final = 100
+MAX_LOCAL_REFERENCE: Final = 200
+
+_SUFFIX = f"/{SKILL_FILE}"
+
+
+@dataclass(frozen=True, slots=True)
+class Collision:
+    """A name that several skills have, of one origin or of several; `references` are theirs, sorted."""
+
+    name: str
+    references: tuple[str, ...]
+
+
+def references_for(label: str, uris: Iterable[str]) -> dict[str, str]:
+    """Return the reference of each skill that the server `label` lists, by its canonical URI."""
+    names = {uri: name_of(uri) for uri in uris}
+    repeated = {name for name, copies in Counter(names.values()).items() if copies > 1}
+    if not repeated:
+        return {uri: f"{label}/{name}" for uri, name in names.items()}
+    paths = Counter(_path_of(uri) for uri, name in names.items() if name in repeated)
+    references: dict[str, str] = {}
+    for uri, name in names.items():
+        path = _path_of(uri)
+        if name not in repeated:
+            references[uri] = f"{label}/{name}"
+        elif "/" not in path or paths[path] > 1:
+            references[uri] = full_reference(label, uri)
+        else:
+            references[uri] = f"{label}/{path}"
+    return references
+
+
+def full_reference(label: str, uri: str) -> str:
+    """Return the longest form of a reference, which means the same skill whatever else a server has."""
+    return f"{label}/{uri.removesuffix(_SUFFIX)}"
+
+
+def local_reference(name: str, uri: str) -> str:
+    """Return the reference of a local skill: its name, or its folder's where the name cannot be one.
+
+    A slash would make it look like a server's skill, and what a reader cannot
+    see like another local one.
+    """
+    is_usable = (
+        0 < len(name) <= MAX_LOCAL_REFERENCE
+        and "/" not in name
+        and name == name.strip()
+        and name.isprintable()
+        and visible(name) == name
+    )
+    return name if is_usable else name_of(uri)
+
+
+def name_of(uri: str) -> str:
+    """Return the last segment of a skill's path, as its canonical URI spells it."""
+    return uri.removesuffix(_SUFFIX).rpartition("/")[2]
+
+
+def collisions_of(skills: Iterable[KnownSkill]) -> tuple[Collision, ...]:
+    """Return every name that more than one skill has, sorted."""
+    by_name: defaultdict[str, list[KnownSkill]] = defaultdict(list)
+    for skill in skills:
+        by_name[bare_name(skill)].append(skill)
+    return tuple(
+        Collision(name, tuple(sorted(skill.reference for skill in members)))
+        for name, members in sorted(by_name.items())
+        if len(members) > 1
+    )
+
+
+def bare_name(skill: KnownSkill) -> str:
+    """Return the name of a skill without what tells it from others: what collisions are counted by."""
+    return name_of(skill.id.uri) if skill.id.origin.is_remote else skill.reference
+
+
+def match(reference: str, known: Iterable[KnownSkill]) -> KnownSkill:
+    """Return the one skill that `reference` means.
+
+    That is the skill with exactly this reference; else, after a label, a URI
+    of the skill or of its folder, its path, or its name. A bare name never
+    leads to a server's skill.
+
+    Raises:
+        AmbiguousReferenceError: The server has several such skills; `candidates` name them.
+        UnknownReferenceError: There is none; `candidates` have the name that was meant, and for a
+            reference with a label are all of that server.
+    """
+    skills = list(known)
+    for skill in skills:
+        if skill.reference == reference:
+            return skill
+    label, slash, rest = reference.partition("/")
+    if not slash:
+        raise _no_local_skill(reference, skills)
+    own = [skill for skill in skills if skill.is_remote and skill.id.origin.label == label]
+    meant = _meant(rest, own)
+    if len(meant) == 1:
+        return meant[0]
+    if meant:
+        raise _ambiguous(reference, meant)
+    name = rest.removesuffix(_SUFFIX).rpartition("/")[2]
+    candidates = _references([skill for skill in own if name and name_of(skill.id.uri) == name])
+    raise UnknownReferenceError(
+        f"no skill is called {quoted(reference)}", reference=_shown(reference), candidates=candidates
+    )
+
+
+def uri_in(reference: str) -> SkillUri | None:
+    """Return the skill's URI that stands after the label of a reference, if one does and is usable."""
+    rest = reference.partition("/")[2]
+    if "://" not in rest:
+        return None
+    try:
+        return SkillUri.parse(rest if rest.endswith(_SUFFIX) else rest + _SUFFIX)
+    except InvalidUriError:
+        return None
+
+
+def _meant(rest: str, own: Sequence[KnownSkill]) -> list[KnownSkill]:
+    """Return the skills of one server that the part of a reference after the label may mean."""
+    if "://" in rest:
+        uri = uri_in(f"/{rest}")
+        return [skill for skill in own if uri is not None and skill.id.uri == uri.text]
+    if "/" in rest:
+        return [skill for skill in own if _path_of(skill.id.uri) == rest]
+    return [skill for skill in own if name_of(skill.id.uri) == rest]
+
+
+def _no_local_skill(name: str, skills: Sequence[KnownSkill]) -> UnknownReferenceError:
+    namesakes = [skill for skill in skills if skill.is_remote and name_of(skill.id.uri) == name]
+    message = f"no local skill is called {quoted(name)}"
+    if namesakes:
+        message += f", and {_count(namesakes)} of this name come from servers"
+    fix = "use one of the full references" if namesakes else ""
+    return UnknownReferenceError(message, reference=_shown(name), candidates=_references(namesakes), fix=fix)
+
+
+def _ambiguous(reference: str, meant: Sequence[KnownSkill]) -> AmbiguousReferenceError:
+    return AmbiguousReferenceError(
+        f"{quoted(reference)} may mean {_count(meant)}",
+        reference=_shown(reference),
+        candidates=_references(meant),
+    )
+
+
+def _references(skills: Sequence[KnownSkill]) -> list[str]:
+    return sorted(skill.reference for skill in skills)[:MAX_CANDIDATES]
+
+
+def _count(skills: Sequence[KnownSkill]) -> str:
+    return "one skill" if len(skills) == 1 else f"{len(skills)} skills"
+
+
+def _shown(reference: str) -> str:
+    """Return a reference for a message: as it is when it is harmless, else quoted."""
+    is_harmless = len(reference) <= MAX_LOCAL_REFERENCE and reference.isprintable()
+    return reference if is_harmless and visible(reference) == reference else quoted(reference)
+
+
+def _path_of(uri: str) -> str:
+    return uri.removesuffix(_SUFFIX).partition("://")[2]

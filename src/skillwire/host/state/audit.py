@@ -1,0 +1,147 @@
+"""The audit log: one JSON line for everything the host did, decided or refused, and never what skills say."""
+
+import logging
+import os
+import secrets
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeAlias, cast
+
+import orjson
+
+from skillwire.core.characters import visible
+from skillwire.errors import SourceError
+from skillwire.host.state.vault import check_private, locked, make_folder
+
+MAX_BYTES = 5 * 1024 * 1024
+KEEP = 5
+
+Scalar: TypeAlias = str | int | float | bool | None
+Field: TypeAlias = Scalar | Sequence[Scalar]
+
+_MAX_TEXT = 500
+_MAX_ITEMS = 50
+_MAX_LINE = 64 * 1024
+_LARGEST = 2**53
+_LOCK_TIMEOUT = 1.0
+_APPEND = (
+    os.O_WRONLY
+    | os.O_APPEND
+    | os.O_CREAT
+    | getattr(os, "O_NOFOLLOW", 0)
+    | getattr(os, "O_NONBLOCK", 0)
+    | getattr(os, "O_CLOEXEC", 0)
+)
+
+logger = logging.getLogger(__name__)
+
+
+class AuditLog:
+    """Appends events to a private file, and starts another when it is full.
+
+    `path` is the newest file; `path.1` is the one before, and so on to `keep`
+    of them. Processes share a log: each line is written whole, and says which
+    session it is of. A log that cannot be written is reported once and never
+    stops the host. Callers pass names, URIs, digests and codes: no content,
+    and nothing from a header or an environment.
+    """
+
+    def __init__(
+        self, path: Path, *, max_bytes: int = MAX_BYTES, keep: int = KEEP, session: str | None = None
+    ) -> None:
+        self.session = session or secrets.token_hex(8)
+        self._path = path
+        self._max_bytes = max_bytes
+        self._keep = keep
+        self._writing = threading.Lock()
+        self._has_complained = False
+        self._is_torn = False
+
+    def record(self, event: str, /, **fields: Field) -> None:
+        """Append one event. Text is made inert and cut; whatever is no short plain value is only named."""
+        line = line_of(event, self.session, fields)
+        try:
+            with self._writing:
+                self._append(line)
+        except (OSError, SourceError) as error:
+            if not self._has_complained:
+                self._has_complained = True
+                logger.warning("the audit log cannot be written: %s", error)
+
+    def _append(self, line: bytes) -> None:
+        try:
+            size = os.lstat(self._path).st_size
+        except FileNotFoundError:
+            make_folder(self._path.parent)
+            size = 0
+        if size and size + len(line) > self._max_bytes:
+            try:
+                self._rotate(len(line))
+            except (OSError, SourceError):
+                # Rather a file that is too large than an event that is lost, but not without end.
+                if size > 2 * self._max_bytes:
+                    raise
+        self._write(line)
+
+    def _write(self, line: bytes) -> None:
+        """Write one line at once."""
+        descriptor = os.open(self._path, _APPEND, 0o600)
+        try:
+            check_private(os.fstat(descriptor))
+            # What a full disk cut off must not swallow the next line.
+            whole = b"\n" + line if self._is_torn else line
+            written = os.write(descriptor, whole)
+            self._is_torn = written < len(whole)
+        finally:
+            os.close(descriptor)
+
+    def _rotate(self, room: int) -> None:
+        """Rename the files, unless another process just did."""
+        with locked(self._path.with_name(f".{self._path.name}.lock"), timeout=_LOCK_TIMEOUT):
+            if os.lstat(self._path).st_size + room <= self._max_bytes:
+                return
+            for number in range(self._keep, 0, -1):
+                older = self._path.with_name(f"{self._path.name}.{number}")
+                newer = self._path.with_name(f"{self._path.name}.{number - 1}") if number > 1 else self._path
+                with suppress(FileNotFoundError):
+                    newer.replace(older)
+            if self._keep == 0:
+                self._path.unlink()
+
+
+def line_of(event: str, session: str, fields: Mapping[str, Field]) -> bytes:
+    """Return one event as a line of JSON, whatever the fields hold."""
+    head = {
+        "time": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "session": session,
+        "event": _plain(event),
+    }
+    values = {_plain(name): _value(value) for name, value in fields.items() if name not in head}
+    line = orjson.dumps({**head, **values}, option=orjson.OPT_APPEND_NEWLINE)
+    if len(line) > _MAX_LINE:
+        line = orjson.dumps({**head, "cut": True}, option=orjson.OPT_APPEND_NEWLINE)
+    return line
+
+
+def _value(value: object) -> object:
+    if isinstance(value, list | tuple | set | frozenset):
+        some = list(cast(Sequence[object], value))
+        return [_scalar(item) for item in some[:_MAX_ITEMS]] + (["…"] if len(some) > _MAX_ITEMS else [])
+    return _scalar(value)
+
+
+def _scalar(value: object) -> Scalar:
+    if value is None or isinstance(value, bool | float):
+        return value
+    if isinstance(value, int):
+        return int(value) if abs(value) <= _LARGEST else _plain(str(value))
+    if isinstance(value, str):
+        return _plain(value)
+    return f"<{type(value).__name__}>"
+
+
+def _plain(text: str) -> str:
+    return visible(text[:_MAX_TEXT]) + ("…" if len(text) > _MAX_TEXT else "")

@@ -1,0 +1,232 @@
+"""The folders of the cache, walked by descriptors so that no link planted in them leads anywhere.
+
+    <root>/<64 hex: which origin>/origin.json
+    <root>/<64 hex: which origin>/<2 hex>/<64 hex: the digest>
+
+A link or a stray file that stands where a folder should be is removed, never
+followed. Names that are not of these shapes are somebody else's, and left alone.
+"""
+
+import errno
+import os
+import re
+import secrets
+import shutil
+import stat
+import time
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+from skillwire.host.state.vault import (
+    STALE_AFTER,
+    NotPrivateError,
+    check_private,
+    is_temporary,
+    read_up_to,
+    temporary_name,
+    write_whole,
+)
+
+# Without folder descriptors (Windows) there is no safe way to walk here.
+IS_SUPPORTED = os.open in os.supports_dir_fd and os.utime in os.supports_fd
+
+_NOFOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _NOFOLLOW
+_READ = os.O_RDONLY | _NOFOLLOW | getattr(os, "O_NONBLOCK", 0)
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NOFOLLOW
+_LINKED = frozenset({errno.ELOOP, errno.ENOTDIR, errno.EMLINK})
+_NAME = re.compile(r"[0-9a-f]{64}")
+_SHARD = re.compile(r"[0-9a-f]{2}")
+_GONE = re.compile(r"\.gone-[0-9a-f]{16}")
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A file of the cache as a scan finds it: whose it is, its name, its size, and when it was last used."""
+
+    origin: str
+    name: str
+    size: int
+    used: int
+
+
+@contextmanager
+def folder(name: str | os.PathLike[str], above: int | None = None, *, make: bool = False) -> Generator[int]:
+    """Open a folder, in the folder `above` if there is one, and never through a link.
+
+    Raises:
+        FileNotFoundError: There is none; what stood in its place is removed.
+        OSError: It cannot be opened.
+    """
+    if make:
+        with suppress(FileExistsError):
+            os.mkdir(name, 0o700, dir_fd=above)
+    try:
+        descriptor = os.open(name, _FOLDER, dir_fd=above)
+    except OSError as error:
+        if error.errno in _LINKED and above is not None:
+            os.unlink(name, dir_fd=above)
+            raise FileNotFoundError(errno.ENOENT, "a link stood in the place of a folder") from error
+        raise
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def read(above: int, name: str, most: int, *, touch: bool = False) -> bytes:
+    """Read at most `most` bytes of a file, and note that it was used.
+
+    Raises:
+        NotPrivateError: It is a link, no plain file, someone else's, or has another name elsewhere.
+        OSError: It cannot be read.
+    """
+    try:
+        descriptor = os.open(name, _READ, dir_fd=above)
+    except OSError as error:
+        if error.errno in _LINKED:
+            raise NotPrivateError(error.errno, "it is a link") from error
+        raise
+    try:
+        found = os.fstat(descriptor)
+        check_private(found)
+        if found.st_nlink != 1:
+            raise NotPrivateError(errno.EMLINK, "it has another name elsewhere")
+        content = read_up_to(descriptor, most)
+        if touch:
+            with suppress(OSError):
+                os.utime(descriptor)
+        return content
+    finally:
+        os.close(descriptor)
+
+
+def write(above: int, name: str, content: bytes) -> None:
+    """Write a file in one step, readable by this user and executable by nobody.
+
+    Raises:
+        OSError: It cannot be written; nothing of it stays.
+    """
+    temporary = temporary_name()
+    try:
+        descriptor = os.open(temporary, _CREATE, 0o600, dir_fd=above)
+        try:
+            write_whole(descriptor, content)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        os.replace(temporary, name, src_dir_fd=above, dst_dir_fd=above)
+    except BaseException:
+        remove(above, temporary)
+        raise
+    os.fsync(above)
+
+
+def remove(above: int, name: str) -> bool:
+    """Remove a file or a link, or a folder that stands in its place; false when that fails."""
+    try:
+        return remove_tree(above, name) if _is_folder(above, name) else _unlink(above, name)
+    except OSError:
+        return False
+
+
+def remove_tree(above: int, name: str) -> bool:
+    """Remove a folder with all it holds; false when there is none.
+
+    It gets another name first, so that no crash leaves half of it behind under its own.
+
+    Raises:
+        OSError: Not all of it can be removed.
+    """
+    gone = f".gone-{secrets.token_hex(8)}"
+    try:
+        os.rename(name, gone, src_dir_fd=above, dst_dir_fd=above)
+    except FileNotFoundError:
+        return False
+    _remove_renamed(above, gone)
+    return True
+
+
+def origins(root: int) -> list[str]:
+    """Return the names of all folders of origins."""
+    return sorted(name for name in _names(root) if _NAME.fullmatch(name))
+
+
+def stored(root: int) -> Iterator[Stored]:
+    """Yield every file of the cache, in no order."""
+    for origin in origins(root):
+        with suppress(OSError), folder(origin, root) as inside:
+            for shard in _names(inside):
+                if _SHARD.fullmatch(shard):
+                    with suppress(OSError), folder(shard, inside) as shelf:
+                        yield from _files(shelf, origin)
+
+
+def remove_stored(root: int, found: Stored) -> bool:
+    with suppress(OSError), folder(found.origin, root) as inside, folder(found.name[:2], inside) as shelf:
+        return remove(shelf, found.name)
+    return False
+
+
+def remove_leftovers(root: int, *, older_than: float = STALE_AFTER) -> int:
+    """Remove what writers and removers that died left behind, and return how many things that were."""
+    oldest = time.time() - older_than
+    removed = 0
+    for name in _names(root):
+        if _GONE.fullmatch(name):
+            with suppress(OSError):
+                _remove_renamed(root, name)
+                removed += 1
+    for origin in origins(root):
+        with suppress(OSError), folder(origin, root) as inside:
+            removed += _remove_temporaries(inside, oldest)
+            for shard in _names(inside):
+                if _SHARD.fullmatch(shard):
+                    with suppress(OSError), folder(shard, inside) as shelf:
+                        removed += _remove_temporaries(shelf, oldest)
+    return removed
+
+
+def age(above: int, name: str) -> float:
+    """Return how many seconds ago something in a folder last changed."""
+    return time.time() - os.stat(name, dir_fd=above, follow_symlinks=False).st_mtime
+
+
+def _names(descriptor: int) -> list[str]:
+    return os.listdir(descriptor)
+
+
+def _files(shelf: int, origin: str) -> Iterator[Stored]:
+    with os.scandir(shelf) as entries:
+        for entry in entries:
+            if _NAME.fullmatch(entry.name):
+                with suppress(OSError):
+                    found = entry.stat(follow_symlinks=False)
+                    yield Stored(origin, entry.name, found.st_size, found.st_mtime_ns)
+
+
+def _remove_temporaries(descriptor: int, oldest: float) -> int:
+    removed = 0
+    for name in _names(descriptor):
+        if is_temporary(name):
+            with suppress(OSError):
+                if os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_mtime <= oldest:
+                    removed += remove(descriptor, name)
+    return removed
+
+
+def _remove_renamed(above: int, name: str) -> None:
+    if _is_folder(above, name):
+        shutil.rmtree(name, dir_fd=above)
+    else:
+        os.unlink(name, dir_fd=above)
+
+
+def _unlink(above: int, name: str) -> bool:
+    os.unlink(name, dir_fd=above)
+    return True
+
+
+def _is_folder(above: int, name: str) -> bool:
+    return stat.S_ISDIR(os.stat(name, dir_fd=above, follow_symlinks=False).st_mode)
