@@ -42,12 +42,12 @@ WAITS: Mapping[str, str] = {
     "DISC": "comes with the well-known dialect",
     "ASK": "comes with the room that answers the request",
     "FMT-12": "there is no later revision of the Agent Skills format yet",
-    "ARC-12": "where archives are unpacked to comes with the host",
-    "ARC-13": "reads from unpacked archives come with the host",
-    "ARC-14": "keys of unpacked trees come with the host",
-    "ARC-16": "comparing an archive with its entry comes with the host",
-    "ARC-17": "serving comes with the server",
-    "ARC-18": "the policy comes with the host",
+    "ARC-12": "where archives are unpacked to comes with the index dialects",
+    "ARC-13": "reads from unpacked archives come with the index dialects",
+    "ARC-14": "keys of unpacked trees come with the index dialects",
+    "ARC-16": "comparing an archive with its entry comes with the index dialects",
+    "ARC-17": "serving archives comes with the index dialects",
+    "ARC-18": "the policy comes with the index dialects",
 }
 
 

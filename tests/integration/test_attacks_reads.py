@@ -91,6 +91,7 @@ async def test_a_link_from_a_tool_of_the_same_server_is_gated_as_the_skill_is(tm
 
 
 @everywhere
+@pytest.mark.requirement("HOST-09")
 @pytest.mark.requirement("READ-03")
 @pytest.mark.requirement("READ-04")
 @pytest.mark.requirement("READ-05")
