@@ -123,6 +123,7 @@ def test_the_front_doors_of_server_and_host_are_pinned() -> None:
         "Ask",
         "Change",
         "ConfigError",
+        "ConnectionLimits",
         "Conversation",
         "Decision",
         "Declaration",

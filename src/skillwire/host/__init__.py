@@ -20,6 +20,7 @@ from skillwire.host.calls.retrieval import get_skill
 from skillwire.host.connections.config import Servers, read_servers
 from skillwire.host.connections.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
 from skillwire.host.connections.oauth import FileTokenStorage, oauth_for
+from skillwire.host.connections.throttle import ConnectionLimits
 from skillwire.host.conversation import Conversation
 from skillwire.host.explain import Explanation, Step
 from skillwire.host.failures import (
@@ -51,6 +52,7 @@ __all__ = [
     "Ask",
     "Change",
     "ConfigError",
+    "ConnectionLimits",
     "Conversation",
     "Decision",
     "Declaration",

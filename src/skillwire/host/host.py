@@ -22,6 +22,7 @@ from skillwire.host.approval.store import ApprovalStore
 from skillwire.host.connections.config import read_servers
 from skillwire.host.connections.connection import Connection
 from skillwire.host.connections.endpoints import ServerConfig
+from skillwire.host.connections.throttle import ConnectionLimits
 from skillwire.host.conversation import Conversation
 from skillwire.host.explain import Explanation, explain
 from skillwire.host.failures import ConfigError, RefusedError, UnknownReferenceError
@@ -73,7 +74,8 @@ class Host(Conversation):
     is a project's `skills.lock`; when `frozen`, it alone decides. `project`
     is the folder whose own skills count once it is trusted, and
     `writable_roots` are where the agent's tools may write. What outlives a
-    run lies in `places`.
+    run lies in `places`. `prompts` and `limits` say how much a server may ask
+    of the user and of this program.
     """
 
     def __init__(
@@ -91,6 +93,7 @@ class Host(Conversation):
         state_key: bytes | None = None,
         granted_by: str = "",
         prompts: PromptLimits | None = None,
+        limits: ConnectionLimits | None = None,
         page_length: int = DEFAULT_PAGE_LENGTH,
         wait_seconds: float = DEFAULT_WAIT_SECONDS,
         refused_servers: Sequence[Refusal] = (),
@@ -106,6 +109,7 @@ class Host(Conversation):
         self._state_key = state_key
         self._granted_by = granted_by
         self._prompts = prompts or PromptLimits()
+        self._limits = limits
         self._page_length = page_length
         self._wait_seconds = wait_seconds
         self._refused_servers = tuple(refused_servers)
@@ -327,8 +331,9 @@ class Host(Conversation):
         connections: dict[str, Connection] = {}
         for server in self._servers:
             label = server.label
-            connection = Connection(server, on_change=lambda label=label: registry.invalidate(label))
-            connections[label] = connection
+            connections[label] = Connection(
+                server, limits=self._limits, on_change=lambda label=label: registry.invalidate(label)
+            )
         registry = Registry(
             list(connections.values()),
             LocalSkills(self._roots, self._trust),
