@@ -227,9 +227,10 @@ async def test_nobody_at_the_url_is_unavailable(tmp_path: Path) -> None:
             assert connection.state is ConnectionState.RESTING
 
 
-@pytest.mark.parametrize("behaviour", ["forgets", "breaks-off"])
+# A server that forgets every session is asked once more at once, and then not again.
+@pytest.mark.parametrize(("behaviour", "connections"), [("forgets", 3), ("breaks-off", 2)])
 async def test_a_session_or_answer_that_is_lost_over_http_is_made_again(
-    tmp_path: Path, behaviour: str
+    tmp_path: Path, behaviour: str, connections: int
 ) -> None:
     with hostile(tmp_path, behaviour, transport="http", era="legacy") as peer, anyio.fail_after(DEADLINE):
         async with Connection(peer.server, limits=BRISK) as connection:
@@ -237,7 +238,7 @@ async def test_a_session_or_answer_that_is_lost_over_http_is_made_again(
             await rested(connection)
 
             assert (await connection.get_skill("skill://a/SKILL.md")).name == "a"
-            assert connection.epoch == 2
+            assert connection.epoch == connections
 
 
 async def test_a_server_that_goes_away_over_http_is_noticed_by_the_next_call(tmp_path: Path) -> None:
