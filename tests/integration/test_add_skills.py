@@ -367,7 +367,9 @@ async def test_skills_are_added_to_a_server_once(server: AnyServer, mode: str) -
         assert list(await skills_of(client)) == [HELLO]
 
 
-@pytest.mark.parametrize("server", ["demo", None, 42, object(), MCPServer], ids=repr)
+@pytest.mark.parametrize(
+    "server", ["demo", None, 42, object(), MCPServer], ids=lambda server: type(server).__name__
+)
 def test_what_is_no_server_is_refused_by_name(server: object) -> None:
     with pytest.raises(SkillError, match=type(server).__name__):
         add_skills(server)

@@ -337,7 +337,7 @@ class Host(Conversation):
         registry = Registry(
             list(connections.values()),
             LocalSkills(self._roots, self._trust),
-            on_entry=consent.observe,
+            on_entries=consent.observe_all,
             offline=self._offline,
         )
         for connection in connections.values():
@@ -387,13 +387,13 @@ class Host(Conversation):
         self._open_machinery()
         return self._store
 
-    def _offline(self, origin: Origin) -> Sequence[KnownSkill]:
+    async def _offline(self, origin: Origin) -> Sequence[KnownSkill]:
         """Return the approved skills of a server that is away, as far as their text is cached."""
         known = {approval.skill: approval for approval in self._lock.approvals}
         if not self._lock.is_frozen:
             known |= self._store.approvals()
         approvals = [approval for approval in known.values() if approval.skill.origin == origin]
-        return cached_skills(approvals, self._cache)
+        return await anyio.to_thread.run_sync(cached_skills, approvals, self._cache)
 
 
 def _require_distinct(servers: Sequence[ServerConfig]) -> None:

@@ -46,7 +46,7 @@ class Bench:
             limits=PromptLimits(),
         )
         registry = Registry(
-            [remote], LocalSkills([LocalRoot(folder / "skills", "user")]), on_entry=self.consent.observe
+            [remote], LocalSkills([LocalRoot(folder / "skills", "user")]), on_entries=self.consent.observe_all
         )
         fetcher = Fetcher({}, ContentCache(folder / "cache"), audit)
         self.machinery = Machinery(

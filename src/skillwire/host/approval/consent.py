@@ -7,7 +7,7 @@ the answer is no.
 
 import logging
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import monotonic
 from typing import Literal, TypeAlias, cast
@@ -40,7 +40,7 @@ from skillwire.host.failures import (
     PromptLimitError,
     RefusedError,
 )
-from skillwire.host.origin import SkillId
+from skillwire.host.origin import Origin, SkillId
 from skillwire.host.refusals import Refusal
 from skillwire.host.registry.known import KnownSkill
 from skillwire.host.state.audit import AuditLog
@@ -111,17 +111,26 @@ class Consent:
         pin = self._lock.pin(skill.id)
         return pin is not None and pin.covers(skill.id, skill.entry, grant)
 
+    def observe_all(self, origin: Origin, entries: Sequence[SkillEntry]) -> None:
+        """Look at the entries a server shows now, as `observe` does at each.
+
+        A catalog is large, and few of its skills were ever approved.
+        """
+        known = {skill.uri for skill in self._store.approvals() if skill.origin == origin}
+        known |= {key[0].uri for key in self._once if key[0].origin == origin}
+        for entry in entries:
+            skill = SkillId(origin, entry.uri.text)
+            if entry.uri.text in known or self._lock.seen_pin(skill) is not None:
+                self.observe(skill, entry)
+
     def observe(self, skill: SkillId, entry: SkillEntry) -> None:
         """Look at an entry a server shows now: approvals of other content end here, for good.
 
         A server that returns to what was approved once is asked about again.
         """
-        once = [key for key in self._once if key[0] == skill] if self._once else ()
-        pin = None if self._lock.is_frozen else self._lock.pin(skill)
-        if not once and pin is None and self._store.find(skill) is None:
-            return
+        pin = self._lock.seen_pin(skill)
         revoked = self._store.observe(skill, entry)
-        stale = {key for key in once if key[1] != _binding(entry)}
+        stale = {key for key in self._once if key[0] == skill and key[1] != _binding(entry)}
         self._once -= stale
         if pin is not None and not pin.is_for(entry):
             revoked = self._lock.revoke(skill) or revoked

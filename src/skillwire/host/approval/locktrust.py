@@ -54,13 +54,15 @@ class LockReview:
     """One look at a lock: how it stands, what it says, and how that differs from what was trusted.
 
     All of it is about the same bytes, which are `lock.content`. To trust
-    them is to pass exactly these to `LockTrust.trust`. `revoked` are the pins
-    that count no more, because a server was seen to show other content.
+    them is to pass exactly these to `LockTrust.trust`. `trusted` is the lock
+    that the user has seen last, and `revoked` are pins that count no more,
+    because a server was seen to show other content.
     """
 
     state: LockState
     lock: Lock | None
     difference: LockDifference
+    trusted: Lock | None = None
     revoked: frozenset[Pin] = frozenset()
 
 
@@ -114,8 +116,9 @@ class LockTrust:
         lock = None if content is None else parse_lock(content, path.name)
         state = _state(content, trusted)
         if state is LockState.TRUSTED:
-            return LockReview(state, lock, LockDifference(), trusted.revoked)
-        return LockReview(state, lock, LockDifference.between(_last(trusted), lock), trusted.revoked)
+            return LockReview(state, lock, LockDifference(), lock, trusted.revoked)
+        last = _last(trusted)
+        return LockReview(state, lock, LockDifference.between(last, lock), last, trusted.revoked)
 
     def trust(self, path: Path, content: bytes) -> None:
         """Trust a lock whose `content` the user has seen; all its pins count then.

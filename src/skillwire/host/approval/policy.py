@@ -29,7 +29,7 @@ class ProjectLock:
         self.is_frozen = is_frozen
         self._trust: LockTrust | None = None
         self._review: LockReview | None = None
-        self._pins = Pins(None)
+        self._pins = self._seen = Pins(None)
         # Pins that ended here: they stay ended in this run, whether or not a disk took that.
         self._ended: set[Pin] = set()
 
@@ -55,7 +55,7 @@ class ProjectLock:
         self._review = self._trust.review(self.path)
         if self.is_frozen and self._review.lock is None:
             raise InvalidLockError("there is no lock that could be frozen", reference=self.path.name)
-        self._pins = Pins(self._review.lock)
+        self._pins, self._seen = Pins(self._review.lock), Pins(self._review.trusted)
         return self._review
 
     @property
@@ -74,6 +74,14 @@ class ProjectLock:
         found = self._pins.find(skill) if self.is_frozen or self.is_trusted else None
         return found if found is not None and self._counts(found) else None
 
+    def seen_pin(self, skill: SkillId) -> Approval | None:
+        """Return what the lock said when the user last saw it, unless that ended.
+
+        The file may say something else by now, and may come back to this.
+        """
+        found = None if self.is_frozen else self._seen.find(skill)
+        return found if found is not None and self._counts(found) else None
+
     def previous(self, skill: SkillId) -> Manifest | None:
         """Return what a trusted lock pins, even if that ended: good for showing what changed."""
         found = self._pins.find(skill) if self.is_trusted else None
@@ -84,7 +92,7 @@ class ProjectLock:
 
         A frozen lock is taken as it is, so nothing in it ends.
         """
-        found = None if self.is_frozen else self.pin(skill)
+        found = self.seen_pin(skill)
         if found is None or self.path is None or self._trust is None:
             return False
         pin = (skill, binding_of(found.manifest))

@@ -8,7 +8,7 @@ still good is looked at when somebody needs it.
 
 import logging
 import time
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
@@ -53,7 +53,7 @@ class Registry:
     """All skills that servers and local folders have, each under one reference.
 
     It is an async context manager, which owns what goes on in the background;
-    entering it asks nobody anything. `on_entry` hears of every entry of a
+    entering it asks nobody anything. `on_entries` hears of all entries of a
     server before it can be seen here. `offline` supplies what was approved
     and cached of a server that is away and was never listed.
 
@@ -67,8 +67,8 @@ class Registry:
         local: LocalSkills | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
-        on_entry: Callable[[SkillId, SkillEntry], None] | None = None,
-        offline: Callable[[Origin], Sequence[KnownSkill]] | None = None,
+        on_entries: Callable[[Origin, Sequence[SkillEntry]], None] | None = None,
+        offline: Callable[[Origin], Awaitable[Sequence[KnownSkill]]] | None = None,
     ) -> None:
         self._remotes = {remote.origin.label: remote for remote in remotes}
         if len(self._remotes) < len(remotes):
@@ -79,7 +79,7 @@ class Registry:
         self._local = local
         self._scan = LocalScan()
         self._clock = clock
-        self._on_entry = on_entry
+        self._on_entries = on_entries
         self._offline = offline
         self._revision = 1
         self._view = RegistryView()
@@ -235,9 +235,7 @@ class Registry:
         except SkillError as error:
             logger.debug("%s is not settled by asking for it alone: %s", reference, error)
             return None
-        renewed = self._put(served, entry)
-        served.note_renewal(known.id.uri, remote.epoch, self._clock())
-        return renewed
+        return self._put(served, entry)
 
     async def _own_tasks(self, ready: anyio.Event) -> None:
         try:
@@ -277,7 +275,8 @@ class Registry:
             if remote.declaration is None:
                 served.take_none(asked=asked, now=self._clock())
                 return
-            listing = await remote.list_skills()
+            served.begin_listing()
+            listing = served.reconciled(await remote.list_skills())
             self._see(served.origin, listing.entries)
             problem = None if listing.problem is None else Refusal.of(listing.problem, label)
             served.take(listing, problem, asked=asked, now=self._clock())
@@ -285,20 +284,22 @@ class Registry:
             served.take_none(asked=(remote.epoch, served.signals), now=self._clock())
             return
         except SkillError as error:
-            self._fail(served, Refusal.of(error, label))
+            await self._fail(served, Refusal.of(error, label))
             return
         except Exception:
-            self._fail(served, Refusal("skill-error", label, "an unexpected failure, which is in the log"))
+            await self._fail(
+                served, Refusal("skill-error", label, "an unexpected failure, which is in the log")
+            )
             raise
         finally:
             self._revision += 1
         await self._confirm(remote, served)
 
-    def _fail(self, served: Served, problem: Refusal) -> None:
+    async def _fail(self, served: Served, problem: Refusal) -> None:
         logger.info("%s could not be asked for its skills: %s", served.origin, problem.detail)
         served.fail(problem, self._clock())
         if self._offline is not None and served.was_never_listed:
-            served.take_offline(self._offline(served.origin))
+            served.take_offline(await self._offline(served.origin))
 
     async def _confirm(self, remote: Remote, served: Served) -> None:
         """Ask about the skills that a server's instructions mention and its listing lacks."""
@@ -319,12 +320,12 @@ class Registry:
     def _put(self, served: Served, entry: SkillEntry) -> KnownSkill:
         self._see(served.origin, [entry])
         self._revision += 1
+        served.note_renewal(entry.uri.text, self._remotes[served.origin.label].epoch, self._clock())
         return served.put(entry)
 
     def _see(self, origin: Origin, entries: Sequence[SkillEntry]) -> None:
-        if self._on_entry is not None:
-            for entry in entries:
-                self._on_entry(SkillId(origin, entry.uri.text), entry)
+        if self._on_entries is not None:
+            self._on_entries(origin, entries)
 
     def _start_scan(self) -> anyio.Event:
         return self._start(None, self._look_around)

@@ -49,6 +49,7 @@ class Served:
         self._tried_at: float | None = None
         self._mentioned: set[str] = set()
         self._renewals: dict[str, tuple[int, int, float]] = {}
+        self._since_begun: set[str] = set()
 
     @property
     def problem(self) -> Refusal | None:
@@ -82,8 +83,21 @@ class Served:
         asked, signals, at = self._renewals.get(uri, (-1, -1, -math.inf))
         return (asked, signals) == (epoch, self.signals) and now < at + MIN_SECONDS
 
+    def begin_listing(self) -> None:
+        """Note that the server is about to be asked for all."""
+        self._since_begun.clear()
+
+    def reconciled(self, listing: Listing) -> Listing:
+        """Return a listing with the entries instead that were asked for one by one since it was begun."""
+        newer = {uri: self._skills[uri].entry for uri in self._since_begun if uri in self._skills}
+        if not newer:
+            return listing
+        entries = tuple(newer.get(entry.uri.text, entry) for entry in listing.entries)
+        return replace(listing, entries=entries)
+
     def note_renewal(self, uri: str, epoch: int, now: float) -> None:
         self._renewals[uri] = (epoch, self.signals, now)
+        self._since_begun.add(uri)
 
     def status(self, epoch: int, now: float) -> ServerStatus:
         if self._status.state == "listed" and not self.is_fresh(epoch, now):

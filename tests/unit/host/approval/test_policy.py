@@ -166,3 +166,23 @@ def test_a_lock_behind_a_link_is_not_read(path: Path, trust: LockTrust, tmp_path
 
     with pytest.raises(InvalidLockError):
         opened(path, trust)
+
+
+@pytest.mark.requirement("APPR-02")
+def test_a_pin_ends_also_while_the_file_says_something_else(path: Path, trust: LockTrust) -> None:
+    skill = known()
+    lock = opened(path, trust)
+    content = lock.write([approval(skill)], [server()])
+    path.write_bytes(content + b"# changed by hand\n")
+    lock.look()
+    assert lock.pin(skill.id) is None
+
+    assert lock.revoke(skill.id)
+    path.write_bytes(content)
+
+    for again in (lock, opened(path, trust)):
+        again.look()
+        assert again.is_trusted
+        assert again.pin(skill.id) is None
+    lock.trust(content)
+    assert lock.pin(skill.id) is not None

@@ -54,8 +54,8 @@ class Notes:
     def __init__(self) -> None:
         self.seen: list[tuple[SkillId, SkillEntry]] = []
 
-    def __call__(self, skill: SkillId, entry: SkillEntry) -> None:
-        self.seen.append((skill, entry))
+    def __call__(self, origin: Origin, entries: Sequence[SkillEntry]) -> None:
+        self.seen += [(SkillId(origin, entry.uri.text), entry) for entry in entries]
 
 
 class Undeclared(MemoryRemote):
@@ -502,7 +502,7 @@ async def test_a_uri_that_is_not_listed_goes_to_its_own_server_alone() -> None:
     b = MemoryRemote("b", unlisted=["skill://eu/refunds"])
     notes = Notes()
 
-    async with opened(Registry([a, b], on_entry=notes)) as registry:
+    async with opened(Registry([a, b], on_entries=notes)) as registry:
         skill = await registry.resolve("a/skill://eu/refunds/SKILL.md")
 
         assert skill.reference == "a/skill://eu/refunds"
@@ -565,7 +565,7 @@ async def test_skills_that_the_instructions_mention_are_confirmed_and_junk_is_dr
     )
     notes = Notes()
 
-    async with opened(Registry([a], on_entry=notes)) as registry:
+    async with opened(Registry([a], on_entries=notes)) as registry:
         view = await registry.refresh()
         await registry.refresh(force=True)
 
@@ -677,7 +677,7 @@ async def test_renewing_asks_once_and_replaces_the_record() -> None:  # attack 1
     a, b = MemoryRemote("a", "skill://x", "skill://y"), MemoryRemote("b", "skill://x")
     notes = Notes()
 
-    async with opened(Registry([a, b], on_entry=notes)) as registry:
+    async with opened(Registry([a, b], on_entries=notes)) as registry:
         before = await registry.resolve("a/x")
         a.listed["skill://x"] = entry_at("skill://x", body=b"new")
         after = await registry.renew(before.id)
@@ -759,6 +759,32 @@ async def test_a_local_skill_is_renewed_by_a_look_that_began_after_it_was_asked_
             assert len(after.entry.manifest) == 2
 
 
+@pytest.mark.requirement("INT-07")
+async def test_a_listing_under_way_does_not_undo_what_was_asked_for_meanwhile() -> None:
+    a = MemoryRemote("a", "skill://x")
+    notes = Notes()
+
+    async with opened(Registry([a], on_entries=notes)) as registry:
+        await registry.refresh()
+        old, new = a.listed["skill://x"], entry_at("skill://x", body=b"new")
+        skill = registry.view.skills[0].id
+        a.gate = anyio.Event()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(partial(registry.refresh, force=True))
+            await anyio.wait_all_tasks_blocked()
+            a.listed = {"skill://x": new}
+            assert (await registry.renew(skill)).entry == new
+            a.listed = {"skill://x": old}
+            a.gate.set()
+
+        assert registry.view.skills[0].entry == new
+        assert [entry for _, entry in notes.seen] == [old, new, new]
+
+        a.gate = None
+        await registry.refresh(force=True)
+        assert registry.view.skills[0].entry == old
+
+
 # Who hears of entries, and what is there without a server
 
 
@@ -766,7 +792,12 @@ async def test_a_local_skill_is_renewed_by_a_look_that_began_after_it_was_asked_
 async def test_every_entry_is_told_before_it_can_be_seen() -> None:
     a = MemoryRemote("a", "skill://x", "skill://y")
     seen: list[tuple[str, int]] = []
-    registry = Registry([a], on_entry=lambda skill, _: seen.append((skill.uri, len(registry.view.skills))))
+    registry: Registry
+
+    def note(_origin: Origin, entries: Sequence[SkillEntry]) -> None:
+        seen.extend((entry.uri.text, len(registry.view.skills)) for entry in entries)
+
+    registry = Registry([a], on_entries=note)
 
     async with opened(registry):
         await registry.refresh()
@@ -775,12 +806,12 @@ async def test_every_entry_is_told_before_it_can_be_seen() -> None:
 
 
 async def test_entries_that_could_not_be_told_are_not_used() -> None:
-    def refuse(_skill: SkillId, _entry: SkillEntry) -> None:
+    def refuse(_origin: Origin, _entries: Sequence[SkillEntry]) -> None:
         raise SourceError("the approvals cannot be written")
 
     a = MemoryRemote("a", "skill://x", unlisted=["skill://y"])
 
-    async with opened(Registry([a], on_entry=refuse)) as registry:
+    async with opened(Registry([a], on_entries=refuse)) as registry:
         view = await registry.refresh()
         with pytest.raises(SourceError):
             await registry.resolve("a/skill://y")
@@ -797,7 +828,7 @@ async def test_a_server_that_is_away_is_stood_in_for_by_what_was_approved_of_it(
     foreign = replace(record("b", "skill://y"), offline_since="2026-01-02")
     asked: list[Origin] = []
 
-    def offline(origin: Origin) -> Sequence[KnownSkill]:
+    async def offline(origin: Origin) -> Sequence[KnownSkill]:
         asked.append(origin)
         return [kept, foreign]
 
