@@ -1,6 +1,5 @@
 """Servers that never end, never begin, or end too early. The numbers are those of the threat model."""
 
-import math
 import resource
 import sys
 import time
@@ -358,7 +357,8 @@ async def test_lifetimes_that_are_none_are_bounded_at_both_ends(
             [status] = visit.host.view.servers
             assert status.fresh_until is not None and status.listed_at is not None, form
             lifetime = status.fresh_until - status.listed_at
-            assert 5 <= lifetime <= 3600 and math.isfinite(lifetime), form
+            # The difference of two times, so not to the last digit.
+            assert 4.999 <= lifetime <= 3600.001, form
             assert visit.references() == [REFUNDS, REPORTS], form
             assert visit.peer.requests("skills/list") == [], form
 
