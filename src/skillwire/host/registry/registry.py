@@ -9,7 +9,7 @@ still good is looked at when somebody needs it.
 import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, nullcontext
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
@@ -40,6 +40,7 @@ from skillwire.host.registry.remote import Remote
 from skillwire.host.registry.served import Served
 from skillwire.host.registry.view import RegistryView, ServerStatus, view_of
 from skillwire.sources.background import running
+from skillwire.sources.garbage import collector_paused
 
 __all__ = ["Registry", "RegistryView", "Remote", "ServerStatus"]
 
@@ -47,6 +48,8 @@ logger = logging.getLogger(__name__)
 
 CONFIRM_SECONDS: Final = 15.0
 """How long the URIs in a server's instructions are asked about, altogether."""
+
+_MANY = 1000
 
 
 class Registry:
@@ -108,9 +111,10 @@ class Registry:
         if self._view.revision != self._revision:
             skills = [skill for served in self._served.values() for skill in served.skills]
             hidden = [refusal for served in self._served.values() for refusal in served.hidden]
-            self._view = view_of(
-                self._revision, [*self._scan.skills, *skills], [*self._scan.hidden, *hidden], servers
-            )
+            with collector_paused() if len(skills) > _MANY else nullcontext():
+                self._view = view_of(
+                    self._revision, [*self._scan.skills, *skills], [*self._scan.hidden, *hidden], servers
+                )
         elif self._view.servers != servers:
             self._view = replace(self._view, servers=servers)
         return self._view
@@ -279,7 +283,8 @@ class Registry:
             listing = served.reconciled(await remote.list_skills())
             self._see(served.origin, listing.entries)
             problem = None if listing.problem is None else Refusal.of(listing.problem, label)
-            served.take(listing, problem, asked=asked, now=self._clock())
+            with collector_paused() if len(listing.entries) > _MANY else nullcontext():
+                served.take(listing, problem, asked=asked, now=self._clock())
         except NotDeclaredError:
             served.take_none(asked=(remote.epoch, served.signals), now=self._clock())
             return
