@@ -21,6 +21,7 @@ no two skills share a reference.
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Final
 
 from skillwire.core.characters import quoted, visible
@@ -31,6 +32,10 @@ from skillwire.host.registry.known import KnownSkill
 
 NAMING_VERSION: Final = 1
 MAX_CANDIDATES: Final = 100
+
+_MOST_HINTS = 5
+_MOST_COMPARED = 2_000
+_LONGEST_COMPARED = 100
 MAX_LOCAL_REFERENCE: Final = 200
 
 _SUFFIX = f"/{SKILL_FILE}"
@@ -115,8 +120,8 @@ def match(reference: str, known: Iterable[KnownSkill]) -> KnownSkill:
 
     Raises:
         AmbiguousReferenceError: The server has several such skills; `candidates` name them.
-        UnknownReferenceError: There is none; `candidates` have the name that was meant, and for a
-            reference with a label are all of that server.
+        UnknownReferenceError: There is none; `candidates` have the name that was meant or one like
+            it, and for a reference with a label are all of that server.
     """
     skills = list(known)
     for skill in skills:
@@ -132,9 +137,11 @@ def match(reference: str, known: Iterable[KnownSkill]) -> KnownSkill:
     if meant:
         raise _ambiguous(reference, meant)
     name = rest.removesuffix(_SUFFIX).rpartition("/")[2]
-    candidates = _references([skill for skill in own if name and name_of(skill.id.uri) == name])
+    alike = _alike(name, {name_of(skill.id.uri) for skill in own}) if name else set[str]()
+    candidates = _references([skill for skill in own if name_of(skill.id.uri) in alike])
+    hint = f"; similar: {', '.join(candidates[:_MOST_HINTS])}" if candidates else ""
     raise UnknownReferenceError(
-        f"no skill is called {quoted(reference)}", reference=_shown(reference), candidates=candidates
+        f"no skill is called {quoted(reference)}{hint}", reference=_shown(reference), candidates=candidates
     )
 
 
@@ -159,11 +166,18 @@ def _meant(rest: str, own: Sequence[KnownSkill]) -> list[KnownSkill]:
     return [skill for skill in own if name_of(skill.id.uri) == rest]
 
 
+def _alike(name: str, names: set[str]) -> set[str]:
+    """Return the names that `name` may be a slip of; in a large catalog only the same one."""
+    if name in names or len(names) > _MOST_COMPARED or len(name) > _LONGEST_COMPARED:
+        return {name} & names
+    return set(get_close_matches(name, names, n=_MOST_HINTS, cutoff=0.75))
+
+
 def _no_local_skill(name: str, skills: Sequence[KnownSkill]) -> UnknownReferenceError:
     namesakes = [skill for skill in skills if skill.is_remote and name_of(skill.id.uri) == name]
     message = f"no local skill is called {quoted(name)}"
     if namesakes:
-        message += f", and {_count(namesakes)} of this name come from servers"
+        message += f", and {_count(namesakes)} of this name from servers"
     fix = "use one of the full references" if namesakes else ""
     return UnknownReferenceError(message, reference=_shown(name), candidates=_references(namesakes), fix=fix)
 

@@ -312,3 +312,22 @@ def test_collisions_name_every_skill_of_a_name_whoever_has_it() -> None:
     assert collisions_of(known) == (
         Collision("refunds", ("a/refunds", "b/eu/refunds", "b/skill://refunds", "refunds")),
     )
+
+
+def test_a_slip_of_the_pen_is_answered_with_what_was_probably_meant() -> None:
+    known = [record("a", "skill://refunds"), record("a", "skill://reports"), record("b", "skill://refund")]
+
+    with pytest.raises(UnknownReferenceError) as caught:
+        match("a/refund", known)
+
+    assert caught.value.candidates == ("a/skill://refunds",)
+    assert "similar: a/skill://refunds" in str(caught.value)
+
+
+def test_in_a_large_catalog_nobody_waits_for_guesses() -> None:
+    known = [record("a", f"skill://skill-{number}") for number in range(3000)]
+
+    with pytest.raises(UnknownReferenceError) as caught:
+        match("a/skil-7", known)
+
+    assert caught.value.candidates == ()
