@@ -72,6 +72,24 @@ async def test_skills_that_come_with_a_project_wait_until_its_folder_is_trusted(
 
 
 @pytest.mark.requirement("FS-04")
+@pytest.mark.requirement("FS-05")
+async def test_taking_trust_back_hides_the_projects_skills_and_closes_their_folders(tmp_path: Path) -> None:
+    """Attack 81."""
+    project = tmp_path / "project"
+    folder = write_skill(project / ".agents" / "skills" / "build")
+    roots = [LocalRoot(project / ".agents" / "skills", "project", project)]
+
+    async with hosting(tmp_path, [], user=None, roots=roots) as host:
+        await host.trust_folder(project)
+        open_to_tools = host.readable_folders
+        view = await host.distrust_folder(project)
+
+        assert open_to_tools == (folder,)
+        assert view.skills == () and host.readable_folders == ()
+        assert (await refused(host.load("build"))).refusal == "unknown-reference"
+
+
+@pytest.mark.requirement("FS-04")
 async def test_a_project_cannot_vouch_for_itself_through_a_link(tmp_path: Path) -> None:
     """Attack 81."""
     trusted, foreign = tmp_path / "trusted", tmp_path / "foreign"

@@ -29,7 +29,6 @@ _MOST_FILES = 40
 _MOST_HIDDEN = 1000
 _LONGEST_NAME = 1000
 _PLAIN = re.compile(r"[A-Za-z0-9%:._~/@+-]{1,1000}")
-_SCRIPT_ENDINGS = (".py", ".sh", ".bash", ".js", ".mjs", ".ts", ".rb", ".pl", ".ps1", ".bat", ".cmd", ".exe")
 
 _LISTED = (
     "matches the server's listing. That means it arrived as the server published it, "
@@ -51,11 +50,6 @@ class SkillFileLine:
     path: str
     size: int | None
     media_type: str
-
-    @property
-    def looks_runnable(self) -> bool:
-        """Whether a person should look twice before this is run."""
-        return self.path.startswith("scripts/") or self.path.lower().endswith(_SCRIPT_ENDINGS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,13 @@ from skillwire.host.connections.framing import EventMeter, too_large
 from skillwire.host.connections.link import Link, Streams
 from skillwire.host.connections.parcels import Parcels
 from skillwire.host.connections.throttle import Backoff
-from skillwire.host.failures import FloodError, InvalidAnswerError, SessionLostError, UnavailableError
+from skillwire.host.failures import (
+    FloodError,
+    InvalidAnswerError,
+    NotSignedInError,
+    SessionLostError,
+    UnavailableError,
+)
 
 _CONNECT_SECONDS = 10.0
 _GOODBYE_SECONDS = 2.0
@@ -86,7 +92,7 @@ class _MeasuringClient(httpx2.AsyncClient):
             raise
         except OAuthFlowError as error:
             self._link.end(
-                UnavailableError(
+                NotSignedInError(
                     f"signing in to the server failed: {quoted(str(error))}", fix="connect again and sign in"
                 )
             )

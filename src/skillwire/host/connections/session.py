@@ -5,7 +5,6 @@ from contextlib import AbstractAsyncContextManager
 from typing import cast
 
 from mcp.client import Client
-from mcp.client.auth import OAuthFlowError
 from mcp.client.extension import advertise
 from mcp.client.session import MessageHandlerFnT
 from mcp.shared.exceptions import MCPError
@@ -54,8 +53,6 @@ def meaning_of(error: Exception, link: Link) -> SkillError:
     cause = _innermost(error)
     if isinstance(cause, SkillError):
         return cause
-    if isinstance(cause, OAuthFlowError):
-        return NotSignedInError(f"signing in failed: {named(cause)}")
     if isinstance(cause, MCPError) and link.refused_status is not None:
         return NotSignedInError(f"the server turns requests away with HTTP status {link.refused_status}")
     if isinstance(cause, MCPError):
