@@ -14,11 +14,12 @@ from bench.corpus import generate
 from bench.host import measure_host
 from bench.peers import SIZES, Peer, measure_peers, show_peers
 from bench.processes import can_measure
+from bench.rendering import measure_rendering
 from bench.rows import Row, show
 from bench.serving import measure_server
 from bench.source import measure_source
 
-BUDGETS = ("source", "server", "host")
+BUDGETS = ("source", "server", "host", "rendering")
 SECTIONS = (*BUDGETS, "peers")
 # A scan does not trust the times of files written within the last two seconds.
 SETTLE = 2.5
@@ -35,7 +36,7 @@ def main() -> int:
     sections: list[str] = options.only or list(BUDGETS)
     if not can_measure():
         print("servers are measured on Linux only", file=sys.stderr)
-        sections = [section for section in sections if section == "source"]
+        sections = [section for section in sections if section in ("source", "rendering")]
 
     skills: int = options.skills or SIZES[-1]
     sizes = (skills,) if options.skills else SIZES
@@ -54,6 +55,8 @@ def main() -> int:
             )
         if "host" in sections:
             rows += judged("host", skills, measure_host(corpus(folder, skills), skills, folder / "served"))
+        if "rendering" in sections:
+            rows += judged("rendering", skills, measure_rendering(skills))
         if "peers" in sections:
             peers = [peer for size in sizes for peer in measure_peers(corpus(folder, size), size)]
             show_peers(peers)

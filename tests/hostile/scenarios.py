@@ -1,8 +1,8 @@
 """Every scenario by name, from the modules that hold them."""
 
-from hostile import integrity, liveness, naming, prompts
+from hostile import exhaustion, integrity, liveness, naming, persistence, prompts
 from hostile.honest import SCENARIOS
 
-MODULES = (integrity, liveness, naming, prompts)
+MODULES = (exhaustion, integrity, liveness, naming, persistence, prompts)
 
 __all__ = ["MODULES", "SCENARIOS"]

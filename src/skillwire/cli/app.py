@@ -20,6 +20,19 @@ COMMANDS = {
     "new": "Start a skill that validates.",
     "manifest": "Print what would be published about skills.",
     "pack": "Pack a skill into one reproducible archive.",
+    "trust": "Trust a folder: its own skills, and its configuration.",
+    "list": "List all skills with their origin, and what is hidden and why.",
+    "search": "Find skills by words in their names and descriptions.",
+    "show": "Show a skill, or a file of it, before it is loaded.",
+    "load": "Print what the model would receive of a skill.",
+    "why": "Explain why a skill is missing, renamed, hidden or refused.",
+    "approve": "Approve a skill, as it is now, on this machine.",
+    "revoke": "Take back your approval of a skill.",
+    "diff": "Show how a skill differs from what you approved.",
+    "lock": "Show, trust, write or check the project's lock.",
+    "cache": "Show or clear what is kept of servers' skills.",
+    "doctor": "Check configuration, servers, folders and state.",
+    "completion": "Print a script that completes commands and references.",
 }
 """Every command's module, by name, with the first line of its help.
 
@@ -32,6 +45,7 @@ Examples:
   skillwire validate skills             check a folder of skills
   skillwire manifest skills             what a server would publish
   skillwire serve skills --http 127.0.0.1:8000
+  skillwire list http://127.0.0.1:8000/mcp
 
 \b
 Each command has --help and --json. Exit codes: 0 yes, 1 no, 2 misuse."""
@@ -45,7 +59,9 @@ class _Commands(TyperGroup):
         return name, load_command(name) if name in COMMANDS else command, rest
 
 
-app = typer.Typer(cls=_Commands, rich_markup_mode=None, context_settings=CONTEXT, epilog=EPILOG)
+app = typer.Typer(
+    cls=_Commands, rich_markup_mode=None, add_completion=False, context_settings=CONTEXT, epilog=EPILOG
+)
 
 
 def _called_by_name() -> None:
@@ -85,6 +101,8 @@ def run(args: Sequence[str]) -> int:
     """Run one command line and return its exit code."""
     prepare_streams()
     try:
+        if _is_key_press(args):
+            return import_module("skillwire.cli.references").offer(args[1])
         return get_command(app).main(args, prog_name="skillwire", standalone_mode=False) or 0
     except typer.TyperException as error:
         return import_module("skillwire.cli.misuse").explain(args, error.format_message(), COMMANDS)
@@ -93,6 +111,11 @@ def run(args: Sequence[str]) -> int:
         return ExitCode.NO
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
+
+
+def _is_key_press(args: Sequence[str]) -> bool:
+    """Tell whether a shell completes a word, and someone waits at the keyboard: Typer takes too long then."""
+    return len(args) == 2 and args[0] == "completion" and args[1].startswith(("--references=", "--labels="))
 
 
 def main() -> None:

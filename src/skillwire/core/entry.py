@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, cast
 
@@ -18,7 +18,7 @@ from skillwire.core.manifest import (
     ManifestFile,
     is_digest,
 )
-from skillwire.core.plain import are_plain_fields, plain_manifest
+from skillwire.core.plain import are_plain_fields, plain_entries, plain_manifest
 from skillwire.core.uri import SkillUri, canonical_uri
 from skillwire.core.yaml12 import MAX_DEPTH, MAX_NODES, JsonValue
 from skillwire.errors import InvalidEntryError, InvalidUriError, LimitError
@@ -127,6 +127,16 @@ def check_entry(value: object, *, shortcuts: bool = True) -> tuple[SkillEntry | 
         if manifest is None:
             return None, findings
     return SkillEntry(uri, frontmatter, manifest, _unknown(raw, _ENTRY_FIELDS)), findings
+
+
+def check_entries(values: Sequence[object]) -> Iterator[tuple[SkillEntry | None, list[Finding]]]:
+    """Read each entry as `check_entry` does; most take less time, because they are looked at together."""
+    for value, plain in zip(values, plain_entries(values), strict=True):
+        if plain is None:
+            yield check_entry(value)
+        else:
+            uri, fields, manifest = plain
+            yield SkillEntry(SkillUri(uri, uri), Frontmatter(fields), manifest, _NOTHING), []
 
 
 def entry_findings(entry: SkillEntry) -> list[Finding]:

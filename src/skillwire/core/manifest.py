@@ -3,7 +3,7 @@
 import hashlib
 import re
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
 
@@ -15,7 +15,6 @@ MAX_TOTAL_SIZE = 16 * 1024 * 1024
 MAX_JSON_SIZE = 2**63 - 1
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
-_DIGESTS = re.compile(rf"{_DIGEST.pattern}(?:\n{_DIGEST.pattern})*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,10 +150,3 @@ def digest_of(content: bytes) -> str:
 def is_digest(text: object) -> bool:
     """Tell whether `text` is `sha256:` and 64 lowercase hexadecimal digits, and nothing else."""
     return isinstance(text, str) and _DIGEST.fullmatch(text) is not None
-
-
-def are_digests(texts: Collection[str]) -> bool:
-    """Tell whether all texts are digests: faster than one by one."""
-    joined = "\n".join(texts)
-    # A text with a line end of its own would pass for two.
-    return _DIGESTS.fullmatch(joined) is not None and joined.count("\n") == len(texts) - 1

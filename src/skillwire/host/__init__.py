@@ -7,17 +7,28 @@ This room never sees how a server works inside.
 """
 
 from skillwire.host.activation import Activation
-from skillwire.host.approval.approvals import Approval, Ask, Change, Grant, Occasion, Question, Reply
+from skillwire.host.approval.approvals import (
+    Approval,
+    Ask,
+    Change,
+    Grant,
+    Occasion,
+    Question,
+    Reply,
+    Standing,
+)
 from skillwire.host.approval.consent import PromptLimits
 from skillwire.host.approval.lockfile import InvalidLockError, LockDifference
 from skillwire.host.approval.locktrust import LockReview, LockState
 from skillwire.host.approval.policy import ProjectLock
+from skillwire.host.asking import ask_in_terminal, text_of_question
+from skillwire.host.attention import Attention, SkillSettings, Trust
 from skillwire.host.calls.declaration import Declaration, declared
 from skillwire.host.calls.directories import DirectoryItem, read_directory
 from skillwire.host.calls.enumeration import Listing, RefusedEntry, list_skills
 from skillwire.host.calls.reading import read_skill_uri
 from skillwire.host.calls.retrieval import get_skill
-from skillwire.host.connections.config import Servers, read_servers
+from skillwire.host.connections.config import Servers, find_config, read_servers
 from skillwire.host.connections.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
 from skillwire.host.connections.oauth import FileTokenStorage, oauth_for
 from skillwire.host.connections.throttle import ConnectionLimits
@@ -34,7 +45,10 @@ from skillwire.host.failures import (
     UnsafePlaceError,
 )
 from skillwire.host.gate import Decision, ToolCall, ToolKind, Verdict
+from skillwire.host.guard import Guard
 from skillwire.host.host import Host, Preview
+from skillwire.host.listing.forms import ListingForm
+from skillwire.host.listing.tokens import TokenCounter, estimated_tokens
 from skillwire.host.mount import Mount
 from skillwire.host.origin import Origin, OriginKind, SkillId
 from skillwire.host.presentation import FramedText, LoadedSkill, SkillFileLine, summary_of
@@ -42,7 +56,10 @@ from skillwire.host.refusals import REFUSALS, Refusal
 from skillwire.host.registry.known import KnownSkill
 from skillwire.host.registry.local import LocalRoot
 from skillwire.host.registry.registry import RegistryView, ServerStatus
+from skillwire.host.search import Match, SearchPage
 from skillwire.host.state.places import Places
+from skillwire.host.toolbox import Toolbox
+from skillwire.host.tools import Tool, ToolResult
 
 __all__ = [
     "REFUSALS",
@@ -50,6 +67,7 @@ __all__ = [
     "Approval",
     "ApprovalError",
     "Ask",
+    "Attention",
     "Change",
     "ConfigError",
     "ConnectionLimits",
@@ -62,17 +80,20 @@ __all__ = [
     "FileTokenStorage",
     "FramedText",
     "Grant",
+    "Guard",
     "Host",
     "HttpEndpoint",
     "InvalidAnswerError",
     "InvalidLockError",
     "KnownSkill",
     "Listing",
+    "ListingForm",
     "LoadedSkill",
     "LocalRoot",
     "LockDifference",
     "LockReview",
     "LockState",
+    "Match",
     "Mount",
     "NotDeclaredError",
     "Occasion",
@@ -89,18 +110,29 @@ __all__ = [
     "RefusedError",
     "RegistryView",
     "Reply",
+    "SearchPage",
     "ServerConfig",
     "ServerStatus",
     "Servers",
     "SkillFileLine",
     "SkillId",
+    "SkillSettings",
+    "Standing",
     "StdioEndpoint",
     "Step",
+    "TokenCounter",
+    "Tool",
     "ToolCall",
     "ToolKind",
+    "ToolResult",
+    "Toolbox",
+    "Trust",
     "UnsafePlaceError",
     "Verdict",
+    "ask_in_terminal",
     "declared",
+    "estimated_tokens",
+    "find_config",
     "get_skill",
     "list_skills",
     "oauth_for",
@@ -108,4 +140,5 @@ __all__ = [
     "read_servers",
     "read_skill_uri",
     "summary_of",
+    "text_of_question",
 ]

@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 
 from skillwire.core.characters import quoted
@@ -20,7 +20,8 @@ from skillwire.host.failures import (
 )
 from skillwire.host.fetching import STALE
 from skillwire.host.gate import Decision, OpenWindow, ToolCall, ToolKind, Verdict, allowed_tools, decide
-from skillwire.host.loading import Machinery, is_same, load, recorded, require_unchanged
+from skillwire.host.introduction import Introduction
+from skillwire.host.loading import is_same, load, recorded, require_unchanged
 from skillwire.host.presentation import (
     FramedText,
     LoadedSkill,
@@ -33,24 +34,24 @@ from skillwire.host.presentation import (
 from skillwire.host.registry.known import KnownSkill
 from skillwire.host.registry.naming import match
 from skillwire.host.skillfiles import children_of, file_meant, published_directory, text_of, uri_of
+from skillwire.host.tools import Tool, tools_for
 
 logger = logging.getLogger(__name__)
 
 
-class Conversation:
+class Conversation(Introduction):
     """One model's context: which skills are in it, and what that means for its tool calls.
 
     Made by a host, which is its user's own conversation, or by `child` for a sub-agent.
     """
 
-    def __init__(self, machinery: Callable[[], Machinery], windows: Windows) -> None:
-        self._machinery = machinery
-        self._windows = windows
+    def tools(self, *, with_resources: bool = False) -> tuple[Tool, ...]:
+        """Return the tools for the model; none when there is neither a skill nor a server to have one.
 
-    @property
-    def loaded(self) -> tuple[Activation, ...]:
-        """The open windows: every skill this model may be acting on, the oldest first."""
-        return self._windows.all()
+        `with_resources` adds a tool that reads any resource of a server.
+        """
+        view = self._machinery().registry.view
+        return tools_for(self, with_resources=with_resources) if view.skills or view.servers else ()
 
     async def load(self, reference: str, *, page: int = 1, actor: Actor = "model") -> LoadedSkill:
         """Load a skill, and return what the model shall receive.

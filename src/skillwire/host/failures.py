@@ -14,6 +14,7 @@
     └── FloodError              more messages than anyone asked for
     RefusedError                the host's own rules say no
     ├── ConfigError             the configuration cannot be used
+    ├── UntrustedConfigError    a configuration that was found, and that nobody has agreed to
     ├── UnsafePlaceError        the cache or state would lie where it must not
     ├── TamperedError           a file of the state was changed by something else (in `seal`)
     ├── InvalidLockError        the project's lock cannot be used (in `lockfile`)
@@ -24,6 +25,9 @@
     ├── NotLoadedError          the skill has not been loaded, so its files are not read
     ├── NotTextError            a file that is no text cannot be shown
     ├── NoSuchPageError         the text is shorter than that
+    ├── InvalidArgumentsError   a tool was called with something else than it takes
+    ├── TurnedOffError          the user's settings say that it is not used
+    ├── ManualOnlyError         the user's settings leave it to people
     ├── CrossOriginError        one server's skill would reach into another server
     └── ApprovalError           the user has not agreed
         ├── ApprovalRequiredError   nobody could be asked
@@ -156,6 +160,13 @@ class ConfigError(RefusedError):
     requirement = "NAME-05"
 
 
+class UntrustedConfigError(RefusedError):
+    """A configuration lies in the folder at hand, and the user has not agreed to use it."""
+
+    refusal = "untrusted-config"
+    requirement = "SEC-16"
+
+
 class UnsafePlaceError(RefusedError):
     """The cache or the user's state would lie where skills are discovered or tools may write."""
 
@@ -216,6 +227,27 @@ class NoSuchPageError(RefusedError):
 
     refusal = "no-such-page"
     requirement = "HOST-14"
+
+
+class InvalidArgumentsError(RefusedError):
+    """A tool for the model was called with arguments it does not take."""
+
+    refusal = "invalid-arguments"
+    requirement = "HOST-06"
+
+
+class TurnedOffError(RefusedError):
+    """The user's settings say that a skill, or a server's skills, are not used."""
+
+    refusal = "turned-off"
+    requirement = "HOST-05"
+
+
+class ManualOnlyError(RefusedError):
+    """The user's settings say that only a person loads this skill."""
+
+    refusal = "manual-only"
+    requirement = "HOST-05"
 
 
 class CrossOriginError(RefusedError):

@@ -38,7 +38,8 @@ class ToolCall:
     of the MCP server whose resource would be read, with its `uri`. `path` is
     the real path of the file that would be written or read. `skill` and `script` name
     a script of a loaded skill, when exactly that would be run, and
-    `script_digest` the bytes.
+    `script_digest` the bytes. `detail` tells the user what exactly would
+    happen, such as the command.
     """
 
     name: str
@@ -49,9 +50,10 @@ class ToolCall:
     skill: str = ""
     script: str = ""
     script_digest: str = ""
+    detail: str = ""
 
     def describe(self) -> str:
-        """Say in few words what would happen, for a question or a log."""
+        """Say what would happen, for a question or a refusal."""
         what = (self.kind or ToolKind.EXECUTE).value
         parts = (
             ("server", self.server),
@@ -61,7 +63,8 @@ class ToolCall:
             ("script", self.script),
         )
         details = ", ".join(f"{key} {value}" for key, value in parts if value)
-        return f"{self.name} ({what}{'; ' if details else ''}{details})"
+        said = f"{self.name} ({what}{'; ' if details else ''}{details})"
+        return f"{said}: {self.detail}" if self.detail else said
 
 
 class Verdict(StrEnum):

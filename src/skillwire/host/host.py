@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,17 +14,20 @@ import anyio.to_thread
 from skillwire.core.characters import HiddenCharacter, hidden_characters, revealed
 from skillwire.core.uri import SKILL_FILE
 from skillwire.host.activation import DynamicFiles, Windows
-from skillwire.host.approval.approvals import Approval, Ask, Grant
+from skillwire.host.approval.approvals import Approval, Ask, Grant, Standing
 from skillwire.host.approval.consent import Consent, DynamicPolicy, PromptLimits
 from skillwire.host.approval.locktrust import LockTrust
 from skillwire.host.approval.policy import ProjectLock
 from skillwire.host.approval.store import ApprovalStore
+from skillwire.host.attention import Attention, Attentions
+from skillwire.host.comparing import compare, previous_of
+from skillwire.host.comparison import Comparison
 from skillwire.host.connections.config import read_servers
 from skillwire.host.connections.connection import Connection
 from skillwire.host.connections.endpoints import ServerConfig
 from skillwire.host.connections.throttle import ConnectionLimits
 from skillwire.host.conversation import Conversation
-from skillwire.host.explain import Explanation, explain
+from skillwire.host.explain import Circumstances, Explanation, explain
 from skillwire.host.failures import ConfigError, RefusedError, UnknownReferenceError
 from skillwire.host.fetching import Fetcher
 from skillwire.host.loading import Machinery, recorded
@@ -39,7 +42,7 @@ from skillwire.host.registry.naming import match, name_of, uri_in
 from skillwire.host.registry.registry import Registry, RegistryView
 from skillwire.host.skillfiles import uri_of
 from skillwire.host.state.audit import AuditLog
-from skillwire.host.state.cache import ContentCache
+from skillwire.host.state.cache import MAX_BYTES, MAX_BYTES_PER_ORIGIN, ContentCache
 from skillwire.host.state.places import Places
 from skillwire.host.state.trust import FolderTrust
 
@@ -75,7 +78,10 @@ class Host(Conversation):
     is the folder whose own skills count once it is trusted, and
     `writable_roots` are where the agent's tools may write. What outlives a
     run lies in `places`. `prompts` and `limits` say how much a server may ask
-    of the user and of this program.
+    of the user and of this program, and the two `cache_bytes` how much of what
+    was read stays on the disk, in all and of one server. `show` says how much
+    attention single skills may have, by reference, `label/*` or `*`; it comes
+    before what a configuration says.
     """
 
     def __init__(
@@ -93,13 +99,18 @@ class Host(Conversation):
         state_key: bytes | None = None,
         granted_by: str = "",
         prompts: PromptLimits | None = None,
+        show: Mapping[str, Attention] | None = None,
         limits: ConnectionLimits | None = None,
+        cache_bytes: int = MAX_BYTES,
+        cache_bytes_per_server: int = MAX_BYTES_PER_ORIGIN,
         page_length: int = DEFAULT_PAGE_LENGTH,
         wait_seconds: float = DEFAULT_WAIT_SECONDS,
         refused_servers: Sequence[Refusal] = (),
     ) -> None:
         super().__init__(self._open_machinery, Windows())
-        self._servers = tuple(server for server in servers if server.is_enabled)
+        self._servers = tuple(server for server in servers if server.is_enabled and server.skills.is_on)
+        self._unused = tuple(server for server in servers if server not in self._servers)
+        self._attention = Attentions({server.label: server.skills for server in self._servers}, show)
         self._ask = approve
         self._roots = tuple(default_roots(project) if roots is None else roots)
         self._lock = ProjectLock(None if lock is None else Path(lock), is_frozen=frozen)
@@ -110,6 +121,7 @@ class Host(Conversation):
         self._granted_by = granted_by
         self._prompts = prompts or PromptLimits()
         self._limits = limits
+        self._quotas = {"max_bytes": cache_bytes, "max_bytes_per_origin": cache_bytes_per_server}
         self._page_length = page_length
         self._wait_seconds = wait_seconds
         self._refused_servers = tuple(refused_servers)
@@ -264,10 +276,52 @@ class Host(Conversation):
         skills = self._meant_by(reference) or [(await machinery.registry.resolve(reference)).id]
         return any([await machinery.consent.revoke(skill) for skill in skills])
 
-    async def explain(self, reference: str) -> Explanation:
-        """Say why a skill is found, renamed, hidden or refused, and what to do about it."""
+    async def explain(self, reference: str, *, wait_seconds: float | None = None) -> Explanation:
+        """Say why a skill is found, renamed, hidden or refused, and what to do about it.
+
+        The label of a server is explained too. `wait_seconds` bounds how long
+        a server is waited for.
+        """
         loaded = any(window.skill.reference == reference for window in self.loaded)
-        return await explain(self._open_machinery(), reference, is_loaded=loaded)
+        circumstances = Circumstances(
+            tuple(server.label for server in self._unused),
+            self.problems,
+            self.approvals,
+            self._lock,
+            self._places.audit,
+        )
+        return await explain(
+            self._open_machinery(),
+            reference,
+            is_loaded=loaded,
+            circumstances=circumstances,
+            wait_seconds=wait_seconds,
+        )
+
+    async def compare(self, reference: str, *, full: bool = False) -> Comparison:
+        """Say how a skill as its server shows it now differs from what the user approved.
+
+        Files that differ are fetched for that, as for a preview; nothing is
+        loaded. Of a skill that was never approved they are only with `full`.
+
+        Raises:
+            UnknownReferenceError: No skill has this reference.
+            UnavailableError: Its server is away, so what it shows now is not known.
+            SkillError: The server cannot be asked, or does not have it.
+        """
+        machinery = self._open_machinery()
+        with recorded(machinery.audit, "compare", reference):
+            skill = await machinery.registry.resolve(reference)
+            previous = await anyio.to_thread.run_sync(previous_of, skill, self._store, self._lock)
+            return await compare(machinery, self._cache, skill, previous, full=full)
+
+    def standing(self, skill: KnownSkill) -> Standing:
+        """Say how the user's word stands for a skill as it is now."""
+        return self._open_machinery().consent.standing(skill)
+
+    def attention(self, skill: KnownSkill) -> Attention:
+        """Say how much of the model's attention the settings give a skill."""
+        return self._attention.of(skill)
 
     async def forget_server(self, label: str) -> None:
         """Forget a server the user has removed: its approvals and everything cached of it."""
@@ -315,7 +369,7 @@ class Host(Conversation):
         await anyio.to_thread.run_sync(self._prepare_places)
         self._store = ApprovalStore(self._places.state, key=self._state_key)
         self._trust = FolderTrust(self._places.state, key=self._state_key)
-        self._cache = ContentCache(self._places.cache)
+        self._cache = ContentCache(self._places.cache, **self._quotas)
         audit = AuditLog(self._places.audit)
         trust = LockTrust(self._places.state, key=self._state_key)
         await anyio.to_thread.run_sync(self._lock.open, trust)
@@ -327,6 +381,7 @@ class Host(Conversation):
             dynamic=self._dynamic,
             granted_by=self._granted_by,
             limits=self._prompts,
+            attention=self._attention,
         )
         connections: dict[str, Connection] = {}
         for server in self._servers:
@@ -347,7 +402,14 @@ class Host(Conversation):
         await stack.enter_async_context(registry)
         fetcher = Fetcher(connections, self._cache, audit)
         return Machinery(
-            registry, fetcher, consent, audit, self._protected(), self._private(), self._page_length
+            registry,
+            fetcher,
+            consent,
+            audit,
+            self._protected(),
+            self._private(),
+            self._page_length,
+            self._attention,
         )
 
     async def _close(self) -> None:

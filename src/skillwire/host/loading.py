@@ -9,17 +9,19 @@ There is no second try after that.
 import logging
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NoReturn
 
 from skillwire.errors import SkillError
 from skillwire.host.activation import Activation, DynamicFiles
 from skillwire.host.approval.approvals import binding_of
 from skillwire.host.approval.consent import Actor, Consent
+from skillwire.host.attention import Attentions
 from skillwire.host.failures import SkillChangedError
 from skillwire.host.fetching import STALE, Fetcher
 from skillwire.host.registry.known import KnownSkill
 from skillwire.host.registry.registry import Registry
+from skillwire.host.search import SkillSearch
 from skillwire.host.state.audit import AuditLog
 
 logger = logging.getLogger(__name__)
@@ -36,6 +38,8 @@ class Machinery:
     protected: tuple[str, ...]
     private: tuple[str, ...]
     page_length: int
+    attention: Attentions = field(default_factory=Attentions)
+    search: SkillSearch = field(default_factory=SkillSearch)
 
 
 async def load(machinery: Machinery, skill: KnownSkill, actor: Actor) -> Activation:
@@ -57,6 +61,7 @@ async def load(machinery: Machinery, skill: KnownSkill, actor: Actor) -> Activat
 
 
 async def _attempt(machinery: Machinery, skill: KnownSkill, actor: Actor) -> Activation:
+    machinery.attention.require_allowed(skill, by_user=actor == "user")
     machinery.fetcher.require_safe(skill)
     await machinery.consent.require_load(skill, actor=actor)
     fetched = DynamicFiles()

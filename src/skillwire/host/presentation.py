@@ -23,6 +23,8 @@ from skillwire.host.registry.known import KnownSkill
 LOAD_TOOL = "load_skill"
 READ_TOOL = "read_skill_file"
 FILES_TOOL = "list_skill_files"
+SEARCH_TOOL = "search_skills"
+RESOURCE_TOOL = "read_resource"
 
 DEFAULT_PAGE_LENGTH = 24_000
 _MOST_FILES = 40

@@ -233,11 +233,21 @@ REFUSALS: dict[str, Kind] = {
         "rename one of the two",
     ),
     # what the user has decided, or not yet
+    "turned-off": Kind(
+        "HOST-05",
+        "The user's settings say that this is not used.",
+        "go on without it; only the user can turn it on, in the configuration",
+    ),
+    "manual-only": Kind(
+        "HOST-05",
+        "The user's settings leave this skill to people.",
+        "go on without it, or tell the user that the skill would help",
+    ),
     "refused": Kind("SEC-11", "The host's policy does not allow it.", "ask the user"),
     "untrusted-folder": Kind(
         "FS-04",
         "The skills of this folder are not used before the folder is trusted.",
-        "look at the folder, then trust it",
+        "look at the folder, then run `skillwire trust` in it",
     ),
     "not-approved": Kind("SEC-12", "The user has not approved the skill.", "ask the user to approve it"),
     "approval-required": Kind(
@@ -284,6 +294,9 @@ REFUSALS: dict[str, Kind] = {
     "not-text": Kind(
         "SEC-01", "The file is no text, so it is not shown.", "ask the user to look at it with other means"
     ),
+    "invalid-arguments": Kind(
+        "HOST-06", "The tool was called with arguments it does not take.", "call it as its schema says"
+    ),
     "no-such-page": Kind("HOST-14", "The text has no such page.", "ask for one of its pages"),
     "cross-origin": Kind(
         "SEC-09",
@@ -312,6 +325,11 @@ REFUSALS: dict[str, Kind] = {
     ),
     # this host
     "invalid-config": Kind("NAME-05", "The configuration cannot be used.", "correct the named part"),
+    "untrusted-config": Kind(
+        "SEC-16",
+        "The configuration in this folder names programs to start, and nobody has agreed to it yet.",
+        "look at it, then run `skillwire trust`, or name it with --config",
+    ),
     "unsafe-place": Kind(
         "CACHE-04",
         "The cache or the approvals would lie where skills are discovered or tools may write.",

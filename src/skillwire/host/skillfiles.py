@@ -11,6 +11,11 @@ from skillwire.host.failures import NotTextError
 from skillwire.host.presentation import SkillFileLine, files_of
 from skillwire.host.registry.known import KnownSkill
 
+_SCRIPT_SUFFIXES = frozenset(
+    "bash bat cjs cmd com exe fish jar js ksh lua mjs php pl ps1 psm1 "
+    "py pyw pyz rb sh so ts vbs wasm zsh".split()
+)
+
 
 def uri_of(skill: KnownSkill, path: str, relative_to: str = SKILL_FILE) -> str:
     """Return the URI of a file that a text of the skill means by `path`.
@@ -107,3 +112,9 @@ def text_of(content: bytes, uri: str) -> str:
         message = f"{quoted(uri)} has {len(content)} bytes that are no text"
         raise NotTextError(message, reference=uri[:500])
     return text
+
+
+def is_script(path: str) -> bool:
+    """Tell whether a file of a skill looks like something to run: by its folder, or by its suffix."""
+    name = path.rpartition("/")[2]
+    return path.startswith("scripts/") or name.rpartition(".")[2].lower() in _SCRIPT_SUFFIXES

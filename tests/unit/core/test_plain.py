@@ -6,11 +6,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skillwire.core.entry import DYNAMIC, JsonObject, SkillEntry, check_entry, parse_entry
+from skillwire.core.entry import (
+    DYNAMIC,
+    JsonObject,
+    SkillEntry,
+    check_entries,
+    check_entry,
+    parse_entry,
+)
 from skillwire.core.finding import Finding
 from skillwire.core.manifest import MAX_JSON_SIZE, digest_of
-from skillwire.core.plain import are_plain_fields, plain_manifest
-from skillwire.core.uri import MAX_PLAIN_LENGTH, MAX_URI_LENGTH
+from skillwire.core.plain import are_plain_fields, plain_entries, plain_manifest
+from skillwire.core.uri import MAX_PLAIN_LENGTH, MAX_URI_LENGTH, SKILL_FILE
 from skillwire.core.yaml12 import MAX_NODES, JsonValue
 
 ROOT = "skill://acme/billing/refunds"
@@ -29,6 +36,41 @@ def test_an_entry_of_the_common_shape_takes_the_shortcut() -> None:
         {**FRONTMATTER, "metadata": {"owner": "é"}, "license": "MIT", "compatibility": "x"}
     )
     assert plain_manifest(f"{ROOT}/", resources) == parse_entry(ENTRY).manifest
+    assert plain_entries([ENTRY]) == [(ENTRY["uri"], FRONTMATTER, parse_entry(ENTRY).manifest)]
+
+
+@pytest.mark.parametrize(
+    "description",
+    [
+        "Refunds for orders.",
+        "Ask before you pay.",
+        "Pays if asked.",
+        "Things to use often.",
+        "Pays when due.",
+    ],
+)
+def test_common_ways_to_say_when_a_skill_is_for_take_the_shortcut(description: str) -> None:
+    assert are_plain_fields({**FRONTMATTER, "description": description})
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        *({**ENTRY, "_meta": {}}, {**ENTRY, "resources": DYNAMIC}, {**ENTRY, "resources": []}, {}, [], None),
+        *({**ENTRY, "uri": "skill://acme/billing/other/SKILL.md"}, {**ENTRY, "uri": None}),
+        {**ENTRY, "frontmatter": {**FRONTMATTER, "description": "Vague."}},
+        {**ENTRY, "uri": f"skill://a b/refunds/{SKILL_FILE}", "resources": []},
+        {**ENTRY, "resources": [SELF, {**GUIDE, "uri": f"{ROOT}/a b.md"}]},
+        {**ENTRY, "resources": [SELF, {**GUIDE, "digest": DIGEST.upper()}]},
+        {**ENTRY, "resources": [SELF, {**GUIDE, "size": -1}]},
+    ],
+    ids=lambda odd: ascii(odd)[:50],
+)
+def test_an_odd_entry_takes_no_shortcut_and_its_neighbours_do(odd: object) -> None:
+    (plain,) = plain_entries([ENTRY])
+
+    assert plain is not None
+    assert plain_entries([ENTRY, odd, ENTRY]) == [plain, None, plain]
 
 
 def test_a_shortcut_never_takes_what_is_unusual() -> None:
@@ -74,6 +116,15 @@ def test_frontmatter_there_is_something_to_say_about_is_not_plain(changes: dict[
     assert not are_plain_fields({**FRONTMATTER, **changes})
 
 
+USUAL: list[JsonObject] = [
+    ENTRY,
+    {**ENTRY, "resources": [GUIDE, SELF]},
+    {
+        "uri": "skill://hello/SKILL.md",
+        "frontmatter": {"name": "hello", "description": "Use when greeted.", "metadata": {"a": "b"}},
+        "resources": [{**SELF, "uri": "skill://hello/SKILL.md"}],
+    },
+]
 roots = st.sampled_from(
     [
         *(ROOT, "skill://refunds", "SKILL://acme/refunds", "skill://acme/%72efunds", "github://o/r/refunds"),
@@ -249,6 +300,51 @@ def test_the_shortcut_and_the_careful_reading_say_the_same(value: object) -> Non
     quick, careful = check_entry(value), check_entry(value, shortcuts=False)
 
     assert told(*quick) == told(*careful)
+
+
+@pytest.mark.requirement("LIST-11")
+@settings(deadline=None, max_examples=300)
+@given(st.lists(st.sampled_from(USUAL) | entries(), max_size=8))
+def test_entries_that_are_read_together_are_what_each_of_them_is_alone(values: list[object]) -> None:
+    together = list(check_entries(values))
+
+    assert [told(*answer) for answer in together] == [
+        told(*check_entry(value, shortcuts=False)) for value in values
+    ]
+
+
+@pytest.mark.parametrize(
+    ("member", "halves"),
+    [
+        ("digest", (f"{DIGEST}\n{DIGEST}", "")),
+        ("digest", ("", f"{DIGEST}\n{DIGEST}")),
+        ("digest", (DIGEST + "0", DIGEST[:-1])),
+        ("uri", (f"{ROOT}/a\n{ROOT}/b", f"{ROOT}/")),
+        ("uri", (f"{ROOT}/a\n", f"{ROOT}/\nb")),
+    ],
+)
+def test_two_odd_entries_do_not_make_up_for_each_other(member: str, halves: tuple[str, str]) -> None:
+    values: list[object] = [{**ENTRY, "resources": [SELF, {**GUIDE, member: half}]} for half in halves]
+
+    assert plain_entries(values) == [None, None]
+    assert list(check_entries(values)) == [check_entry(value, shortcuts=False) for value in values]
+
+
+@pytest.mark.requirement("LIST-11")
+def test_a_value_that_is_nested_too_deep_to_be_compared_costs_only_its_entry() -> None:
+    deep: list[object] = []
+    for _ in range(5000):
+        deep = [deep]
+    lines = [{**SELF, "uri": deep}, {**SELF, "uri": deep}]
+    others = [{**SELF, "digest": deep}, {**SELF, "digest": deep}]
+    values: list[object] = [ENTRY, {**ENTRY, "resources": lines}, {**ENTRY, "resources": others}]
+
+    good, *bad = check_entries(values)
+
+    assert good == (parse_entry(ENTRY), [])
+    assert [(entry, [finding.code for finding in findings]) for entry, findings in bad] == [
+        (None, ["resource-invalid"])
+    ] * 2
 
 
 def told(entry: SkillEntry | None, findings: list[Finding]) -> tuple[object, ...]:

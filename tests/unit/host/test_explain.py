@@ -1,24 +1,28 @@
 """Why a skill is as it is, step by step, and without asking or loading anything."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
+import anyio
 import pytest
 
 from folders import write_skill
 from skillwire.core.finding import Finding
 from skillwire.core.manifest import Manifest, ManifestFile
 from skillwire.errors import SourceError
-from skillwire.host.approval.approvals import Grant, Question, Reply
+from skillwire.host.approval.approvals import Approval, Grant, Question, Reply, now
 from skillwire.host.approval.consent import Consent, PromptLimits
 from skillwire.host.approval.policy import ProjectLock
 from skillwire.host.approval.store import ApprovalStore
+from skillwire.host.attention import Attention, Attentions
 from skillwire.host.calls.enumeration import RefusedEntry
-from skillwire.host.explain import Explanation, Step, explain
+from skillwire.host.explain import Circumstances, Explanation, Step, explain
 from skillwire.host.failures import UnavailableError
 from skillwire.host.fetching import Fetcher
 from skillwire.host.loading import Machinery
+from skillwire.host.origin import Origin, OriginKind, SkillId
 from skillwire.host.refusals import Refusal
 from skillwire.host.registry.local import LocalRoot, LocalSkills
 from skillwire.host.registry.registry import Registry
@@ -32,12 +36,21 @@ ROOT = "skill://shop/refunds"
 class Bench:
     """A host's machinery over servers in memory."""
 
-    def __init__(self, folder: Path, remote: MemoryRemote, *, can_ask: bool = True) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        remote: MemoryRemote,
+        *,
+        can_ask: bool = True,
+        show: Mapping[str, Attention] | None = None,
+    ) -> None:
         self.remote = remote
+        self.store = ApprovalStore(folder / "state")
+        self.audit = folder / "state" / "audit.jsonl"
         self.asked: list[Question] = []
         audit = AuditLog(folder / "state" / "audit.jsonl")
         self.consent = Consent(
-            ApprovalStore(folder / "state"),
+            self.store,
             ProjectLock(),
             audit,
             ask=self._ask if can_ask else None,
@@ -50,15 +63,28 @@ class Bench:
         )
         fetcher = Fetcher({}, ContentCache(folder / "cache"), audit)
         self.machinery = Machinery(
-            registry, fetcher, self.consent, audit, protected=(), private=(), page_length=24_000
+            registry, fetcher, self.consent, audit, (), (), 24_000, Attentions(show=show)
         )
 
     async def _ask(self, question: Question) -> Reply:
         self.asked.append(question)
         return Reply.DENY
 
-    async def explain(self, reference: str, *, is_loaded: bool = False) -> Explanation:
-        return await explain(self.machinery, reference, is_loaded=is_loaded)
+    async def explain(
+        self,
+        reference: str,
+        *,
+        is_loaded: bool = False,
+        circumstances: Circumstances | None = None,
+        wait_seconds: float | None = None,
+    ) -> Explanation:
+        return await explain(
+            self.machinery,
+            reference,
+            is_loaded=is_loaded,
+            circumstances=circumstances,
+            wait_seconds=wait_seconds,
+        )
 
 
 @pytest.fixture
@@ -72,6 +98,10 @@ async def bench(tmp_path: Path, remote: MemoryRemote) -> AsyncIterator[Bench]:
     bench = Bench(tmp_path, remote)
     async with bench.machinery.registry:
         yield bench
+
+
+def codes(explanation: Explanation) -> list[str]:
+    return [step.refusal.code for step in explanation.steps if step.refusal is not None]
 
 
 def step(explanation: Explanation, what: str) -> Step:
@@ -229,3 +259,229 @@ def test_the_words_of_a_step_stay_on_their_line() -> None:
     text = str(Explanation("a\nb", (Step("found", False, "c\r\nd", refusal),)))
 
     assert len(text.splitlines()) == 3
+
+
+async def test_what_was_never_approved_is_told_from_what_changed(bench: Bench, remote: MemoryRemote) -> None:
+    before = await bench.explain("acme/refunds")
+    skill = await bench.machinery.registry.resolve("acme/refunds")
+    await bench.consent.approve(skill, frozenset({Grant.LOAD}))
+    remote.listed[ROOT] = entry_at(ROOT, body=b"other")
+    await bench.machinery.registry.refresh(force=True)
+    after = await bench.explain("acme/refunds")
+
+    assert codes(before) == ["not-approved"]
+    assert codes(after) == ["skill-changed"]
+    assert "1 file changed" in step(after, "change").found
+    assert after.can_be_loaded
+
+
+async def test_the_label_of_a_server_explains_the_server(bench: Bench, remote: MemoryRemote) -> None:
+    finding = Finding("uri-name-mismatch", "the path does not end in the name")
+    remote.refused = (RefusedEntry(0, "skill://shop/broken/SKILL.md", (finding,)),)
+    await bench.machinery.registry.refresh()
+
+    chain = await bench.explain("acme")
+
+    assert chain.kind == "server"
+    assert chain.can_be_loaded
+    assert [step.what for step in chain.steps] == ["server", "hidden"]
+    assert chain.to_json()["kind"] == "server"
+
+
+async def test_a_local_skill_comes_before_a_server_of_the_same_name(bench: Bench, tmp_path: Path) -> None:
+    write_skill(tmp_path / "skills" / "acme")
+
+    chain = await bench.explain("acme")
+
+    assert (chain.kind, chain.can_be_loaded) == ("skill", True)
+
+
+@pytest.mark.requirement("NEG-05")
+async def test_a_server_without_skills_says_so(bench: Bench, remote: MemoryRemote) -> None:
+    remote.declaration = None
+    await bench.machinery.registry.refresh()
+
+    server, skill = await bench.explain("acme"), await bench.explain("acme/refunds")
+
+    assert codes(server) == ["not-declared"]
+    assert codes(skill) == ["not-declared", "unknown-reference"]
+    assert remote.requests == []
+    assert not server.can_be_loaded
+
+
+async def test_a_server_that_does_not_answer_in_time_is_too_slow(bench: Bench, remote: MemoryRemote) -> None:
+    remote.gate = anyio.Event()
+
+    chain = await bench.explain("acme/refunds", wait_seconds=0.05)
+    remote.gate.set()
+
+    assert codes(chain) == ["too-slow", "too-slow"]
+    assert not chain.can_be_loaded
+
+
+async def test_a_server_that_is_turned_off_or_wrong_is_the_whole_reason(bench: Bench) -> None:
+    wrong = Refusal("invalid-config", "my server", "it has no command")
+    around = Circumstances(unused=("old",), problems=(wrong,))
+
+    off = await bench.explain("old/refunds", circumstances=around)
+    label = await bench.explain("old", circumstances=around)
+    refused = await bench.explain("my-server/refunds", circumstances=around)
+
+    assert (codes(off), codes(label), codes(refused)) == (["turned-off"], ["turned-off"], ["invalid-config"])
+    assert (off.kind, label.kind) == ("skill", "server")
+
+
+async def test_a_label_nobody_has_brings_those_that_are_like_it(bench: Bench) -> None:
+    await bench.machinery.registry.refresh()
+
+    chain = await bench.explain("acne/refunds")
+
+    server, found = step(chain, "server").refusal, step(chain, "found").refusal
+    assert server is not None and server.candidates == ("acme",)
+    assert found is not None and found.candidates == ("acme/refunds",)
+    assert "did you mean: acme/refunds" in str(chain)
+
+
+async def test_a_name_that_was_mistyped_brings_the_one_that_was_meant(bench: Bench, tmp_path: Path) -> None:
+    write_skill(tmp_path / "skills" / "deploy")
+    await bench.machinery.registry.refresh()
+
+    refusal = step(await bench.explain("depoly"), "found").refusal
+
+    assert refusal is not None and refusal.candidates == ("deploy",)
+
+
+@pytest.mark.requirement("FS-04")
+async def test_a_bare_name_that_is_not_found_points_at_the_folders_that_are_not_trusted(
+    tmp_path: Path, remote: MemoryRemote
+) -> None:
+    write_skill(tmp_path / "project" / "skills" / "deploy")
+    bench = Bench(tmp_path, remote)
+    root = LocalRoot(tmp_path / "project" / "skills", "project", tmp_path / "project")
+    registry = Registry([remote], LocalSkills([root]))
+    async with registry:
+        chain = await explain(replace(bench.machinery, registry=registry), "deploy", is_loaded=False)
+
+    assert codes(chain) == ["untrusted-folder", "unknown-reference"]
+    assert str(tmp_path / "project") in step(chain, "hidden").found
+
+
+@pytest.mark.requirement("NAME-03")
+async def test_skills_of_one_name_are_explained_as_renamed(bench: Bench, remote: MemoryRemote) -> None:
+    remote.listed["skill://other/refunds"] = entry_at("skill://other/refunds")
+
+    both, one = await bench.explain("acme/refunds"), await bench.explain("acme/shop/refunds")
+
+    refusal = step(both, "found").refusal
+    assert refusal is not None and refusal.code == "ambiguous-reference"
+    assert refusal.candidates == ("acme/other/refunds", "acme/shop/refunds")
+    assert codes(one) == ["renamed", "not-approved"]
+
+
+@pytest.mark.requirement("HOST-05")
+async def test_settings_that_hide_a_skill_from_the_model_are_named(
+    tmp_path: Path, remote: MemoryRemote
+) -> None:
+    for attention, code, is_well in (
+        (Attention.MANUAL, "manual-only", True),
+        (Attention.OFF, "turned-off", False),
+    ):
+        bench = Bench(tmp_path, remote, show={"acme/refunds": attention})
+        async with bench.machinery.registry:
+            chain = await bench.explain("acme/refunds")
+
+        assert codes(chain)[0] == code
+        assert chain.can_be_loaded is is_well
+
+
+async def test_an_approval_for_another_endpoint_is_pointed_out(bench: Bench) -> None:
+    skill = await bench.machinery.registry.resolve("acme/refunds")
+    assert skill.entry.manifest is not None
+    elsewhere = SkillId(Origin(OriginKind.SERVER, "acme", "sha256:" + "0" * 64), skill.id.uri)
+    approval = Approval(elsewhere, skill.entry.manifest, frozenset({Grant.LOAD}), now())
+
+    chain = await bench.explain("acme/refunds", circumstances=Circumstances(approvals=(approval,)))
+
+    assert any("another endpoint" in step.found for step in chain.steps)
+
+
+async def test_what_was_approved_and_is_gone_is_remembered(bench: Bench, remote: MemoryRemote) -> None:
+    skill = await bench.machinery.registry.resolve("acme/refunds")
+    approval = await bench.consent.approve(skill, frozenset({Grant.LOAD}))
+    assert approval is not None
+    remote.listed.clear()
+    await bench.machinery.registry.refresh(force=True)
+
+    chain = await bench.explain("acme/refunds", circumstances=Circumstances(approvals=(approval,)))
+
+    assert "was approved on" in step(chain, "approval").found
+    assert not chain.can_be_loaded
+
+
+async def test_approvals_that_count_no_more_are_part_of_the_chain(bench: Bench) -> None:
+    around = Circumstances(problems=(Refusal("state-tampered", "approvals.json"),))
+
+    chain = await bench.explain("acme/refunds", circumstances=around)
+
+    assert codes(chain) == ["state-tampered", "not-approved"]
+
+
+async def test_refusals_since_the_last_load_are_remembered_from_the_log(bench: Bench) -> None:
+    audit = bench.machinery.audit
+    audit.record("refusal", reference="acme/refunds", code="size-mismatch", during="load")
+    audit.record("load", reference="acme/refunds")
+    audit.record("refusal", reference="acme/other", code="not-loaded", during="read_skill_file")
+    audit.record("refusal", reference="acme/refunds", code="digest-mismatch", during="load")
+    audit.record("refusal", reference="acme/refunds", code="digest-mismatch", during="load")
+    audit.record("gate", tool="Bash", verdict="ask", code="execution", skills=["acme/refunds"])
+    audit.record("gate", tool="Bash", verdict="allow", code="network", skills=["acme/refunds"])
+    around = Circumstances(audit=bench.audit)
+
+    skill = await bench.explain("acme/refunds", circumstances=around)
+    server = await bench.explain("acme", circumstances=around)
+
+    past = [step for step in skill.steps if step.what == "before"]
+    assert [step.refusal.code for step in past if step.refusal] == ["execution", "digest-mismatch"]
+    assert "during load" in past[1].found
+    assert skill.can_be_loaded
+    assert [step.refusal.code for step in server.steps if step.what == "before" and step.refusal] == [
+        "execution",
+        "digest-mismatch",
+        "not-loaded",
+    ]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"not json",
+        b'["refusal"]',
+        b'{"event":"refusal","reference":["acme/refunds"],"code":"not-loaded"}',
+        b'{"event":"refusal","reference":"acme/refunds","code":"no-such-code"}',
+        b'{"event":"refusal","reference":"acme/refunds","code":{"a":1}}',
+        b'{"event":"gate","verdict":"deny","skills":"acme/refunds","code":"execution"}',
+        b'{"event":"refusal","reference":"acme/refunds","code":"not-lo\xff"}',
+        b"[" * 100_000 + b'"refusal"',
+    ],
+)
+async def test_a_log_with_something_odd_in_it_explains_nothing_and_breaks_nothing(
+    bench: Bench, line: bytes
+) -> None:
+    bench.audit.parent.mkdir(mode=0o700, exist_ok=True)
+    bench.audit.write_bytes(line + b"\n")
+    bench.audit.chmod(0o600)
+
+    chain = await bench.explain("acme/refunds", circumstances=Circumstances(audit=bench.audit))
+
+    assert not [step for step in chain.steps if step.what == "before"]
+
+
+async def test_a_log_that_is_a_link_is_not_read(bench: Bench, tmp_path: Path) -> None:
+    other = tmp_path / "other.jsonl"
+    other.write_text('{"event":"refusal","reference":"acme/refunds","code":"not-loaded"}\n')
+    bench.audit.parent.mkdir(mode=0o700, exist_ok=True)
+    bench.audit.symlink_to(other)
+
+    chain = await bench.explain("acme/refunds", circumstances=Circumstances(audit=bench.audit))
+
+    assert not [step for step in chain.steps if step.what == "before"]

@@ -103,6 +103,25 @@ class Occasion(StrEnum):
     """The model wants to call a tool while it acts on the skill."""
 
 
+class Standing(StrEnum):
+    """How the user's word stands for a skill as it is now."""
+
+    LOCAL = "local"
+    """It is the user's own, and needs none."""
+    LOCKED = "locked"
+    """Pinned by the project's lock."""
+    APPROVED = "approved"
+    """Approved on this machine."""
+    ONCE = "once"
+    """Approved while this host runs."""
+    CHANGED = "changed"
+    """Something else of it was approved."""
+    NEW = "new"
+    """Never approved."""
+    DYNAMIC = "dynamic"
+    """It has no digests, so nothing can be approved beforehand."""
+
+
 class Reply(StrEnum):
     """What a user answers."""
 

@@ -25,11 +25,13 @@ from skillwire.host.approval.approvals import (
     Occasion,
     Question,
     Reply,
+    Standing,
     binding_of,
     now,
 )
 from skillwire.host.approval.policy import ProjectLock
 from skillwire.host.approval.store import ApprovalStore
+from skillwire.host.attention import Attentions, Trust
 from skillwire.host.failures import (
     ApprovalDeniedError,
     ApprovalRequiredError,
@@ -74,6 +76,7 @@ class Consent:
         dynamic: DynamicPolicy,
         granted_by: str,
         limits: PromptLimits,
+        attention: Attentions | None = None,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._store = store
@@ -84,6 +87,7 @@ class Consent:
         self._dynamic = dynamic
         self._granted_by = granted_by
         self._limits = limits
+        self._attention = attention or Attentions()
         self._clock = clock
         self._asking = anyio.Lock()
         self._once: set[tuple[SkillId, str, Grant]] = set()
@@ -138,6 +142,21 @@ class Consent:
             self._audit.record(
                 "approval-revoked", origin=skill.origin.label, uri=skill.uri, code="skill-changed"
             )
+
+    def standing(self, skill: KnownSkill) -> Standing:
+        """Say how the user's word stands for exactly this content."""
+        if not skill.is_remote:
+            return Standing.LOCAL
+        manifest = skill.entry.manifest
+        if manifest is None:
+            return Standing.DYNAMIC
+        pin = self._lock.pin(skill.id)
+        if pin is not None and pin.covers(skill.id, skill.entry):
+            return Standing.LOCKED
+        if self.covers(skill):
+            is_once = (skill.id, binding_of(manifest), Grant.LOAD) in self._once
+            return Standing.ONCE if is_once else Standing.APPROVED
+        return Standing.NEW if self.previous(skill) is None else Standing.CHANGED
 
     async def require_load(self, skill: KnownSkill, *, actor: Actor = "model") -> None:
         """Make sure the user agrees that this content enters the model's context.
@@ -232,7 +251,7 @@ class Consent:
             self._require_not_denied(skill, Grant.LOAD)
             self._require_patience(skill)
         self._require_somebody(skill)
-        previous = self._previous(skill)
+        previous = self.previous(skill)
         occasion = Occasion.FIRST if previous is None else Occasion.CHANGED
         change = None
         if skill.entry.manifest is None:
@@ -243,7 +262,7 @@ class Consent:
         reply = await self._put(question, reference=skill.reference)
         await self._settle(skill, Grant.LOAD, reply)
 
-    def _previous(self, skill: KnownSkill) -> Manifest | None:
+    def previous(self, skill: KnownSkill) -> Manifest | None:
         """Return what was approved before, so that the user can be shown what is different."""
         approval = self._store.find(skill.id)
         if approval is not None:
@@ -293,13 +312,20 @@ class Consent:
 
     def _require_somebody(self, skill: KnownSkill) -> None:
         """Check that someone can be asked; if not, name the lock where that is the real reason."""
-        if self._ask is not None:
+        is_asked = self._attention.trust(skill) is Trust.ASK
+        if self._ask is not None and is_asked:
             return
         pin = self._lock.untrusted_pin(skill.id)
         if pin is not None and pin.covers(skill.id, skill.entry):
             raise LockUntrustedError(
                 f"{skill.reference} is pinned in a lock that changed outside skillwire",
                 reference=skill.reference,
+            )
+        if not is_asked:
+            raise ApprovalRequiredError(
+                f"the settings of the server {skill.id.origin.label} say that nobody is asked about it",
+                reference=skill.reference,
+                fix="approve it beforehand, or pin it in skills.lock",
             )
         raise ApprovalRequiredError(f"{skill.reference} needs the user's approval", reference=skill.reference)
 

@@ -9,7 +9,7 @@ from typing import Final, cast
 from mcp.client import Client
 from mcp.types import CONNECTION_CLOSED, PaginatedRequestParams
 
-from skillwire.core.entry import SkillEntry, check_entry
+from skillwire.core.entry import SkillEntry, check_entries
 from skillwire.core.finding import Finding
 from skillwire.core.uri import SkillUri
 from skillwire.errors import InvalidUriError, SkillError
@@ -122,17 +122,16 @@ class _Reading:
     def take(self, page: Page) -> None:
         self._ttls.append(_ttl_of(page.answer))
         self._scopes.add(_scope_of(page.answer))
-        for position, item in enumerate(page.items, self._position):
-            entry, findings = check_entry(item)
+        uris: list[str | None] = []
+        for position, (entry, findings) in enumerate(check_entries(page.items)):
             errors = [finding for finding in findings if finding.is_error] if findings else findings
             if entry is not None and not errors:
-                self._valid.append((position, entry))
-                uri = entry.uri.text
+                uris.append(entry.uri.text)
+                self._valid.append((self._position + position, entry))
             else:
-                uri = _uri_of(item)
-                self._refused.append(RefusedEntry(position, uri, shortened(errors)))
-            if uri is not None:
-                self._copies[uri] += 1
+                uris.append(uri := _uri_of(page.items[position]))
+                self._refused.append(RefusedEntry(self._position + position, uri, shortened(errors)))
+        self._copies.update(uri for uri in uris if uri is not None)
         self._position += len(page.items)
 
     def listing(self) -> Listing:

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 import httpx2
 
+from skillwire.host.attention import SkillSettings
 from skillwire.host.origin import Origin, OriginKind
 
 DEFAULT_SECONDS = 30.0
@@ -25,20 +26,32 @@ class StdioEndpoint:
 
     `env` comes on top of the few variables a child inherits. Its values are
     often secrets, so they are neither shown nor part of the fingerprint.
+    Where `args` hold secrets too, `shown_args` are the same with names in
+    their place, and stand for them on screens and in the fingerprint.
     """
 
     command: str
-    args: tuple[str, ...] = ()
+    args: tuple[str, ...] = field(default=(), repr=False)
     env: Mapping[str, str] = field(default_factory=_no_values, repr=False, hash=False)
     cwd: str | None = None
+    shown_args: tuple[str, ...] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "env", MappingProxyType(dict(self.env)))
+        if self.shown_args is not None and len(self.shown_args) != len(self.args):
+            raise ValueError("`shown_args` are not as many as `args`")
 
     @cached_property
     def fingerprint(self) -> str:
         """Names what would be started: the command, its arguments and its folder."""
-        return _fingerprint(kind="stdio", command=self.command, args=self.args, cwd=self.cwd)
+        return _fingerprint(kind="stdio", command=self.command, args=self._safe_args, cwd=self.cwd)
+
+    @property
+    def _safe_args(self) -> tuple[str, ...]:
+        return self.args if self.shown_args is None else self.shown_args
+
+    def __repr__(self) -> str:
+        return f"StdioEndpoint(command={self.command!r}, args={self._safe_args!r}, cwd={self.cwd!r})"
 
 
 @dataclass(frozen=True)
@@ -47,27 +60,35 @@ class HttpEndpoint:
 
     The values of `headers` are often secrets, so they are neither shown nor
     part of the fingerprint; the same holds for a name and password in the URL.
+    Where its path or query holds a secret too, `shown_url` is the same with a
+    name in its place, and stands for it on screens and in the fingerprint. It
+    leads to the same scheme, host and port, or is a ValueError.
     """
 
     url: str = field(repr=False)
     headers: Mapping[str, str] = field(default_factory=_no_values, repr=False, hash=False)
+    shown_url: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "headers", MappingProxyType(dict(self.headers)))
+        if self.shown_url is not None and _place(self.shown_url) != _place(self.url):
+            raise ValueError("`shown_url` leads to another host than `url`")
 
     @cached_property
     def fingerprint(self) -> str:
         """Names where requests go: the URL, in one spelling, without a name and password."""
-        url = httpx2.URL(self.url)
-        host = url.raw_host.decode("ascii").lower()
-        return _fingerprint(
-            kind="http", scheme=url.scheme, host=host, port=url.port, target=url.raw_path.decode("ascii")
-        )
+        scheme, host, port = _place(self._safe_url)
+        target = httpx2.URL(self._safe_url).raw_path.decode("ascii")
+        return _fingerprint(kind="http", scheme=scheme, host=host, port=port, target=target)
 
     @cached_property
     def shown(self) -> str:
         """The URL as it may be shown: without a name and password, and without a query."""
-        return str(httpx2.URL(self.url).copy_with(userinfo=b"", query=None, fragment=None))
+        return str(httpx2.URL(self._safe_url).copy_with(userinfo=b"", query=None, fragment=None))
+
+    @property
+    def _safe_url(self) -> str:
+        return self.url if self.shown_url is None else self.shown_url
 
     def __repr__(self) -> str:
         return f"HttpEndpoint({self.shown!r})"
@@ -81,8 +102,9 @@ class ServerConfig:
     """One server as the user configured it.
 
     `label` is the name this host knows it by, `title` what the user wrote.
-    `seconds` is how long connecting, and each call, may take. `auth` signs
-    the requests to an HTTP endpoint.
+    `seconds` is how long connecting, and each call, may take. `skills`
+    says how its skills are used, and `auth` signs the requests to an HTTP
+    endpoint.
     """
 
     label: str
@@ -90,11 +112,17 @@ class ServerConfig:
     title: str = ""
     is_enabled: bool = True
     seconds: float = DEFAULT_SECONDS
+    skills: SkillSettings = field(default_factory=SkillSettings)
     auth: httpx2.Auth | None = field(default=None, repr=False, compare=False)
 
     @cached_property
     def origin(self) -> Origin:
         return Origin(OriginKind.SERVER, self.label, self.endpoint.fingerprint)
+
+
+def _place(url: str) -> tuple[str, str, int | None]:
+    parsed = httpx2.URL(url)
+    return parsed.scheme, parsed.raw_host.decode("ascii").lower(), parsed.port
 
 
 def _fingerprint(**parts: object) -> str:

@@ -13,7 +13,10 @@ import orjson
 from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCResponse
 
+from skillwire.sources.garbage import collector_paused
+
 SMALLEST = 16 * 1024
+"""The size from which an answer is large."""
 
 _RESPONSE = frozenset({"jsonrpc", "id", "result"})
 
@@ -30,7 +33,8 @@ class Parcels:
         if len(body) < SMALLEST:
             return body
         try:
-            value: Any = orjson.loads(body)
+            with collector_paused():
+                value: Any = orjson.loads(body)
         except ValueError:
             return body
         if not isinstance(value, dict) or value.keys() != _RESPONSE or value["jsonrpc"] != "2.0":

@@ -96,19 +96,26 @@ def name_of(uri: str) -> str:
 
 def collisions_of(skills: Iterable[KnownSkill]) -> tuple[Collision, ...]:
     """Return every name that more than one skill has, sorted."""
-    by_name: defaultdict[str, list[KnownSkill]] = defaultdict(list)
-    for skill in skills:
-        by_name[bare_name(skill)].append(skill)
+    known = list(skills)
+    names = list(map(bare_name, known))
+    if len(set(names)) == len(names):
+        return ()
+    by_name: defaultdict[str, list[str]] = defaultdict(list)
+    for name, skill in zip(names, known, strict=True):
+        by_name[name].append(skill.reference)
     return tuple(
-        Collision(name, tuple(sorted(skill.reference for skill in members)))
-        for name, members in sorted(by_name.items())
-        if len(members) > 1
+        Collision(name, tuple(sorted(references)))
+        for name, references in sorted(by_name.items())
+        if len(references) > 1
     )
 
 
 def bare_name(skill: KnownSkill) -> str:
-    """Return the name of a skill without what tells it from others: what collisions are counted by."""
-    return name_of(skill.id.uri) if skill.id.origin.is_remote else skill.reference
+    """Return the name of a skill without what tells it from others: what collisions are counted by.
+
+    Every form of a reference ends in it.
+    """
+    return skill.reference.rpartition("/")[2]
 
 
 def match(reference: str, known: Iterable[KnownSkill]) -> KnownSkill:

@@ -10,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skillwire.core.characters import visible
-from skillwire.host.connections.config import MAX_CONFIG_BYTES, Servers, label_of, read_servers, servers_of
+from skillwire.host.connections.config import Servers, read_servers, servers_of
+from skillwire.host.connections.configfile import MAX_CONFIG_BYTES
 from skillwire.host.connections.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
+from skillwire.host.connections.labels import label_of
 from skillwire.host.failures import ConfigError
 
 BASE = Path("/project")
@@ -129,7 +131,8 @@ def test_a_variable_that_is_not_set_is_named(entry: object) -> None:
         {"command": "x", "args": "-y"},
         {"command": "x", "args": [1]},
         {"command": "x", "env": ["A=1"]},
-        {"command": "x", "env": {"A": 1}},
+        {"command": "x", "env": {"A": 1.5}},
+        {"command": "x", "env": {"A": True}},
         {"command": "x", "env": {"A=B": "1"}},
         {"command": "x", "env": {"": "1"}},
         {"command": "x", "cwd": 1},

@@ -17,10 +17,12 @@ from skillwire.host.registry.naming import (
     MAX_CANDIDATES,
     NAMING_VERSION,
     Collision,
+    bare_name,
     collisions_of,
     full_reference,
     local_reference,
     match,
+    name_of,
     references_for,
 )
 from unit.host.registry.remotes import entry_at, record
@@ -312,6 +314,21 @@ def test_collisions_name_every_skill_of_a_name_whoever_has_it() -> None:
     assert collisions_of(known) == (
         Collision("refunds", ("a/refunds", "b/eu/refunds", "b/skill://refunds", "refunds")),
     )
+
+
+@settings(deadline=None)
+@given(st.dictionaries(labels, st.lists(roots(), unique=True, max_size=8)), st.text(max_size=5), labels)
+def test_what_collisions_are_counted_by_is_the_name_whatever_the_reference_is(
+    listings: dict[str, list[str]], name: str, label: str
+) -> None:
+    own = local(name, folder="team/refunds")
+    known = [skill for each, listed in listings.items() for skill in served(each, *listed)]
+
+    assert [bare_name(skill) for skill in known] == [name_of(skill.id.uri) for skill in known]
+    for skill in known:
+        unlisted = replace(skill, reference=full_reference(label, skill.id.uri), is_listed=False)
+        assert bare_name(unlisted) == name_of(skill.id.uri)
+    assert bare_name(own) == own.reference
 
 
 def test_a_slip_of_the_pen_is_answered_with_what_was_probably_meant() -> None:

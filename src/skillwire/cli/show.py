@@ -1,0 +1,216 @@
+"""`skillwire show`: everything that is known of one skill, and any file of it, before it is loaded."""
+
+import sys
+from collections.abc import Iterator
+from typing import Annotated
+
+import orjson
+import typer
+
+from skillwire.cli.answer import Answer, answering
+from skillwire.cli.asking import print_lines
+from skillwire.cli.contents import content_lines, content_paragraphs, is_text, path_of
+from skillwire.cli.findings import print_findings
+from skillwire.cli.hosting import DEFAULT_WAIT, At, Config, Frozen, Lock, Wait, Wanted, with_host
+from skillwire.cli.options import Json, Verbose, new_app
+from skillwire.cli.states import print_refusal, state_of
+from skillwire.core.manifest import Manifest, digest_of
+from skillwire.core.uri import SKILL_FILE
+from skillwire.host import Approval, Host, KnownSkill, Preview
+from skillwire.host.approval.approvals import binding_of
+from skillwire.host.asking import Paragraph, about, foreign, lines_of, one_line, requested_tools
+from skillwire.host.skillfiles import is_script
+
+SHORT_DIGEST = 12
+MOST_FIELDS = 50
+LONGEST_FIELD = 300
+
+_SHOWN_FIELDS = frozenset({"name", "description", "allowed-tools"})
+
+app = new_app()
+
+
+@app.command()
+def show(
+    reference: Annotated[str, typer.Argument(metavar="REF", help="The skill, as it is listed.")],
+    path: Annotated[
+        str | None, typer.Argument(metavar="[PATH]", help="A file of it to look at.", show_default=False)
+    ] = None,
+    body: Annotated[bool, typer.Option("--body", help="Look at its SKILL.md.")] = False,
+    config: Config = None,
+    at: At = None,
+    lock: Lock = None,
+    frozen: Frozen = False,
+    wait: Wait = DEFAULT_WAIT,
+    json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Show a skill, or a file of it, before it is loaded.
+
+    Prints whose it is, how your approval stands, its files with sizes and
+    digests, and what it asks for. With PATH, the file's content, with
+    everything hidden in it made visible. Nothing is loaded.
+    """
+    with answering("show", json=json, verbose=verbose) as answer:
+        wanted = Wanted(config=config, targets=at or (), lock=lock, frozen=frozen, wait=wait)
+        file = path or (SKILL_FILE if body else "")
+        with_host(answer, wanted, lambda host: _show(answer, host, reference, file))
+
+
+async def _show(answer: Answer, host: Host, reference: str, path: str) -> None:
+    skill = await host.find(reference)
+    preview = await host.preview(skill.reference, path) if path else None
+    if answer.json:
+        shown = {} if preview is None else {"content": _content_json(preview)}
+        answer.document({**skill_json(host, skill), **shown})
+    elif preview is None:
+        _print_skill(answer, host, skill)
+    else:
+        _print_content(answer, preview)
+    for problem in host.problems:
+        print_refusal(answer, problem)
+
+
+def approvals_of(host: Host, skill: KnownSkill) -> list[tuple[str, Approval]]:
+    """Return what was agreed to for a skill, each with where that is written down."""
+    kept = [("machine", approval) for approval in host.approvals if not host.lock.is_frozen]
+    kept += [("lock", approval) for approval in host.lock.approvals]
+    return [(place, approval) for place, approval in kept if approval.skill == skill.id]
+
+
+def skill_json(host: Host, skill: KnownSkill) -> dict[str, object]:
+    """Return everything known of a skill, as the answers of several commands carry it."""
+    manifest, origin = skill.entry.manifest, skill.id.origin
+    return {
+        "reference": skill.reference,
+        "name": skill.name,
+        "origin": {
+            "kind": origin.kind.value,
+            "label": origin.label,
+            "fingerprint": origin.fingerprint,
+        },
+        "uri": skill.id.uri,
+        "directory": None if skill.directory is None else str(skill.directory),
+        "state": host.standing(skill).value,
+        "attention": host.attention(skill).value,
+        "listed": skill.is_listed,
+        "offlineSince": skill.offline_since,
+        "binding": None if manifest is None else binding_of(manifest),
+        "approvals": [
+            _approval_json(place, approval, skill) for place, approval in approvals_of(host, skill)
+        ],
+        "description": skill.description,
+        "frontmatter": dict(skill.entry.frontmatter.fields),
+        "requestedTools": requested_tools(skill),
+        "files": None if manifest is None else [*_files_json(skill, manifest)],
+        "totalSize": None if manifest is None else manifest.total_size,
+        "findings": [finding.to_json() for finding in skill.findings],
+    }
+
+
+def _approval_json(place: str, approval: Approval, skill: KnownSkill) -> dict[str, object]:
+    return {
+        "place": place,
+        "grants": sorted(approval.grants),
+        "approvedAt": approval.granted_at.isoformat(),
+        "approvedBy": approval.granted_by,
+        "binding": binding_of(approval.manifest),
+        "current": approval.is_for(skill.entry),
+    }
+
+
+def _files_json(skill: KnownSkill, manifest: Manifest) -> Iterator[dict[str, object]]:
+    for file in manifest.files:
+        path = skill.entry.uri.relative_path(file.uri)
+        yield {
+            "path": path,
+            "uri": file.uri,
+            "size": file.size,
+            "digest": file.digest,
+            "script": is_script(path),
+        }
+
+
+def _content_json(preview: Preview) -> dict[str, object]:
+    return {
+        "path": path_of(preview),
+        "uri": preview.uri,
+        "size": len(preview.content),
+        "digest": digest_of(preview.content),
+        "text": preview.text if is_text(preview) else None,
+        "hidden": [
+            {"kind": found.kind, "character": found.label, "line": found.line} for found in preview.hidden
+        ],
+    }
+
+
+def _print_skill(answer: Answer, host: Host, skill: KnownSkill) -> None:
+    print_lines(answer, lines_of(about(skill)[:2], answer.width))
+    words, style = state if isinstance(state := state_of(host, skill), tuple) else (state, "")
+    answer.line(("State:", "bold"), " ", (words, style))
+    print_lines(answer, lines_of(_paragraphs(host, skill), answer.width))
+    if skill.findings:
+        answer.line("")
+        print_findings(answer, "Findings", skill.findings)
+
+
+def _paragraphs(host: Host, skill: KnownSkill) -> Iterator[Paragraph]:
+    for place, approval in approvals_of(host, skill):
+        yield _approval_paragraph(place, approval, skill)
+    manifest = skill.entry.manifest
+    if manifest is not None:
+        yield Paragraph("Digest of all files", (binding_of(manifest),))
+    yield from about(skill)[2:]
+    fields = [
+        f"{name}: {_field_words(value)}"
+        for name, value in skill.entry.frontmatter.fields.items()
+        if name not in _SHOWN_FIELDS
+    ]
+    if fields:
+        yield foreign("More of its frontmatter", fields[:MOST_FIELDS], longest=LONGEST_FIELD)
+    if tools := requested_tools(skill):
+        yield foreign("It asks for these tools", [tools], is_warning=True)
+    if manifest is None:
+        words = "its files are made when they are read, so nothing can be said of them beforehand"
+        yield Paragraph("No digests", (words,), is_warning=True)
+    else:
+        yield from _file_paragraphs(skill, manifest)
+
+
+def _approval_paragraph(place: str, approval: Approval, skill: KnownSkill) -> Paragraph:
+    where = "In skills.lock" if place == "lock" else "Approved"
+    by = f" by {approval.granted_by}" if approval.granted_by else ""
+    words = f"{', '.join(sorted(approval.grants))} on {approval.granted_at.date().isoformat()}{by}"
+    if not approval.is_for(skill.entry):
+        return Paragraph(where, (one_line(f"{words}, for other content"),), is_warning=True)
+    return Paragraph(where, (one_line(words),))
+
+
+def _file_paragraphs(skill: KnownSkill, manifest: Manifest) -> Iterator[Paragraph]:
+    lines: dict[bool, list[str]] = {True: [], False: []}
+    room = max(len(f"{size:,}") for size in manifest.sizes)
+    for file in manifest.files:
+        path = skill.entry.uri.relative_path(file.uri)
+        digest = file.digest.removeprefix("sha256:")[:SHORT_DIGEST]
+        lines[is_script(path)].append(f"{file.size:>{room},}  {digest}  {one_line(path)}")
+    if lines[True]:
+        heading = f"Scripts ({len(lines[True])}): bytes, digest, path"
+        yield Paragraph(heading, tuple(lines[True]), is_foreign=True, is_warning=True)
+    word = "Other files" if lines[True] else "Files"
+    heading = f"{word} ({len(manifest)} in all, {manifest.total_size:,} bytes): bytes, digest, path"
+    yield Paragraph(heading, tuple(lines[False]), is_foreign=True)
+
+
+def _field_words(value: object) -> str:
+    return value if isinstance(value, str) else orjson.dumps(value).decode()
+
+
+def _print_content(answer: Answer, preview: Preview) -> None:
+    """Print a file: to a terminal behind bars, to anything else as the harmless text that it is."""
+    for line in lines_of(content_paragraphs(preview), answer.width):
+        answer.word((line.lead, "cyan" if line.is_foreign else "bold"), line.text, wrap=False)
+    if answer.width is not None:
+        print_lines(answer, content_lines(preview, answer.width))
+    elif is_text(preview):
+        sys.stdout.flush()
+        sys.stdout.buffer.write((preview.text or "").encode("utf-8"))

@@ -1,0 +1,238 @@
+"""Holding a skill as its server shows it now against what the user approved.
+
+The approved bytes come from the cache, by their digest and checked again; the
+new ones are fetched like a preview, checked and not loaded, and only of files
+that differ.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import anyio.to_thread
+
+from skillwire.core.frontmatter import Frontmatter, parse_skill_md
+from skillwire.core.manifest import Manifest, ManifestFile
+from skillwire.core.uri import SKILL_FILE
+from skillwire.errors import FrontmatterMismatchError, SkillError, VerificationError
+from skillwire.host.activation import DynamicFiles
+from skillwire.host.approval.approvals import Approval, Change
+from skillwire.host.approval.policy import ProjectLock
+from skillwire.host.approval.store import ApprovalStore
+from skillwire.host.comparison import (
+    MOST_FILE_BYTES,
+    Basis,
+    Comparison,
+    FieldChange,
+    FileChange,
+    FileState,
+    Lack,
+    Previous,
+)
+from skillwire.host.failures import UnavailableError
+from skillwire.host.loading import Machinery
+from skillwire.host.refusals import Refusal
+from skillwire.host.registry.known import KnownSkill
+from skillwire.host.state.cache import ContentCache
+from skillwire.host.textdiff import is_comparable, text_diff
+
+MOST_FILES: Final = 50
+"""How many files are read for one comparison."""
+MOST_BYTES: Final = 4 * 1024 * 1024
+"""How many bytes are read for one comparison, of what was approved and of what is new."""
+
+
+def previous_of(skill: KnownSkill, store: ApprovalStore, lock: ProjectLock) -> Previous:
+    """Find what the user agreed to for a skill: what covers it as it is now, else what did before."""
+    if not skill.is_remote:
+        return Previous(Basis.LOCAL)
+    pin = lock.pin(skill.id)
+    if lock.is_frozen:
+        return Previous(Basis.NOTHING) if pin is None else _granted(Basis.LOCKED, pin)
+    if pin is not None and pin.is_for(skill.entry):
+        return _granted(Basis.LOCKED, pin)
+    approval = store.find(skill.id)
+    if approval is not None:
+        return _granted(Basis.APPROVED, approval)
+    ended = store.previous(skill.id)
+    if ended is not None:
+        return Previous(Basis.ENDED, ended)
+    locked = lock.previous(skill.id)
+    return Previous(Basis.NOTHING) if locked is None else Previous(Basis.LOCKED, locked)
+
+
+async def compare(
+    machinery: Machinery,
+    cache: ContentCache,
+    skill: KnownSkill,
+    previous: Previous,
+    *,
+    full: bool = False,
+) -> Comparison:
+    """Hold a skill against what was approved. With `full`, all of a skill that never was is read too.
+
+    Raises:
+        UnavailableError: The server is away, so what it shows now is not known.
+    """
+    if skill.offline_since is not None:
+        raise UnavailableError(
+            f"the server of {skill.reference} is away, so nobody knows what it shows now",
+            fix="try again when it can be reached",
+        )
+    if previous.basis is Basis.LOCAL:
+        return Comparison(skill, previous)
+    try:
+        machinery.fetcher.require_safe(skill)
+        problems: list[Refusal] = []
+    except SkillError as error:
+        problems = [Refusal.of(error, skill.reference)]
+    reader = _Reader(machinery, cache, skill, is_blocked=bool(problems))
+    is_wanted = full or previous.basis is not Basis.NOTHING
+    files = [
+        await reader.completed(file) if is_wanted else _lacking(file, Lack.NOT_WANTED)
+        for file in _differing(skill, previous.manifest)
+    ]
+    fields = await _field_changes(reader, skill, previous)
+    problems += reader.problems
+    is_dynamic = skill.entry.manifest is None
+    return Comparison(skill, previous, tuple(files), fields, is_dynamic, tuple(problems))
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Reads what a comparison needs, within its limits."""
+
+    machinery: Machinery
+    cache: ContentCache
+    skill: KnownSkill
+    is_blocked: bool
+    problems: list[Refusal] = field(default_factory=list[Refusal])
+    _files: int = 0
+    _bytes: int = 0
+
+    async def completed(self, file: FileChange) -> FileChange:
+        """Return a change with its lines, or with the reason why there are none."""
+        if file.moved_from:
+            return _lacking(file, Lack.MOVED)
+        size = (file.old.size if file.old else 0) + (file.new.size if file.new else 0)
+        if any(side.size > MOST_FILE_BYTES for side in (file.old, file.new) if side is not None):
+            return _lacking(file, Lack.TOO_LARGE)
+        if self._files >= MOST_FILES or self._bytes + size > MOST_BYTES:
+            return _lacking(file, Lack.TOO_MUCH)
+        self._files, self._bytes = self._files + 1, self._bytes + size
+        old = b"" if file.old is None else await self.approved(file.old)
+        if old is None:
+            return _lacking(file, Lack.NOT_CACHED)
+        if self.is_blocked and file.new is not None:
+            return _lacking(file, Lack.REFUSED)
+        try:
+            new = b"" if file.new is None else await self._current(file.new)
+        except SkillError as error:
+            return _lacking(file, Lack.REFUSED, Refusal.of(error, self.skill.reference))
+        self._check_frontmatter(file, new)
+        return await anyio.to_thread.run_sync(_with_lines, file, old, new)
+
+    async def approved(self, file: ManifestFile) -> bytes | None:
+        """Return bytes that were approved, if they are still kept and still the same."""
+        try:
+            return await anyio.to_thread.run_sync(self.cache.get, self.skill.id.origin, file)
+        except VerificationError:
+            return None  # Something else was in their place, and has been removed.
+
+    async def _current(self, file: ManifestFile) -> bytes:
+        content = await self.machinery.fetcher.file(self.skill, file.uri, DynamicFiles())
+        self.machinery.audit.record("preview", reference=self.skill.reference, uri=file.uri)
+        return content
+
+    def _check_frontmatter(self, file: FileChange, content: bytes) -> None:
+        """Note when a new `SKILL.md` is not what the listing says of it: it could never be loaded."""
+        if file.path != SKILL_FILE or file.new is None:
+            return
+        try:
+            names = self.skill.entry.frontmatter.differences(parse_skill_md(content).frontmatter)
+            if names:
+                message = f"{SKILL_FILE} has other values than the listing says"
+                raise FrontmatterMismatchError(message, uri=file.new.uri, differences=names)
+        except SkillError as error:
+            self.problems.append(Refusal.of(error, self.skill.reference))
+
+
+def _differing(skill: KnownSkill, before: Manifest | None) -> list[FileChange]:
+    """Return the files that differ: `SKILL.md` first, then scripts, so that no crowd of others hides them."""
+    after = skill.entry.manifest
+    if after is None:
+        return []
+    old = before or Manifest.of(())
+    change = Change.between(old, after)
+    gone = {line.digest: line.uri for line in map(old.require, change.removed)}
+    found = [
+        *(_changed(skill, FileState.MODIFIED, old.find(uri), after.find(uri)) for uri in change.modified),
+        *(_changed(skill, FileState.ADDED, None, after.find(uri), gone) for uri in change.added),
+        *(_changed(skill, FileState.REMOVED, old.find(uri), None) for uri in change.removed),
+    ]
+    return sorted(found, key=lambda file: (file.path != SKILL_FILE, not file.is_script, file.path))
+
+
+def _changed(
+    skill: KnownSkill,
+    state: FileState,
+    old: ManifestFile | None,
+    new: ManifestFile | None,
+    gone: Mapping[str, str] | None = None,
+) -> FileChange:
+    file = new or old
+    assert file is not None, "a file that differs was there before or is there now"
+    uri = skill.entry.uri
+    source = (gone or {}).get(file.digest, "")
+    return FileChange(
+        uri.relative_path(file.uri), state, old, new, moved_from=uri.relative_path(source) if source else ""
+    )
+
+
+def _lacking(file: FileChange, lack: Lack, refusal: Refusal | None = None) -> FileChange:
+    return replace(file, lack=lack, refusal=refusal)
+
+
+def _with_lines(file: FileChange, old: bytes, new: bytes) -> FileChange:
+    texts = [_text(old), _text(new)]
+    if None in texts:
+        return _lacking(file, Lack.NOT_TEXT)
+    before, after = (text or "" for text in texts)
+    if not (is_comparable(before) and is_comparable(after)):
+        return _lacking(file, Lack.TOO_LARGE)
+    return replace(file, lines=text_diff(before, after))
+
+
+def _text(content: bytes) -> str | None:
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+    return None if "\0" in text else text
+
+
+async def _field_changes(
+    reader: _Reader, skill: KnownSkill, previous: Previous
+) -> tuple[FieldChange, ...] | None:
+    """Compare what the listing says of the fields with the `SKILL.md` that was approved."""
+    if previous.manifest is None:
+        return ()
+    line = previous.manifest.find(skill.id.uri)
+    content = None if line is None else await reader.approved(line)
+    if content is None:
+        return None
+    try:
+        before = parse_skill_md(content).frontmatter
+    except SkillError:
+        return None
+    return tuple(_fields(before, skill.entry.frontmatter))
+
+
+def _fields(before: Frontmatter, after: Frontmatter) -> Iterable[FieldChange]:
+    old, new = before.fields, after.fields
+    for name in before.differences(after):
+        yield FieldChange(name, old.get(name), new.get(name), name in old, name in new)
+
+
+def _granted(basis: Basis, approval: Approval) -> Previous:
+    return Previous(basis, approval.manifest, approval.granted_at)

@@ -1,0 +1,443 @@
+"""Every refusal in the product can be explained: its code by `why`, and the real thing by its chain.
+
+Each situation is real: a server process that lies, a folder, a lock, a
+setting. What happened while a skill was used is explained afterwards, from the
+audit log.
+"""
+
+import json
+import os
+import threading
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+
+from folders import write_files, write_skill
+from hostile.hosting import (
+    DEADLINE,
+    LABEL,
+    PATIENCE,
+    REFUNDS,
+    REPORTS,
+    User,
+    Visit,
+    config,
+    hosting,
+    places,
+    refused,
+    visiting,
+)
+from hostile.running import hostile
+from skillwire.cli import failures as command_line
+from skillwire.cli.app import run
+from skillwire.cli.codes import AREAS
+from skillwire.core.finding import RULES
+from skillwire.errors import SkillError
+from skillwire.host import (
+    REFUSALS,
+    Attention,
+    Explanation,
+    HttpEndpoint,
+    LocalRoot,
+    PromptLimits,
+    Reply,
+    ServerConfig,
+    StdioEndpoint,
+    ToolCall,
+    ToolKind,
+    read_servers,
+)
+from skillwire.host.approval.lockfile import write_lock
+
+NEVER_AT_REST = {
+    "skill-error": "the base of all errors: what is raised has a code of its own",
+    "verification-failed": "the base of four errors, each with a code of its own",
+    "refused": "the base of the host's own rules; it names calls no command makes, such as opening twice",
+    "invalid-cursor": "a server says it of a request; a host begins the listing again",
+    "duplicate-uri": "a server says it of its folders; to a host such entries are invalid",
+    "invalid-archive": "no archive is unpacked by a host yet",
+    "protected-place": "it is about one call of a tool and a place, and about no skill",
+    "invalid-arguments": "it is about one call of a tool, whose caller is told, and about no skill",
+}
+"""Codes that no skill and no server is left with, and why."""
+
+Chain: TypeAlias = Callable[[Path], Awaitable[Explanation]]
+SITUATIONS: dict[str, Chain] = {}
+
+
+def situation(code: str) -> Callable[[Chain], Chain]:
+    def add(chain: Chain) -> Chain:
+        assert code not in SITUATIONS
+        SITUATIONS[code] = chain
+        return chain
+
+    return add
+
+
+def codes(chain: Explanation) -> list[str]:
+    return [step.refusal.code for step in chain.steps if step.refusal is not None]
+
+
+# What a server shows
+
+LISTINGS: Mapping[str, tuple[str, str, dict[str, Any]]] = {
+    "not-declared": ("undeclared", LABEL, {}),
+    "too-slow": ("slow", LABEL, {"form": "silent", "seconds": 2.0}),
+    "invalid-answer": ("endless_listing", LABEL, {"form": "number"}),
+    "endless-listing": ("endless_listing", LABEL, {"form": "same"}),
+    "message-too-large": ("huge_message", LABEL, {"bytes": 40_000_000}),
+    "flooding": ("floods", LABEL, {"messages": 20_000}),
+    "not-found": ("honest", f"{LABEL}/skill://acme/nothing", {}),
+    "invalid-entry": ("odd_resources", REFUNDS, {"form": "empty"}),
+    "over-limit": ("claims", REFUNDS, {"form": "files"}),
+    "unsafe-paths": ("twins", REFUNDS, {"form": "case"}),
+    "dynamic-declined": ("dynamic", REFUNDS, {}),
+    "unknown-reference": ("honest", f"{LABEL}/refudns", {}),
+    "ambiguous-reference": ("same_name_twice", REFUNDS, {}),
+    "renamed": ("same_name_twice", f"{LABEL}/acme/billing/refunds", {}),
+    "not-approved": ("honest", REFUNDS, {}),
+    "turned-off": ("honest", REFUNDS, {"options": {"show": {REFUNDS: Attention.OFF}}}),
+    "manual-only": ("honest", REFUNDS, {"options": {"show": {REFUNDS: Attention.MANUAL}}}),
+}
+
+
+def listed(code: str) -> Chain:
+    scenario, reference, control = LISTINGS[code]
+
+    async def chain(folder: Path) -> Explanation:
+        said: dict[str, Any] = {"options": {}, "seconds": PATIENCE, **control}
+        options, seconds = said.pop("options"), said.pop("seconds")
+        async with (
+            hostile(scenario, **said) as peer,
+            hosting(
+                folder, [config(peer, seconds=seconds)], user=User(), wait_seconds=DEADLINE, **options
+            ) as host,
+        ):
+            return await host.explain(reference)
+
+    return chain
+
+
+for _code in LISTINGS:
+    situation(_code)(listed(_code))
+
+
+@situation("server-unavailable")
+async def _away(folder: Path) -> Explanation:
+    server = ServerConfig(LABEL, StdioEndpoint(str(folder / "nothing-here")))
+    async with hosting(folder, [server], user=User()) as host:
+        return await host.explain(REFUNDS)
+
+
+@situation("not-signed-in")
+async def _closed(folder: Path) -> Explanation:
+    with closed_door() as url:
+        async with hosting(folder, [ServerConfig(LABEL, HttpEndpoint(url))], user=User()) as host:
+            return await host.explain(LABEL)
+
+
+@contextmanager
+def closed_door() -> Generator[str]:
+    """Run a web server that lets nobody in."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.send_response(401)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        do_GET = do_POST
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Stay quiet."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}/mcp"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@situation("confusable-label")
+async def _alike(folder: Path) -> Explanation:
+    async with hostile("honest") as one, hostile("honest") as other:
+        servers = [config(one, "shop"), config(other, "sh0p")]
+        async with hosting(folder, servers, user=User()) as host:
+            return await host.explain("sh0p/refunds")
+
+
+@situation("skill-changed")
+async def _changed(folder: Path) -> Explanation:
+    async with visiting("honest", folder) as visit:
+        await visit.host.load(REFUNDS)
+        visit.peer.say(version=2)
+        await visit.host.refresh(force=True)
+        return await visit.host.explain(REFUNDS)
+
+
+# What the user decided, and where it is kept
+
+
+@situation("approval-required")
+async def _nobody(folder: Path) -> Explanation:
+    async with hostile("honest") as peer, hosting(folder, [config(peer)], user=None) as host:
+        return await host.explain(REFUNDS)
+
+
+@situation("not-in-lock")
+async def _frozen(folder: Path) -> Explanation:
+    write_lock(folder / "skills.lock", [])
+    async with visiting("honest", folder, options={"lock": folder / "skills.lock", "frozen": True}) as visit:
+        return await visit.host.explain(REFUNDS)
+
+
+@situation("lock-untrusted")
+async def _from_elsewhere(folder: Path) -> Explanation:
+    lock = folder / "skills.lock"
+    async with hostile("honest") as peer:
+        async with hosting(folder / "elsewhere", [config(peer)], user=User(), lock=lock) as host:
+            await host.load(REFUNDS)
+            await host.write_lock()
+        async with hosting(folder / "here", [config(peer)], user=User(), lock=lock) as host:
+            return await host.explain(REFUNDS)
+
+
+@situation("state-tampered")
+async def _tampered(folder: Path) -> Explanation:
+    async with hostile("honest") as peer:
+        async with hosting(folder, [config(peer)], user=User()) as host:
+            await host.load(REFUNDS)
+        file = places(folder).state / "approvals.json"
+        file.write_bytes(file.read_bytes().replace(b"load", b"LOAD"))
+        async with hosting(folder, [config(peer)], user=User()) as host:
+            return await host.explain(REFUNDS)
+
+
+@situation("invalid-config")
+async def _wrong(folder: Path) -> Explanation:
+    path = folder / ".mcp.json"
+    path.write_text(json.dumps({"mcpServers": {"my server": {"url": "nonsense"}}}))
+    found = read_servers(path)
+    async with hosting(folder, found.servers, user=User(), refused_servers=found.refused) as host:
+        return await host.explain("my-server/refunds")
+
+
+# What lies in folders
+
+
+def local(code: str, name: str, write: Callable[[Path], object], *, scope: str = "user") -> None:
+    @situation(code)
+    async def chain(folder: Path) -> Explanation:
+        root = folder / "skills"
+        root.mkdir()
+        write(root)
+        roots = [LocalRoot(root, "project" if scope == "project" else "user")]
+        async with hosting(folder, [], user=User(), roots=roots) as host:
+            return await host.explain(name)
+
+
+local(
+    "invalid-skill", "deploy", lambda root: write_files(root, {"deploy/SKILL.md": "---\nname: deploy\n---\n"})
+)
+local("invalid-frontmatter", "deploy", lambda root: write_files(root, {"deploy/SKILL.md": "no frontmatter"}))
+local("invalid-uri", "de\x01ploy", lambda root: write_skill(root / "de\x01ploy", name="deploy"))
+local("untrusted-folder", "deploy", lambda root: write_skill(root / "deploy"), scope="project")
+local(
+    "shadowed",
+    "deploy",
+    lambda root: (write_skill(root / "a" / "deploy"), write_skill(root / "b" / "deploy")),
+)
+
+
+@situation("source-unreadable")
+async def _too_deep(folder: Path) -> Explanation:
+    """A folder whose path is longer than any system call takes cannot be read by anyone."""
+    root = folder
+    while len(str(root)) < 3_800:
+        root = root / ("d" * 200)
+    root.mkdir(parents=True)
+    inside = os.open(root, os.O_RDONLY)
+    try:
+        os.mkdir("e" * 250, dir_fd=inside)
+        deeper = os.open("e" * 250, os.O_RDONLY, dir_fd=inside)
+        os.mkdir("f" * 250, dir_fd=deeper)
+        os.close(deeper)
+    finally:
+        os.close(inside)
+    async with hosting(folder, [], user=User(), roots=[LocalRoot(root, "user")]) as host:
+        return await host.explain("deploy")
+
+
+@situation("name-collision")
+async def _collision(folder: Path) -> Explanation:
+    write_skill(folder / "skills" / "refunds")
+    options = {"roots": [LocalRoot(folder / "skills", "user")]}
+    async with visiting("honest", folder, options=options) as visit:
+        return await visit.host.explain(REFUNDS)
+
+
+# What happened before, and is explained afterwards by another host of the same user
+
+Deed: TypeAlias = Callable[[Visit], Awaitable[object]]
+
+
+def afterwards(
+    code: str,
+    scenario: str,
+    deed: Deed,
+    *,
+    reference: str = REFUNDS,
+    reply: Reply = Reply.ALWAYS,
+    **more: Any,
+) -> None:
+    @situation(code)
+    async def chain(folder: Path) -> Explanation:
+        async with visiting(scenario, folder, user=User(reply), **more) as visit:
+            await deed(visit)
+            async with hosting(folder, [config(visit.peer)], user=User()) as later:
+                return await later.explain(reference)
+
+
+async def load(visit: Visit) -> object:
+    return await refused(visit.host.load(REFUNDS))
+
+
+def reading(path: str) -> Deed:
+    async def deed(visit: Visit) -> None:
+        await visit.host.load(REFUNDS)
+        await refused(visit.host.read_skill_file(REFUNDS, path))
+
+    return deed
+
+
+def calling(call: Callable[[Visit], ToolCall]) -> Deed:
+    async def deed(visit: Visit) -> None:
+        await visit.host.load(REFUNDS)
+        visit.host.gate(call(visit))
+
+    return deed
+
+
+async def unread(visit: Visit) -> object:
+    return await refused(visit.host.read_skill_file(REFUNDS, "references/policy.md"))
+
+
+async def last_page(visit: Visit) -> object:
+    return await refused(visit.host.load(REFUNDS, page=99))
+
+
+async def change_again(visit: Visit) -> None:
+    for version in (1, 2):
+        visit.peer.say(version=version)
+        await visit.host.refresh(force=True)
+        await refused(visit.host.load(REFUNDS))
+
+
+async def ask_again(visit: Visit) -> None:
+    await refused(visit.host.load(REFUNDS))
+    await refused(visit.host.load(REPORTS))
+
+
+afterwards("server-error", "rude_errors", load)
+afterwards("size-mismatch", "wrong_length", load, form="shorter")
+afterwards("digest-mismatch", "swapped_body", load)
+afterwards("frontmatter-mismatch", "frontmatter_lies", load, form="changed")
+afterwards("approval-denied", "honest", load, reply=Reply.DENY)
+afterwards(
+    "keeps-changing",
+    "honest",
+    change_again,
+    reply=Reply.DENY,
+    options={"prompts": PromptLimits(contents_per_skill=1)},
+)
+afterwards(
+    "too-many-prompts",
+    "honest",
+    ask_again,
+    reference=REPORTS,
+    reply=Reply.DENY,
+    options={"prompts": PromptLimits(questions_per_server=1)},
+)
+afterwards("not-loaded", "honest", unread)
+afterwards("unlisted-file", "honest", reading("references/nothing.md"))
+afterwards("not-text", "honest", reading("assets/logo.png"))
+afterwards("no-such-page", "honest", last_page)
+afterwards("execution", "honest", calling(lambda _: ToolCall("Bash", ToolKind.EXECUTE)))
+afterwards("writing", "honest", calling(lambda _: ToolCall("Write", ToolKind.WRITE, path="/tmp/x")))
+afterwards("network", "honest", calling(lambda _: ToolCall("Fetch", ToolKind.NETWORK)))
+afterwards(
+    "cross-origin",
+    "honest",
+    calling(lambda _: ToolCall("read_resource", ToolKind.READ, server="other", uri="skill://x/SKILL.md")),
+)
+
+
+# The proof
+
+
+@pytest.mark.requirement("HOST-05")
+def test_each_code_has_a_situation_of_its_own_or_a_reason_why_there_is_none() -> None:
+    of_commands = {"lock-invalid", "unsafe-place", "untrusted-config"}
+
+    assert SITUATIONS.keys() | NEVER_AT_REST.keys() | of_commands == REFUSALS.keys()
+    assert not SITUATIONS.keys() & NEVER_AT_REST.keys()
+
+
+@pytest.mark.parametrize("code", sorted(SITUATIONS))
+async def test_the_chain_names_the_refusal_and_what_to_do(code: str, tmp_path: Path) -> None:
+    chain = await SITUATIONS[code](tmp_path)
+
+    assert code in codes(chain), str(chain)
+    refusal = next(step.refusal for step in chain.steps if step.refusal and step.refusal.code == code)
+    assert refusal.sentence in str(chain)
+    assert refusal.remedy in str(chain)
+
+
+def test_each_code_is_explained_by_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    of_commands = {
+        kind.refusal
+        for kind in vars(command_line).values()
+        if isinstance(kind, type) and issubclass(kind, SkillError)
+    }
+    for code in sorted({*REFUSALS, *RULES, *of_commands}):
+        assert run(["why", code, "--json"]) == 0
+        meaning = json.loads(capsys.readouterr().out)["code"]
+
+        assert meaning["code"] == code
+        assert meaning["sentence"].endswith(".") and meaning["remedy"] and meaning["area"]
+        if code in REFUSALS:
+            assert meaning["sentence"] == REFUSALS[code].sentence
+            assert meaning["requirement"] == REFUSALS[code].requirement
+
+
+def test_each_refusal_of_the_host_has_a_place_it_comes_from() -> None:
+    assert AREAS.keys() == REFUSALS.keys()
+
+
+@pytest.mark.parametrize("code", ["lock-invalid", "unsafe-place"])
+def test_a_host_that_cannot_be_opened_is_explained_by_the_command(
+    code: str,
+    tmp_path: Path,
+    empty_home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if code == "lock-invalid":
+        (tmp_path / "skills.lock").write_text("nonsense")
+    else:
+        monkeypatch.setenv("XDG_STATE_HOME", str(empty_home / ".agents" / "skills"))
+
+    assert run(["why", "shop/refunds", "--json"]) == 1
+    steps = json.loads(capsys.readouterr().out)["steps"]
+    assert [step["refusal"]["code"] for step in steps] == [code]
