@@ -28,8 +28,6 @@ RULINGS = frozenset({"CONF", "OPEN"})
 WAITS: Mapping[str, str] = {
     "NEG": "negotiating the older dialects comes with them",
     "META": "an option nobody asked for yet",
-    "DIR": "what a model sees of directories comes with its tools",
-    "HOST": "what agents and people see of the host comes next",
     "SEC": "comes with the server's authorization",
     "APPR": "index dialects come later",
     "SDK": "comes with the older dialects and the gateway",

@@ -86,7 +86,8 @@ def holds(old: list[str], new: list[str]) -> Callable[[Path], str]:
 
 def ended(folder: Path) -> str:
     state = holds(["refunds", "billing"], ["billing"])(folder)
-    previous = ApprovalStore(folder / "state").previous(skill_id())
+    ended = ApprovalStore(folder / "state").previous(skill_id())
+    previous = None if ended is None else ended.manifest
     return state if previous == (manifest() if state == "new" else None) else f"{state} with {previous}"
 
 

@@ -68,9 +68,16 @@ class Model:
         for kept in (self.stored, self.doomed):
             if kept.get(uri) != files:
                 kept.pop(uri, None)
-        pin = self.pins.get(uri)
-        if pin is not None and pin != files and not self.is_frozen:
-            self.ended_pins.add((uri, pin))
+        if not self.is_frozen:
+            self.ended_pins |= {(uri, pin) for pin in self._watched(uri) if pin != files}
+
+    def _watched(self, uri: str) -> set[FileSet]:
+        """Return what the lock says of a skill, and what it said when the user last saw it.
+
+        The file may say something else meanwhile, and may come back.
+        """
+        trusted = {} if self.trusted is None else self.read(self.trusted)
+        return {pins[uri] for pins in (self.pins, trusted) if uri in pins}
 
     def approve(self, uri: str, files: FileSet) -> None:
         self.doomed.pop(uri, None)
@@ -80,9 +87,8 @@ class Model:
     def revoke(self, uri: str) -> None:
         for kept in (self.once, self.stored, self.doomed):
             kept.pop(uri, None)
-        pin = self.pins.get(uri)
-        if pin is not None and not self.is_frozen:
-            self.ended_pins.add((uri, pin))
+        if not self.is_frozen:
+            self.ended_pins |= {(uri, pin) for pin in self._watched(uri)}
 
     def restart(self, lock: bytes | None, *, is_frozen: bool) -> None:
         self.once, self.seen, self.doomed = {}, {}, {}

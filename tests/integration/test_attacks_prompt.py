@@ -3,15 +3,28 @@
 import json
 import re
 from pathlib import Path
+from xml.etree.ElementTree import fromstring
 
 import pytest
 
 from hostile.catalog import SKILL_FILE, refunds
-from hostile.hosting import BODY_URI, LABEL, REFUNDS, ROOT, User, places, refused, visiting
+from hostile.hosting import (
+    BODY_URI,
+    LABEL,
+    REFUNDS,
+    ROOT,
+    User,
+    config,
+    hosting,
+    places,
+    refused,
+    visiting,
+)
 from hostile.integrity import MARK
 from hostile.prompts import TAGGED, BreaksOut
-from hostile.running import WIRES
+from hostile.running import WIRES, hostile
 from skillwire.core.characters import visible
+from skillwire.host import ListingForm, estimated_tokens
 from skillwire.host.approval.approvals import Reply
 from skillwire.host.refusals import Refusal
 
@@ -199,3 +212,43 @@ async def test_hundreds_of_long_descriptions_reach_no_model_by_themselves(tmp_pa
 
         assert len(visit.host.view.skills) == 500
         assert "flood" not in loaded.text
+
+
+@pytest.mark.requirement("HOST-20")
+@pytest.mark.requirement("SEC-17")
+async def test_a_server_of_hundreds_of_long_descriptions_cannot_push_another_out_of_the_list(
+    tmp_path: Path,
+) -> None:
+    """Attack 61."""
+    async with (
+        hostile("crowded", transport="http", era="modern") as crowd,
+        hostile("honest", transport="stdio", era="both") as honest,
+        hosting(tmp_path, [config(crowd, "crowd"), config(honest)], user=User()) as host,
+    ):
+        await host.refresh()
+        listing = host.listing(budget_tokens=4000)
+        own = [skill for skill in host.view.skills if skill.id.origin.label == LABEL]
+
+        assert len(host.view.skills) == 500 + len(own)
+        assert estimated_tokens(listing) <= 4000
+        assert all(f"- {skill.reference}: {skill.description}" in listing for skill in own)
+        assert "crowd/" in listing and not crowd.reads()
+
+
+@pytest.mark.requirement("SEC-17")
+@pytest.mark.requirement("SEC-02")
+async def test_no_description_breaks_out_of_the_list_in_any_form(tmp_path: Path) -> None:
+    """Attacks 63, 64, 65 and 66."""
+    async with visiting("breaks_out", tmp_path, form="markup") as visit:
+        for words in BreaksOut.descriptions:
+            visit.peer.say(form=words)
+            await visit.host.refresh(force=True)
+            texts = {form: visit.host.child().listing(form=form) for form in ListingForm}
+
+            assert not any(_OBEYED.search(text) for text in texts.values()), words
+            block = texts[ListingForm.XML]
+            names = [name.text or "" for name in fromstring(block[block.index("<available") :]).iter("name")]
+            assert sorted(names) == sorted(visit.references()), words
+            lines = texts[ListingForm.COMPACT].splitlines()
+            assert len([line for line in lines if line.startswith("- ")]) == len(names), words
+            assert json.loads(texts[ListingForm.JSON]), words

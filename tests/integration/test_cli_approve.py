@@ -46,7 +46,7 @@ def test_a_script_approves_exactly_what_was_reviewed_and_only_what_it_names(desk
     assert (blind.code, blind.json["error"]["code"]) == (2, "misuse")
     assert (nonsense.code, nonsense.json["error"]["code"]) == (2, "misuse")
     assert (approved.code, approved.json["approved"], approved.json["grants"]) == (0, True, ["load"])
-    assert (approved.json["state"], approved.json["approvals"][0]["binding"]) == ("approved", reviewed)
+    assert (approved.json["standing"], approved.json["approvals"][0]["binding"]) == ("approved", reviewed)
     assert (more.code, more.lines) == (0, ["approved  acme/refunds from MCP server acme (load, scripts)"])
     assert (again.code, again.json["approved"], again.json["grants"]) == (0, False, ["load", "scripts"])
 
@@ -61,7 +61,7 @@ def test_what_changed_since_the_review_is_not_approved(desk: Desk, skills: Path)
     check_document("approve", refused.json)
     assert (refused.code, refused.json["error"]["code"]) == (1, "skill-changed")
     assert binding(desk) in refused.json["error"]["message"]
-    assert desk.run("show", "acme/refunds", "--json").json["state"] == "new"
+    assert desk.run("show", "acme/refunds", "--json").json["standing"] == "new"
 
 
 @pytest.mark.requirement("APPR-04")
@@ -75,7 +75,7 @@ def test_of_a_skill_without_digests_nothing_can_be_remembered(tmp_path: Path, em
         screen = window.screen
 
     check_document("show", shown)
-    assert (shown["state"], shown["binding"], shown["files"]) == ("dynamic", None, None)
+    assert (shown["standing"], shown["binding"], shown["files"]) == ("dynamic", None, None)
     assert code == 1
     assert screen.startswith("error: acme/refunds has no digests, so no approval could be bound to anything")
 
@@ -111,7 +111,44 @@ def test_a_yes_is_taken_back_without_the_server(desk: Desk, skills: Path) -> Non
     )
     assert (unknown.code, unknown.json["error"]["code"]) == (1, "unknown-reference")
     assert (nothing.code, nothing.json["revoked"]) == (0, [])
-    assert desk.run("show", "acme/refunds", "--json").json["state"] == "new"
+    assert desk.run("show", "acme/refunds", "--json").json["standing"] == "new"
+
+
+def test_only_what_is_meant_is_said_to_be_revoked(desk: Desk, skills: Path) -> None:
+    write_files(skills / "reports", {"SKILL.md": SKILL.replace("refunds", "reports")})
+    for reference in ("acme/refunds", "acme/reports"):
+        digest = desk.run("show", reference, "--json").json["binding"]
+        assert desk.run("approve", reference, "--yes", "--digest", digest).code == 0
+    # The other approval ends as well when the server is asked, and not by this command.
+    (skills / "reports" / "SKILL.md").write_text(SKILL.replace("refunds", "reports") + "More.\n")
+
+    first = desk.run("revoke", "acme/refunds")
+    second = desk.run("revoke", "acme/refunds")
+
+    assert first.lines[0].startswith("revoked  load for skill://refunds/SKILL.md from MCP server acme")
+    assert (first.code, len(first.lines)) == (0, 1)
+    assert (second.code, second.lines) == (0, ["nothing was approved for it"])
+
+
+def test_what_was_taken_back_is_not_said_to_have_changed(desk: Desk) -> None:
+    desk.run("approve", "acme/refunds", "--yes", "--digest", binding(desk))
+    assert desk.run("lock", "--write").code == 0
+    assert desk.run("revoke", "acme/refunds").code == 0
+
+    listed = desk.run("list")
+    why = desk.run("why", "acme/refunds")
+    diff = desk.run("diff", "acme/refunds")
+    document = desk.run("diff", "acme/refunds", "--json").json
+
+    assert listed.lines[0].split("  ")[1] == "not approved"
+    assert why.lines[0] == "acme/refunds  can be loaded once you approve it"
+    assert "  ok  approval: it was approved once with exactly these files, and is not now" in why.lines
+    assert "  !   approval: given once, and not any more; the user is asked" in why.lines
+    assert "changed" not in why.out
+    assert diff.code == 0
+    assert diff.lines[0] == "acme/refunds is NOT approved now; it has the files that were approved once"
+    check_document("diff", document)
+    assert (document["same"], document["approved"]) == (True, False)
 
 
 @pytest.mark.requirement("APPR-10")

@@ -51,7 +51,9 @@ def test_a_change_is_summed_up_first_and_then_shown_line_by_line(desk: Desk, pee
     assert ended.lines[0] == (
         "shop/refunds changed: 1 file modified (+1/-1), 1 added (scripts/sync.sh, a script)"
     )
-    assert "Compared with: what you approved before it changed" in ended.lines
+    assert re.search(
+        r"^Compared with: what you approved on \d{4}-\d\d-\d\d, before it changed$", ended.out, re.M
+    )
     assert ended.out.index("added, a script: scripts/sync.sh") < ended.out.index("modified: notes.md")
     shown = ended.lines[ended.lines.index("modified: notes.md (6 to 6 bytes, +1/-1)") + 1 :]
     assert shown == ["@@ -1,3 +1,3 @@", "     1  | a", "     2 -| b", "     2 +| B", "     3  | c"]

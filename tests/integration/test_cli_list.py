@@ -117,6 +117,19 @@ def test_a_server_that_is_too_slow_is_named_and_not_waited_for(world: World) -> 
     assert "--wait" in line
 
 
+def test_list_search_and_show_say_the_same_of_a_skill_in_the_same_words(team: World) -> None:
+    listed = team.run("list", "--json", "--wait", "60").json["skills"]
+    matches = team.run("search", "tickets", "--json", "--wait", "60").json["matches"]
+    shown = team.run("show", "team/triage", "--json", "--wait", "60").json
+
+    skill = next(skill for skill in listed if skill["reference"] == "team/triage")
+    names = skill.keys() - {"files", "size"}
+    assert {"origin", "standing", "attention", "listed"} <= names
+    assert skill["origin"].keys() == {"kind", "label", "fingerprint"}
+    assert {name: shown[name] for name in names} == {name: skill[name] for name in names}
+    assert [{name: match[name] for name in skill} for match in matches] == [skill]
+
+
 def test_nothing_configured_is_an_answer_with_a_hint(world: World) -> None:
     ended = world.run("list")
 

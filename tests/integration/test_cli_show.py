@@ -63,7 +63,7 @@ def test_a_skill_is_shown_with_its_origin_first_and_every_file(desk: Desk, tmp_p
         f"  |   7  {short['skill://refunds/references/policy.md']}  references/policy.md",
     ]
     check_document("show", document)
-    assert (document["state"], document["attention"], document["approvals"]) == ("new", "normal", [])
+    assert (document["standing"], document["attention"], document["approvals"]) == ("new", "normal", [])
     assert document["binding"] == binding_of(manifest)
     assert [(file["uri"], file["digest"], file["size"]) for file in document["files"]] == [
         (file.uri, file.digest, file.size) for file in manifest.files
@@ -103,7 +103,7 @@ def test_a_local_skill_is_shown_with_what_its_author_might_want_to_know(desk: De
 
     check_document("show", found.json)
     assert found.json["origin"]["kind"] == "local"
-    assert (found.json["state"], found.json["approvals"]) == ("local", [])
+    assert (found.json["standing"], found.json["approvals"]) == ("local", [])
     assert found.json["findings"]
 
 

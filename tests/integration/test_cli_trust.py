@@ -49,7 +49,7 @@ def test_a_configuration_that_is_named_is_used_at_once(world: World) -> None:
 
 
 def test_who_sits_at_a_terminal_is_asked_once_and_shown_what_would_start(world: World) -> None:
-    denied = world.show("list", answers=[("Enter means no", "n")])
+    denied = world.show("list", columns=200, answers=[("Enter means no", "n")])
     assert not is_started(world)
     agreed = world.show("list", "--wait", "60", answers=[("Enter means no", "y")])
     again = world.run("list", "--wait", "60")
@@ -102,6 +102,14 @@ def test_a_folder_around_it_that_is_trusted_still_covers_it(world: World) -> Non
 
 
 def test_without_a_terminal_trust_needs_a_clear_yes(world: World) -> None:
+    write_skill(world.project / ".agents" / "skills" / "notes")
+
     ended = world.run("trust")
 
-    assert ended.code == 1 and "--yes" in ended.err
+    assert (ended.code, ended.out) == (1, "")
+    assert not is_started(world)
+    words = ended.err.splitlines()
+    assert words[0] == "A folder would be trusted."
+    assert "  | notes" in words
+    assert f"  | team: {world.root}/team.sh" in words
+    assert words[-1] == "fix: look at it, then pass --yes"

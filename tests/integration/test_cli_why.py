@@ -44,6 +44,40 @@ def test_a_skill_goes_from_new_over_approved_and_changed_to_gone(desk: Desk, tmp
     assert "unknown-reference" in gone.out
 
 
+def test_what_can_be_loaded_needs_no_approval_whatever_was_refused_before(desk: Desk) -> None:
+    refused = desk.run("load", REFUNDS)
+    approve(desk, REFUNDS)
+
+    ended = desk.run("why", REFUNDS, "--json")
+
+    assert (refused.code, ended.code) == (1, 0)
+    assert [step["what"] for step in ended.json["steps"]][-1] == "before"
+    assert ended.json["commands"] == ["skillwire load team/refunds"]
+
+
+@pytest.mark.requirement("APPR-10")
+def test_with_a_frozen_lock_nobody_is_asked_and_the_lock_is_what_helps(desk: Desk, tmp_path: Path) -> None:
+    approve(desk, "team/reports", lock=desk.folder / "skills.lock")
+    approve(desk, REFUNDS)
+
+    absent = desk.run("why", REFUNDS, "--frozen", "--json")
+    pinned = desk.run("why", "team/reports", "--frozen", "--json")
+    write_skill(tmp_path / "skills" / "reports", {"more.md": "more\n"})
+    other = desk.run("why", "team/reports", "--frozen", "--json")
+
+    for ended, reference in ((absent, REFUNDS), (other, "team/reports")):
+        assert ended.code == 1
+        check_document("why", ended.json)
+        assert not any("asked" in step["found"] for step in ended.json["steps"])
+        assert ended.json["commands"] == [
+            f"skillwire diff --frozen {reference}",
+            "skillwire lock --frozen",
+            "skillwire lock",
+        ]
+    assert "it is pinned, with other files: 1 file added" in other.out
+    assert (pinned.code, pinned.json["commands"]) == (0, ["skillwire load team/reports"])
+
+
 def test_documents_keep_to_their_schema_and_name_what_is_wrong(desk: Desk) -> None:
     codes: dict[str, set[str]] = {}
     for word in ("team/refunds", "team/refudns", "dead/x", "dead", "old", "team", "refunds"):

@@ -168,6 +168,7 @@ async def test_the_user_is_asked_in_a_web_app() -> None:
         names["answer"](key, "once")
 
     async def ask(question: Question) -> Reply:
+        reply = Reply.DENY
         async with anyio.create_task_group() as group:
             group.start_soon(browse)  # It gets to run when the question waits for its answer.
             reply = await names["ask_user"](question)

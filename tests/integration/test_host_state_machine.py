@@ -84,6 +84,16 @@ def a_lock_that_saw_a_change(machine: Approvals) -> None:
     machine.revert(number=0, is_seen=True, uri=REFUNDS)
 
 
+def a_lock_that_came_back_after_a_change(machine: Approvals) -> None:
+    """The lock said something else while the skill changed; when both come back, the pin stays ended."""
+    machine.begin(is_locked=True)
+    machine.change_the_lock_outside(how="comment", uri=REFUNDS, is_used=False)
+    machine.look_at_the_lock()
+    machine.change(what="body", is_seen=True)
+    machine.revert(number=0, is_seen=False, uri=REFUNDS)
+    machine.change_the_lock_outside(how="restore", uri=REFUNDS, is_used=True)
+
+
 def approvals_deleted_after_a_change(machine: Approvals) -> None:
     """A pin ended because the skill changed; whoever deletes the note of that does not bring it back."""
     machine.begin(is_locked=True)
@@ -148,6 +158,7 @@ def a_change_seen_while_the_user_decides(machine: Approvals) -> None:
     "story",
     [
         a_lock_that_saw_a_change,
+        a_lock_that_came_back_after_a_change,
         approvals_deleted_after_a_change,
         approvals_edited_after_a_revocation,
         a_skill_that_came_back,

@@ -318,7 +318,7 @@ def test_a_pipe_is_nobody_to_ask_even_inside_a_terminal(desk: Desk, skills: Path
     assert code == 1
     assert PROMPT not in screen
     assert screen.startswith("error: acme/refunds needs the user's approval\nfix: ")
-    assert desk.run("show", "acme/refunds", "--json").json["state"] == "new"
+    assert desk.run("show", "acme/refunds", "--json").json["standing"] == "new"
 
 
 def test_a_question_is_seen_and_answered_though_output_goes_elsewhere(desk: Desk, skills: Path) -> None:
@@ -349,7 +349,7 @@ def test_what_was_typed_before_the_question_answers_nothing(desk: Desk, skills: 
 
     assert code == 1
     assert "Enter means no: perhaps\nThat is none of the answers; nothing was decided.\n" in unclear
-    assert desk.run("show", "acme/refunds", "--json").json["state"] == "new"
+    assert desk.run("show", "acme/refunds", "--json").json["standing"] == "new"
 
 
 @pytest.mark.parametrize(("key", "code"), [("c", 130), ("d", 1)])
@@ -364,7 +364,7 @@ def test_leaving_a_question_means_no(desk: Desk, skills: Path, key: str, code: i
             assert shown.wait_for_end() == code
             assert "Traceback" not in shown.everything
             assert shown.wraps
-    assert desk.run("show", "acme/refunds", "--json").json["state"] == "new"
+    assert desk.run("show", "acme/refunds", "--json").json["standing"] == "new"
 
 
 @pytest.mark.requirement("APPR-01")
@@ -384,7 +384,7 @@ def test_a_skill_that_changes_while_one_looks_at_it_is_not_approved(desk: Desk) 
         code = shown.wait_for_end()
 
     assert code == 1
-    assert desk.run("show", "acme/refunds", "--json").json["state"] == "new"
+    assert desk.run("show", "acme/refunds", "--json").json["standing"] == "new"
 
 
 @pytest.mark.requirement("SEC-13")

@@ -30,6 +30,7 @@ Part: TypeAlias = str | tuple[str, str]
 STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan"}
 
 _NARROWEST = 24
+_HANG = 2
 _NOT_PLAIN = re.compile(r"[^\n\x20-\x7e]")
 
 logger = logging.getLogger(__name__)
@@ -69,9 +70,13 @@ class Answer:
         """
         _print(self._out, parts, indent, wrap=wrap)
 
-    def word(self, *parts: Part, indent: int = 0, wrap: bool = True) -> None:
-        """Print a paragraph about the answer, which is no part of it."""
-        _print(self._err, parts, indent, wrap=wrap)
+    def word(self, *parts: Part, indent: int = 0, hang: int = 0, wrap: bool = True) -> None:
+        """Print a paragraph about the answer, which is no part of it.
+
+        Lines after the first are indented by `hang` more, so that nothing in
+        the paragraph can stand where it began.
+        """
+        _print(self._err, parts, indent, hang=hang, wrap=wrap)
 
     def document(self, content: Mapping[str, object]) -> None:
         """Write the answer for programs."""
@@ -83,9 +88,10 @@ class Answer:
     def refuse(self, error: SkillError) -> None:
         """Say that the command failed, and why."""
         self.code = exit_code_of(error)
-        self.word(("error:", STYLES["error"]), f" {error}")
+        # Messages quote strangers, whose words must not begin a line where `error:` does.
+        self.word(("error:", STYLES["error"]), f" {error}", hang=_HANG)
         if error.fix:
-            self.word(("fix:", "bold"), f" {error.fix}")
+            self.word(("fix:", "bold"), f" {error.fix}", hang=_HANG)
         if self.json and not self._answered:
             reason: dict[str, object] = {"code": error.refusal, "message": str(error), "fix": error.fix}
             if isinstance(error, BrokenSkillError):
@@ -129,17 +135,18 @@ def one_of(words: Sequence[str]) -> str:
     return " or ".join(part for part in (", ".join(words[:-1]), words[-1]) if part)
 
 
-def _print(console: Console, parts: Sequence[Part], indent: int, *, wrap: bool) -> None:
+def _print(console: Console, parts: Sequence[Part], indent: int, *, hang: int = 0, wrap: bool) -> None:
     pieces = [(part, "") if isinstance(part, str) else part for part in parts]
     if not console.is_terminal:  # No colours, no width: nothing for Rich to do.
         line = "".join(visible(content) for content, _ in pieces)
         console.file.write(f"{' ' * indent}{line}".rstrip() + "\n")
         return
     text = Text.assemble(*((visible(content), style) for content, style in pieces))
-    lines = text.wrap(console, max(console.width - indent, _NARROWEST)) if wrap else [text]
-    for line in lines:
+    lines = text.wrap(console, max(console.width - indent - hang, _NARROWEST)) if wrap else [text]
+    for position, line in enumerate(lines):
         line.rstrip()
-        console.print(Text(" " * indent).append_text(line) if line else "", soft_wrap=True)
+        margin = " " * (indent + hang if position else indent)
+        console.print(Text(margin).append_text(line) if line else "", soft_wrap=True)
 
 
 def _inert_json(document: object) -> str:

@@ -11,6 +11,7 @@ from typer.main import get_command
 
 from skillwire import __version__
 from skillwire.cli.failures import ExitCode
+from skillwire.cli.helping import in_plain_words
 from skillwire.cli.options import CONTEXT
 from skillwire.cli.streams import give_up_on_output, prepare_streams
 
@@ -94,7 +95,7 @@ def skillwire(
 
 def load_command(name: str) -> Any:
     """Return the command of that name, ready to be called."""
-    return get_command(import_module(f"skillwire.cli.{name}").app)
+    return in_plain_words(get_command(import_module(f"skillwire.cli.{name}").app))
 
 
 def run(args: Sequence[str]) -> int:

@@ -11,7 +11,7 @@ from skillwire.cli.hosting import DEFAULT_WAIT, At, Config, Frozen, Lock, Wait, 
 from skillwire.cli.options import Json, Verbose, new_app
 from skillwire.cli.show import approvals_of, skill_json
 from skillwire.cli.states import print_refusal, reason_of
-from skillwire.core.manifest import Manifest, is_digest
+from skillwire.core.manifest import is_digest
 from skillwire.host import Change, Grant, Host, KnownSkill, Occasion, Question, RefusedError
 from skillwire.host.approval.approvals import binding_of
 from skillwire.host.asking import Paragraph, name_of, paragraphs_of
@@ -38,7 +38,9 @@ def approve(
         list[Grant] | None,
         typer.Option(
             "--grant",
-            help="What to agree to; load unless told otherwise. Can be repeated.",
+            metavar="GRANT",
+            help="What to agree to: load, scripts or allowed-tools; load unless told otherwise. "
+            "Can be repeated.",
             show_default=False,
         ),
     ] = None,
@@ -150,10 +152,11 @@ async def _ask(host: Host, asker: TerminalAsk | None, skill: KnownSkill, grants:
             reference=skill.reference,
             fix="run this on a terminal, or review it and pass --yes with --digest",
         )
-    previous = _previous(host, skill)
+    previous = host.previous(skill)
     change = None
     if previous is not None and skill.entry.manifest is not None:
-        change = Change.between(previous, skill.entry.manifest)
+        difference = Change.between(previous, skill.entry.manifest)
+        change = None if difference.is_empty else difference
     occasion = Occasion.FIRST if change is None else Occasion.CHANGED
     question = Question(occasion, skill, change=change, previous=previous)
     words = (
@@ -175,12 +178,6 @@ async def _ask(host: Host, asker: TerminalAsk | None, skill: KnownSkill, grants:
     )
     if chosen != YES:
         raise ApprovalDeniedError(f"{skill.reference} was not approved", reference=skill.reference)
-
-
-def _previous(host: Host, skill: KnownSkill) -> Manifest | None:
-    """Return what was approved before; no file is read for it."""
-    # The host has no door of its own for this yet.
-    return host._open_machinery().consent.previous(skill)  # pyright: ignore[reportPrivateUsage]
 
 
 def _report(answer: Answer, host: Host, skill: KnownSkill, words: str, *, is_new: bool = False) -> None:

@@ -26,9 +26,9 @@ _NARROWEST = 8
 _LONGEST_VALUE = 2_000
 _SHOWN_DIGITS = 12
 _BASES = {
-    Basis.APPROVED: "what you approved",
-    Basis.ENDED: "what you approved before it changed",
-    Basis.LOCKED: "what the lock pins",
+    Basis.APPROVED: "what you approved{}",
+    Basis.ENDED: "what you approved{}, before it changed",
+    Basis.LOCKED: "what the lock pins, approved{}",
 }
 _SIGNS = {"+": "green", "-": "red"}
 _NO_WORD = re.compile(r"[\w\s]|[^\x00-\x7f]")
@@ -52,7 +52,7 @@ def comparison_lines(comparison: Comparison, width: int | None = None) -> Iterat
     if comparison.basis in _BASES:
         when = comparison.previous.granted_at
         date = f" on {when.date().isoformat()}" if when is not None else ""
-        yield from _own(f"Compared with: {_BASES[comparison.basis]}{date}", width)
+        yield from _own(f"Compared with: {_BASES[comparison.basis].format(date)}", width)
     for problem in comparison.problems:
         words = f"! It could not be loaded: {problem.sentence} [{problem.code}]"
         yield from _own(words, width, is_warning=True)
@@ -68,6 +68,8 @@ def headline_of(comparison: Comparison) -> str:
         return "is a local skill: it is yours, so nothing was approved that it could differ from"
     if comparison.basis is Basis.NOTHING:
         return f"was never approved: {_contents(comparison)}"
+    if comparison.is_same and not comparison.is_approved:
+        return "is NOT approved now; it has the files that were approved once"
     if comparison.is_same:
         return "is the same as approved"
     if comparison.is_dynamic:

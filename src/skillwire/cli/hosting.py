@@ -1,5 +1,6 @@
 """A host for one command: from the configuration at hand, or from what the command line names."""
 
+import getpass
 import os
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -138,6 +139,8 @@ async def opened(answer: Answer, wanted: Wanted, *, approve: Ask | None = None) 
         project=Path.cwd(),
         refused_servers=places.refused,
         approve=approve,
+        dynamic="decline" if approve is None else "ask",
+        granted_by=_user_name(),
         lock=_lock_of(wanted),
         frozen=wanted.frozen,
         wait_seconds=0,
@@ -199,6 +202,14 @@ def _lock_of(wanted: Wanted) -> Path | None:
         return wanted.lock
     usual = Path(LOCK_NAME)
     return usual if wanted.frozen or usual.exists() else None
+
+
+def _user_name() -> str:
+    """Return who approves, for the record; empty where the system does not say."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):
+        return ""
 
 
 def _environment() -> dict[str, str]:

@@ -22,7 +22,15 @@ from skillwire.cli.hosting import (
 )
 from skillwire.cli.options import Json, Verbose, new_app
 from skillwire.cli.remembering import remember_references
-from skillwire.cli.states import place_of, print_notice, print_refusal, server_state, server_words, state_of
+from skillwire.cli.states import (
+    common_json,
+    place_of,
+    print_notice,
+    print_refusal,
+    server_state,
+    server_words,
+    state_of,
+)
 from skillwire.cli.tables import one_line, print_rows
 from skillwire.cli.targets import TargetCommand, Targets, command_in
 from skillwire.host import (
@@ -151,18 +159,9 @@ def skill_json(host: Host, skill: KnownSkill) -> dict[str, object]:
     """Return what there is to say about a skill, for programs."""
     manifest = skill.entry.manifest
     return {
-        "reference": skill.reference,
-        "name": skill.name,
-        "origin": skill.id.origin.label,
-        "uri": skill.id.uri,
-        "description": skill.description,
-        "standing": host.standing(skill).value,
-        "attention": host.attention(skill).value,
-        "listed": skill.is_listed or not skill.is_remote,
-        "offlineSince": skill.offline_since,
+        **common_json(host, skill),
         "files": None if manifest is None else len(manifest),
         "size": None if manifest is None else manifest.total_size,
-        "directory": None if skill.directory is None else str(skill.directory),
     }
 
 

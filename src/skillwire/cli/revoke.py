@@ -43,10 +43,16 @@ def revoke(
 async def _revoke(answer: Answer, host: Host, reference: str) -> None:
     if host.lock.is_frozen:
         raise RefusedError("the lock is frozen, and taken as it is", reference=reference)
-    before = _held(host)
+    before, meant = _held(host), host.meant_by(reference)
     await host.revoke(reference)
+    # A server that answers only now may be the first to say what is meant; what its listing ended is not.
+    meant = meant or host.meant_by(reference)
     after = _held(host)
-    taken = [(place, approval) for place, approval in before if (place, approval) not in after]
+    taken = [
+        (place, approval)
+        for place, approval in before
+        if approval.skill in meant and (place, approval) not in after
+    ]
     for problem in host.problems:
         print_refusal(answer, problem)
     if answer.json:

@@ -31,7 +31,7 @@ app = new_app()
 @app.command()
 def serve(
     folders: Annotated[
-        list[Path], typer.Argument(metavar="DIR...", help="Folders of skills.", show_default=False)
+        list[Path], typer.Argument(metavar="DIR", help="Folders of skills.", show_default=False)
     ],
     stdio: Annotated[
         bool, typer.Option("--stdio", help="Serve the program that started this one; needs no terminal.")

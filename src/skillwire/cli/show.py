@@ -13,7 +13,7 @@ from skillwire.cli.contents import content_lines, content_paragraphs, is_text, p
 from skillwire.cli.findings import print_findings
 from skillwire.cli.hosting import DEFAULT_WAIT, At, Config, Frozen, Lock, Wait, Wanted, with_host
 from skillwire.cli.options import Json, Verbose, new_app
-from skillwire.cli.states import print_refusal, state_of
+from skillwire.cli.states import common_json, print_refusal, state_of
 from skillwire.core.manifest import Manifest, digest_of
 from skillwire.core.uri import SKILL_FILE
 from skillwire.host import Approval, Host, KnownSkill, Preview
@@ -34,7 +34,7 @@ app = new_app()
 def show(
     reference: Annotated[str, typer.Argument(metavar="REF", help="The skill, as it is listed.")],
     path: Annotated[
-        str | None, typer.Argument(metavar="[PATH]", help="A file of it to look at.", show_default=False)
+        str | None, typer.Argument(metavar="PATH", help="A file of it to look at.", show_default=False)
     ] = None,
     body: Annotated[bool, typer.Option("--body", help="Look at its SKILL.md.")] = False,
     config: Config = None,
@@ -80,26 +80,13 @@ def approvals_of(host: Host, skill: KnownSkill) -> list[tuple[str, Approval]]:
 
 def skill_json(host: Host, skill: KnownSkill) -> dict[str, object]:
     """Return everything known of a skill, as the answers of several commands carry it."""
-    manifest, origin = skill.entry.manifest, skill.id.origin
+    manifest = skill.entry.manifest
     return {
-        "reference": skill.reference,
-        "name": skill.name,
-        "origin": {
-            "kind": origin.kind.value,
-            "label": origin.label,
-            "fingerprint": origin.fingerprint,
-        },
-        "uri": skill.id.uri,
-        "directory": None if skill.directory is None else str(skill.directory),
-        "state": host.standing(skill).value,
-        "attention": host.attention(skill).value,
-        "listed": skill.is_listed,
-        "offlineSince": skill.offline_since,
+        **common_json(host, skill),
         "binding": None if manifest is None else binding_of(manifest),
         "approvals": [
             _approval_json(place, approval, skill) for place, approval in approvals_of(host, skill)
         ],
-        "description": skill.description,
         "frontmatter": dict(skill.entry.frontmatter.fields),
         "requestedTools": requested_tools(skill),
         "files": None if manifest is None else [*_files_json(skill, manifest)],

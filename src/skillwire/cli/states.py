@@ -39,6 +39,23 @@ def state_of(host: Host, skill: KnownSkill) -> Part:
     return ", ".join([words, *more]), style
 
 
+def common_json(host: Host, skill: KnownSkill) -> dict[str, object]:
+    """Return what every document that has a skill says of it, in the same words."""
+    origin = skill.id.origin
+    return {
+        "reference": skill.reference,
+        "name": skill.name,
+        "origin": {"kind": origin.kind.value, "label": origin.label, "fingerprint": origin.fingerprint},
+        "uri": skill.id.uri,
+        "description": skill.description,
+        "standing": host.standing(skill).value,
+        "attention": host.attention(skill).value,
+        "listed": skill.is_listed or not skill.is_remote,
+        "offlineSince": skill.offline_since,
+        "directory": None if skill.directory is None else str(skill.directory),
+    }
+
+
 def place_of(server: ServerConfig) -> str:
     """Say where a server is, without anything that may be a secret: a URL's host and path, or a program."""
     endpoint = server.endpoint

@@ -15,7 +15,7 @@ from skillwire.cli.options import Json, Verbose, new_app
 from skillwire.cli.trusting import config_paragraph
 from skillwire.core.characters import visible
 from skillwire.host import ApprovalError, LocalRoot, Places, Servers, find_config, read_servers
-from skillwire.host.asking import Paragraph, listed
+from skillwire.host.asking import Paragraph, lines_of, listed
 from skillwire.host.registry.local import LocalSkills, default_roots
 from skillwire.host.state.filetrust import FileTrust
 from skillwire.host.state.trust import FolderTrust
@@ -92,6 +92,8 @@ async def _trust(answer: Answer, contents: Contents, is_agreed: bool) -> None:
     if not is_agreed:
         asker = TerminalAsk.find()
         if asker is None:
+            for line in lines_of(contents.paragraphs()):
+                answer.word(str(line), wrap=False)
             raise ApprovalError(
                 "nobody can be asked here", reference=str(contents.folder), fix="look at it, then pass --yes"
             )

@@ -157,7 +157,7 @@ def verdict_of(chain: Explanation) -> Part:
         return ("all is well", "green") if chain.can_be_loaded else ("cannot be used", STYLES["error"])
     if not chain.can_be_loaded:
         return "cannot be loaded", STYLES["error"]
-    codes = {step.refusal.code for step in chain.steps if step.refusal is not None and step.what != "before"}
+    codes = _codes_now(chain)
     if "skill-changed" in codes:
         return "changed since it was approved; you would be asked", STYLES["warning"]
     if codes & _TO_APPROVE:
@@ -200,10 +200,11 @@ def _words(step: Step) -> Iterator[str]:
 
 def commands_for(chain: Explanation) -> Iterator[str]:
     """Yield the command lines that help, the most useful first; none with anything odd in it."""
-    by_code = {step.refusal.code: step.refusal for step in chain.steps if step.refusal is not None}
-    codes, reference = by_code.keys(), chain.reference
+    codes, reference = _codes_now(chain), chain.reference
     if chain.kind == "skill":
-        if "skill-changed" in codes:
+        if "not-in-lock" in codes:
+            yield from _commands(("diff", "--frozen", reference), ("lock", "--frozen"), ("lock",))
+        elif "skill-changed" in codes:
             yield from _commands(("diff", reference), ("approve", reference))
         elif codes & _TO_APPROVE:
             yield from _commands(("show", reference), ("approve", reference))
@@ -213,8 +214,6 @@ def commands_for(chain: Explanation) -> Iterator[str]:
         yield from _commands(("lock",), ("lock", "--trust"))
     if "lock-invalid" in codes:
         yield from _commands(("lock",))
-    if "not-in-lock" in codes:
-        yield from _commands(("diff", "--frozen", reference), ("lock", "--frozen"))
     for step in chain.steps:
         if step.refusal is not None and not step.is_well:
             yield from _commands(*(("why", meant) for meant in step.refusal.candidates[:_MOST_MEANT]))
@@ -224,6 +223,12 @@ def commands_for(chain: Explanation) -> Iterator[str]:
         yield from _commands(("doctor",))
     if "unknown-reference" in codes:
         yield from _commands(("list",))
+
+
+def _codes_now(chain: Explanation) -> frozenset[str]:
+    """Return the codes that say how things stand; what was refused before may have been settled since."""
+    found = [step.refusal.code for step in chain.steps if step.refusal is not None and step.what != "before"]
+    return frozenset(found)
 
 
 def _commands(*lines: Sequence[str]) -> Iterator[str]:

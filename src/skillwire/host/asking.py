@@ -23,6 +23,7 @@ MARGIN: Final = "  "
 ANSWER_SECONDS: Final = 600.0
 MOST_FILES: Final = 30
 MOST_SCRIPT_LINES: Final = 400
+LONGEST_CALL: Final = 5_000
 LONGEST_LINE: Final = 500
 LONGEST_NAME: Final = 60
 
@@ -87,7 +88,7 @@ def paragraphs_of(question: Question) -> tuple[Paragraph, ...]:
     if question.uri:
         found.append(foreign("It would read" if not question.script else "File", [question.uri]))
     if question.call:
-        found.append(foreign("The call", [question.call]))
+        found.append(foreign("The call", [question.call], longest=LONGEST_CALL))
     if question.tools:
         found.append(foreign("Tools it asks for", [", ".join(question.tools)], is_warning=True))
     if question.script:
@@ -271,7 +272,8 @@ def _change(skill: KnownSkill, change: Change) -> Paragraph:
 
     heading = "What changed since you approved it"
     if change.is_empty:
-        return Paragraph(heading, ("it was something else meanwhile, and is now as it was",), is_warning=True)
+        words = "nothing now: it was something else meanwhile, or you took your approval back"
+        return Paragraph(heading, (words,), is_warning=True)
     added, removed = named("added", change.added), named("removed", change.removed)
     rows = [*named("changed", change.modified), *added, *removed]
     # Scripts first: they must not be the ones for which there was no room.

@@ -16,7 +16,8 @@ from skillwire.core.manifest import Manifest, ManifestFile
 from skillwire.core.uri import SKILL_FILE
 from skillwire.errors import FrontmatterMismatchError, SkillError, VerificationError
 from skillwire.host.activation import DynamicFiles
-from skillwire.host.approval.approvals import Approval, Change
+from skillwire.host.approval.approvals import Change
+from skillwire.host.approval.earlier import earlier_of
 from skillwire.host.approval.policy import ProjectLock
 from skillwire.host.approval.store import ApprovalStore
 from skillwire.host.comparison import (
@@ -43,22 +44,15 @@ MOST_BYTES: Final = 4 * 1024 * 1024
 
 
 def previous_of(skill: KnownSkill, store: ApprovalStore, lock: ProjectLock) -> Previous:
-    """Find what the user agreed to for a skill: what covers it as it is now, else what did before."""
+    """Find what the user agreed to for a skill: what covers it as it is now, else the newest yes."""
     if not skill.is_remote:
         return Previous(Basis.LOCAL)
-    pin = lock.pin(skill.id)
-    if lock.is_frozen:
-        return Previous(Basis.NOTHING) if pin is None else _granted(Basis.LOCKED, pin)
-    if pin is not None and pin.is_for(skill.entry):
-        return _granted(Basis.LOCKED, pin)
-    approval = store.find(skill.id)
-    if approval is not None:
-        return _granted(Basis.APPROVED, approval)
-    ended = store.previous(skill.id)
-    if ended is not None:
-        return Previous(Basis.ENDED, ended)
-    locked = lock.previous(skill.id)
-    return Previous(Basis.NOTHING) if locked is None else Previous(Basis.LOCKED, locked)
+    earlier = earlier_of(skill, store, lock)
+    if earlier is None:
+        return Previous(Basis.NOTHING)
+    own = Basis.APPROVED if earlier.holds else Basis.ENDED
+    basis = Basis.LOCKED if earlier.is_pin else own
+    return Previous(basis, earlier.manifest, earlier.granted_at, holds=earlier.holds)
 
 
 async def compare(
@@ -232,7 +226,3 @@ def _fields(before: Frontmatter, after: Frontmatter) -> Iterable[FieldChange]:
     old, new = before.fields, after.fields
     for name in before.differences(after):
         yield FieldChange(name, old.get(name), new.get(name), name in old, name in new)
-
-
-def _granted(basis: Basis, approval: Approval) -> Previous:
-    return Previous(basis, approval.manifest, approval.granted_at)

@@ -137,11 +137,15 @@ class FieldChange:
 
 @dataclass(frozen=True, slots=True)
 class Previous:
-    """What the user agreed to before: which word of the user's, for which files, and when."""
+    """What the user agreed to before: which word of the user's, for which files, and when.
+
+    `holds` says that it has not ended since.
+    """
 
     basis: Basis
     manifest: Manifest | None = None
     granted_at: datetime | None = None
+    holds: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +175,11 @@ class Comparison:
             return True
         return not (self.basis is Basis.NOTHING or self.files or self.frontmatter or self.is_dynamic)
 
+    @property
+    def is_approved(self) -> bool:
+        """Whether the user's yes holds now for exactly what is shown; a local skill needs none."""
+        return self.is_same and (self.basis is Basis.LOCAL or self.previous.holds)
+
     def of_state(self, state: FileState) -> tuple[FileChange, ...]:
         return tuple(file for file in self.files if file.state is state)
 
@@ -184,6 +193,7 @@ class Comparison:
             "basis": self.basis.value,
             "approvedAt": None if when is None else when.isoformat().replace("+00:00", "Z"),
             "same": self.is_same,
+            "approved": self.is_approved,
             "dynamic": self.is_dynamic,
             "files": [file.to_json() for file in self.files],
             "frontmatter": None if fields is None else [changed.to_json() for changed in fields],

@@ -12,6 +12,7 @@ from typing import Any
 import anyio.to_thread
 
 from skillwire.core.characters import HiddenCharacter, hidden_characters, revealed
+from skillwire.core.manifest import Manifest
 from skillwire.core.uri import SKILL_FILE
 from skillwire.host.activation import DynamicFiles, Windows
 from skillwire.host.approval.approvals import Approval, Ask, Grant, Standing
@@ -263,6 +264,26 @@ class Host(Conversation):
             raise RefusedError("the lock is frozen; nothing else is approved", reference=skill.reference)
         return await self._open_machinery().consent.approve(skill, frozenset(grants))
 
+    def meant_by(self, reference: str) -> list[SkillId]:
+        """Return the skills a reference means: the one that is known, else those approved under it.
+
+        No server is asked.
+
+        Raises:
+            AmbiguousReferenceError: Several that are known could be meant.
+        """
+        try:
+            return [match(reference, self.view.skills).id]
+        except UnknownReferenceError:
+            label, _, name = reference.partition("/")
+            uri = uri_in(reference)
+            return [
+                approval.skill
+                for approval in (*self.approvals, *self._lock.approvals)
+                if approval.skill.origin.label == label
+                and (approval.skill.uri == uri.text if uri else name_of(approval.skill.uri) == name)
+            ]
+
     async def revoke(self, reference: str) -> bool:
         """Take back what the user agreed to for a skill; False when there was nothing.
 
@@ -273,7 +294,7 @@ class Host(Conversation):
             UnknownReferenceError: Nothing of this reference is known or approved.
         """
         machinery = self._open_machinery()
-        skills = self._meant_by(reference) or [(await machinery.registry.resolve(reference)).id]
+        skills = self.meant_by(reference) or [(await machinery.registry.resolve(reference)).id]
         return any([await machinery.consent.revoke(skill) for skill in skills])
 
     async def explain(self, reference: str, *, wait_seconds: float | None = None) -> Explanation:
@@ -318,6 +339,10 @@ class Host(Conversation):
     def standing(self, skill: KnownSkill) -> Standing:
         """Say how the user's word stands for a skill as it is now."""
         return self._open_machinery().consent.standing(skill)
+
+    def previous(self, skill: KnownSkill) -> Manifest | None:
+        """Return the files of a skill as the user last approved them, if ever; nothing is fetched."""
+        return self._open_machinery().consent.previous(skill)
 
     def attention(self, skill: KnownSkill) -> Attention:
         """Say how much of the model's attention the settings give a skill."""
@@ -415,20 +440,6 @@ class Host(Conversation):
     async def _close(self) -> None:
         self._shared = None
         await self._stack.aclose()
-
-    def _meant_by(self, reference: str) -> list[SkillId]:
-        """Return the skills a reference means, as far as that is known without asking a server."""
-        try:
-            return [match(reference, self.view.skills).id]
-        except UnknownReferenceError:
-            label, _, name = reference.partition("/")
-            uri = uri_in(reference)
-            return [
-                approval.skill
-                for approval in (*self.approvals, *self._lock.approvals)
-                if approval.skill.origin.label == label
-                and (approval.skill.uri == uri.text if uri else name_of(approval.skill.uri) == name)
-            ]
 
     def _prepare_places(self) -> None:
         self._places.check([root.path for root in self._roots], self._writable_roots)

@@ -16,6 +16,8 @@ _SCRIPT_SUFFIXES = frozenset(
     "py pyw pyz rb sh so ts vbs wasm zsh".split()
 )
 
+_TEXT_SUFFIXES = frozenset(("csv", "json", "md", "toml", "txt", "yaml", "yml"))
+
 
 def uri_of(skill: KnownSkill, path: str, relative_to: str = SKILL_FILE) -> str:
     """Return the URI of a file that a text of the skill means by `path`.
@@ -115,6 +117,6 @@ def text_of(content: bytes, uri: str) -> str:
 
 
 def is_script(path: str) -> bool:
-    """Tell whether a file of a skill looks like something to run: by its folder, or by its suffix."""
-    name = path.rpartition("/")[2]
-    return path.startswith("scripts/") or name.rpartition(".")[2].lower() in _SCRIPT_SUFFIXES
+    """Tell whether a file of a skill looks like something to run: by its suffix, or by its folder."""
+    suffix = path.rpartition("/")[2].rpartition(".")[2].lower()
+    return suffix in _SCRIPT_SUFFIXES or (path.startswith("scripts/") and suffix not in _TEXT_SUFFIXES)

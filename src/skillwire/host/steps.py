@@ -152,7 +152,8 @@ def consent_steps(machinery: Machinery, around: Circumstances, skill: KnownSkill
     if Grant.LOAD in grants:
         yield Step("approval", True, f"granted for exactly this content: {', '.join(sorted(grants))}")
         return
-    yield from _change_steps(machinery, skill)
+    is_frozen = around.lock is not None and around.lock.is_frozen
+    yield from _change_steps(machinery, skill, is_frozen=is_frozen)
     for approval in around.approvals:
         if approval.skill.uri == skill.id.uri and _is_other_endpoint(approval, skill):
             yield Step(
@@ -165,18 +166,22 @@ def consent_steps(machinery: Machinery, around: Circumstances, skill: KnownSkill
         yield Step("lock", True, words, Refusal("lock-untrusted", around.lock.path.name))
     refusal = consent.expected_refusal(skill)
     if refusal is None and standing is Standing.NEW:
-        yield Step(
-            "approval", True, "never given; the user is asked", Refusal("not-approved", skill.reference)
-        )
+        words = "never given" if consent.previous(skill) is None else "given once, and not any more"
+        notice = Refusal("not-approved", skill.reference)
+        yield Step("approval", True, f"{words}; the user is asked", notice)
+    elif is_frozen:
+        words = "the frozen lock alone decides, and does not hold exactly these files"
+        yield Step("approval", refusal is None, words, refusal)
     else:
-        yield Step("approval", refusal is None, "not given for this content; the user is asked", refusal)
+        asked = "; the user is asked" if refusal is None else ""
+        yield Step("approval", refusal is None, f"not given for this content{asked}", refusal)
 
 
 def _is_other_endpoint(approval: Approval, skill: KnownSkill) -> bool:
     return approval.skill.origin.label == skill.id.origin.label and approval.skill.origin != skill.id.origin
 
 
-def _change_steps(machinery: Machinery, skill: KnownSkill) -> Iterator[Step]:
+def _change_steps(machinery: Machinery, skill: KnownSkill, *, is_frozen: bool) -> Iterator[Step]:
     """Yield how the skill differs from what was approved before, in numbers of files."""
     before, after = machinery.consent.previous(skill), skill.entry.manifest
     if before is None:
@@ -184,9 +189,14 @@ def _change_steps(machinery: Machinery, skill: KnownSkill) -> Iterator[Step]:
     words = "it has no digests any more"
     if after is not None:
         change = Change.between(before, after)
+        if change.is_empty:
+            yield Step("approval", True, "it was approved once with exactly these files, and is not now")
+            return
         counts = {"changed": change.modified, "added": change.added, "removed": change.removed}
         words = "; ".join(f"{_files(len(uris))} {word}" for word, uris in counts.items() if uris)
-        words = words or "the same files as once approved, and others in between"
+    if is_frozen:
+        yield Step("change", True, f"it is pinned, with other files: {words}")
+        return
     yield Step("change", True, f"it was approved before: {words}", Refusal("skill-changed", skill.reference))
 
 

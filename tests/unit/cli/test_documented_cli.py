@@ -68,6 +68,15 @@ def page() -> str:
     return "\n".join([INTRODUCTION, table, *map(section_of, COMMANDS)])
 
 
+def test_arguments_are_named_as_a_user_would_name_them() -> None:
+    usages = {name: help_of(name).partition("\n")[0] for name in COMMANDS}
+
+    assert usages["serve"] == "Usage: skillwire serve [OPTIONS] DIR..."
+    assert usages["show"] == "Usage: skillwire show [OPTIONS] REF [PATH]"
+    assert usages["search"] == "Usage: skillwire search [OPTIONS] QUERY [TARGET]... [-- COMMAND ARG...]"
+    assert not [name for name in COMMANDS if re.search(r"<list|[{}]|<str>|<path>", help_of(name))]
+
+
 def test_the_page_says_what_every_command_says_of_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
 

@@ -87,7 +87,7 @@ print(sorted({heavy} & set(sys.modules)), file=sys.stderr)
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        ([], "missing argument 'DIR...'"),
+        ([], "missing argument 'DIR'"),
         (["gone"], "there is no folder gone"),
         (["skills", "gone"], "there is no folder gone"),
         (["skills/one/SKILL.md"], "skills/one/SKILL.md is not a folder"),

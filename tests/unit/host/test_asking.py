@@ -120,7 +120,8 @@ def test_content_that_came_back_is_said_to_have_been_something_else() -> None:
     text = text_of_question(Question(Occasion.CHANGED, known(), change=Change()))
 
     assert (
-        "! What changed since you approved it: it was something else meanwhile, and is now as it was" in text
+        "! What changed since you approved it: nothing now: it was something else meanwhile, or you took your approval back"
+        in text
     )
 
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -258,6 +259,37 @@ async def test_a_pin_of_a_trusted_lock_is_what_a_skill_is_compared_with(bench: B
 
         assert (same.basis, same.is_same) == (Basis.LOCKED, True)
         assert (changed.basis, changes(changed)) == (Basis.LOCKED, {"z.sh": "modified"})
+
+
+@pytest.mark.parametrize("is_lock_newer", [True, False])
+async def test_the_newest_yes_is_what_a_change_is_measured_against(
+    bench: Bench, tmp_path: Path, is_lock_newer: bool
+) -> None:
+    own, pinned, new = (known(files={"z.sh": content}) for content in (b"own\n", b"pinned\n", b"new\n"))
+    assert pinned.entry.manifest is not None
+    when = now() + timedelta(hours=1 if is_lock_newer else -1)
+    pin = Approval(pinned.id, pinned.entry.manifest, frozenset({Grant.LOAD}), when)
+    path = tmp_path / "skills.lock"
+    LockTrust(tmp_path / "state").write(path, [pin])
+    bench.lock = ProjectLock(path)
+    bench.lock.open(LockTrust(tmp_path / "state"))
+    bench.approve(own)
+
+    found = await bench.compare(new)
+
+    newest, basis = (pinned, Basis.LOCKED) if is_lock_newer else (own, Basis.ENDED)
+    assert (found.basis, found.previous.manifest) == (basis, newest.entry.manifest)
+    assert not found.is_approved
+
+
+async def test_the_same_files_as_once_are_no_difference_and_no_approval(bench: Bench, tmp_path: Path) -> None:
+    skill = known(files={"z.sh": SCRIPT})
+    bench.approve(skill)
+    assert (await bench.compare(skill)).is_approved
+    bench.store.observe(skill.id, known().entry)
+    came_back = await bench.compare(skill)
+
+    assert (came_back.basis, came_back.is_same, came_back.is_approved) == (Basis.ENDED, True, False)
 
 
 async def test_a_frozen_lock_is_all_there_is(bench: Bench, tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ class Standing(StrEnum):
     CHANGED = "changed"
     """Something else of it was approved."""
     NEW = "new"
-    """Never approved."""
+    """Not approved: never, or no longer, with the files it had then."""
     DYNAMIC = "dynamic"
     """It has no digests, so nothing can be approved beforehand."""
 

@@ -29,6 +29,7 @@ from skillwire.host.approval.approvals import (
     binding_of,
     now,
 )
+from skillwire.host.approval.earlier import earlier_of
 from skillwire.host.approval.policy import ProjectLock
 from skillwire.host.approval.store import ApprovalStore
 from skillwire.host.attention import Attentions, Trust
@@ -156,7 +157,8 @@ class Consent:
         if self.covers(skill):
             is_once = (skill.id, binding_of(manifest), Grant.LOAD) in self._once
             return Standing.ONCE if is_once else Standing.APPROVED
-        return Standing.NEW if self.previous(skill) is None else Standing.CHANGED
+        earlier = earlier_of(skill, self._store, self._lock)
+        return Standing.NEW if earlier is None or earlier.is_for(skill.entry) else Standing.CHANGED
 
     async def require_load(self, skill: KnownSkill, *, actor: Actor = "model") -> None:
         """Make sure the user agrees that this content enters the model's context.
@@ -263,11 +265,9 @@ class Consent:
         await self._settle(skill, Grant.LOAD, reply)
 
     def previous(self, skill: KnownSkill) -> Manifest | None:
-        """Return what was approved before, so that the user can be shown what is different."""
-        approval = self._store.find(skill.id)
-        if approval is not None:
-            return approval.manifest
-        return self._store.previous(skill.id) or self._lock.previous(skill.id)
+        """Return what was approved last, so that the user can be shown what is different."""
+        earlier = earlier_of(skill, self._store, self._lock)
+        return None if earlier is None else earlier.manifest
 
     def _require_not_denied(self, skill: KnownSkill, grant: Grant) -> None:
         """Check that the user has not said no to the same already."""

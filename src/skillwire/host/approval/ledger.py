@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import cast
 
 from skillwire.core.entry import SkillEntry
@@ -25,19 +25,27 @@ from skillwire.host.origin import OriginKind, SkillId
 VERSION = 1
 
 _DOCUMENT = frozenset({"version", "approvals", "previous"})
-_PREVIOUS = frozenset({"label", "fingerprint", "uri", "files"})
+_PREVIOUS = frozenset({"label", "fingerprint", "uri", "files", "approved_at"})
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What an approval was for, and when it was given; None where that was not written down."""
+
+    manifest: Manifest
+    granted_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
     """Every decision that is remembered; each change makes another ledger.
 
-    `previous` are the manifests of approvals that a change ended: good for
+    `previous` is what approvals were for that a change ended: good for
     showing what changed, and for nothing else.
     """
 
     approvals: Mapping[SkillId, Approval] = field(default_factory=dict[SkillId, Approval])
-    previous: Mapping[SkillId, Manifest] = field(default_factory=dict[SkillId, Manifest])
+    previous: Mapping[SkillId, Ended] = field(default_factory=dict[SkillId, Ended])
 
     def granted(self, approval: Approval) -> "Ledger":
         """Add an approval: to the grants for the same content, or in the place of one for other content."""
@@ -47,14 +55,14 @@ class Ledger:
             approval = replace(approval, grants=approval.grants | before.grants)
         return Ledger(
             {**self.approvals, skill: approval},
-            {known: manifest for known, manifest in self.previous.items() if known != skill},
+            {known: ended for known, ended in self.previous.items() if known != skill},
         )
 
     def revoked(self, skill: SkillId) -> "Ledger":
         """Forget what the user agreed to for one skill."""
         return Ledger(
             {known: approval for known, approval in self.approvals.items() if known != skill},
-            {known: manifest for known, manifest in self.previous.items() if known != skill},
+            {known: ended for known, ended in self.previous.items() if known != skill},
         )
 
     def observed(self, skill: SkillId, entry: SkillEntry) -> "Ledger":
@@ -62,14 +70,15 @@ class Ledger:
         before = self.approvals.get(skill)
         if before is None or before.is_for(entry):
             return self
-        ended = self.revoked(skill)
-        return replace(ended, previous={**ended.previous, skill: before.manifest})
+        left = self.revoked(skill)
+        ended = Ended(before.manifest, before.granted_at)
+        return replace(left, previous={**left.previous, skill: ended})
 
     def without_server(self, label: str) -> "Ledger":
         """Forget everything about a server, whichever endpoints its label stood for."""
         return Ledger(
             {skill: approval for skill, approval in self.approvals.items() if not _is_of(skill, label)},
-            {skill: manifest for skill, manifest in self.previous.items() if not _is_of(skill, label)},
+            {skill: ended for skill, ended in self.previous.items() if not _is_of(skill, label)},
         )
 
     def to_bytes(self) -> bytes:
@@ -81,8 +90,12 @@ class Ledger:
                 for approval in self.approvals.values()
             ),
             "previous": _sorted(
-                {**_kind_and_id(skill), "files": file_rows(manifest)}
-                for skill, manifest in self.previous.items()
+                {
+                    **_kind_and_id(skill),
+                    "files": file_rows(ended.manifest),
+                    "approved_at": ended.granted_at,
+                }
+                for skill, ended in self.previous.items()
             ),
         }
         return json.dumps(document, default=datetime.isoformat, separators=(",", ":")).encode()
@@ -101,10 +114,10 @@ class Ledger:
         if document["version"] != VERSION:
             raise ValueError("it has another version")
         approvals = [_parse_approval(row) for row in items(document["approvals"], "approvals")]
-        previous = [_parse_with_id(row, _PREVIOUS) for row in items(document["previous"], "previous")]
+        previous = [_parse_ended(row) for row in items(document["previous"], "previous")]
         return cls(
             {approval.skill: approval for approval in approvals},
-            {skill: parse_files(row["files"], skill.uri) for skill, row in previous},
+            dict(previous),
         )
 
 
@@ -134,15 +147,26 @@ def _sorted(rows: Iterable[Row]) -> list[Row]:
 
 def _parse_approval(value: object) -> Approval:
     row, kind = _without_kind(value)
-    when = row.get("approved_at")
-    if not isinstance(when, str):
-        raise ValueError("`approved_at` is not a time")
-    return parse_approval({**row, "approved_at": datetime.fromisoformat(when)}, kind)
+    return parse_approval({**row, "approved_at": _time(row.get("approved_at"))}, kind)
 
 
-def _parse_with_id(value: object, names: frozenset[str]) -> tuple[SkillId, Row]:
+def _parse_ended(value: object) -> tuple[SkillId, Ended]:
     row, kind = _without_kind(value)
-    return parse_id(fields(row, names), kind), row
+    # Ledgers of before times were kept say nothing of them.
+    row = fields({"approved_at": None, **row}, _PREVIOUS)
+    skill, when = parse_id(row, kind), row["approved_at"]
+    return skill, Ended(parse_files(row["files"], skill.uri), None if when is None else _time(when))
+
+
+def _time(value: object) -> datetime:
+    """Read a time, in UTC.
+
+    Raises:
+        ValueError: It is none, or has no offset.
+    """
+    if not isinstance(value, str) or (when := datetime.fromisoformat(value)).tzinfo is None:
+        raise ValueError("`approved_at` is not a time with an offset")
+    return when.astimezone(UTC)
 
 
 def _without_kind(value: object) -> tuple[Row, OriginKind]:

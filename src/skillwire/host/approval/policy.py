@@ -4,7 +4,6 @@ import logging
 from collections.abc import Iterable
 from pathlib import Path
 
-from skillwire.core.manifest import Manifest
 from skillwire.errors import LimitError, SourceError
 from skillwire.host.approval.approvals import Approval, binding_of
 from skillwire.host.approval.lockfile import InvalidLockError, Lock, Pins
@@ -82,10 +81,9 @@ class ProjectLock:
         found = None if self.is_frozen else self._seen.find(skill)
         return found if found is not None and self._counts(found) else None
 
-    def previous(self, skill: SkillId) -> Manifest | None:
+    def previous(self, skill: SkillId) -> Approval | None:
         """Return what a trusted lock pins, even if that ended: good for showing what changed."""
-        found = self._pins.find(skill) if self.is_trusted else None
-        return None if found is None else found.manifest
+        return self._pins.find(skill) if self.is_trusted else None
 
     def revoke(self, skill: SkillId) -> bool:
         """End a pin, until the user looks at the lock again; False when there was none.

@@ -8,10 +8,9 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from skillwire.core.entry import SkillEntry
-from skillwire.core.manifest import Manifest
 from skillwire.errors import LimitError, SourceError
 from skillwire.host.approval.approvals import Approval
-from skillwire.host.approval.ledger import Ledger, check_storable
+from skillwire.host.approval.ledger import Ended, Ledger, check_storable
 from skillwire.host.origin import SkillId
 from skillwire.host.refusals import Refusal
 from skillwire.host.state.seal import SealedFolder, Stamp
@@ -58,7 +57,7 @@ class ApprovalStore:
     def find(self, skill: SkillId) -> Approval | None:
         return self._current().approvals.get(skill)
 
-    def previous(self, skill: SkillId) -> Manifest | None:
+    def previous(self, skill: SkillId) -> Ended | None:
         """Return what the skill's last approval was for, if a change ended it and none followed."""
         return self._current().previous.get(skill)
 

@@ -1,6 +1,8 @@
 """Has the user agreed? Stores and locks on a real disk, and a user who answers as told."""
 
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import anyio
@@ -8,7 +10,16 @@ import pytest
 
 from skillwire.core.manifest import digest_of
 from skillwire.errors import SkillError
-from skillwire.host.approval.approvals import Approval, Ask, Grant, Occasion, Question, Reply, now
+from skillwire.host.approval.approvals import (
+    Approval,
+    Ask,
+    Grant,
+    Occasion,
+    Question,
+    Reply,
+    Standing,
+    now,
+)
 from skillwire.host.approval.consent import Consent, DynamicPolicy, PromptLimits
 from skillwire.host.approval.lockfile import write_lock
 from skillwire.host.approval.locktrust import LockTrust
@@ -67,9 +78,17 @@ class Desk:
             clock=lambda: self.seconds,
         )
 
-    def pin(self, *skills: KnownSkill, grants: frozenset[Grant] = LOAD, is_trusted: bool = True) -> None:
+    def pin(
+        self,
+        *skills: KnownSkill,
+        grants: frozenset[Grant] = LOAD,
+        is_trusted: bool = True,
+        after: timedelta = timedelta(),
+    ) -> None:
         """Put skills into the project's lock, which the user has looked at or not."""
-        content = write_lock(self.path, [approval(skill, grants) for skill in skills])
+        pins = [approval(skill, grants) for skill in skills]
+        pins = [replace(pin, granted_at=pin.granted_at + after) for pin in pins]
+        content = write_lock(self.path, pins)
         if is_trusted:
             LockTrust(self.state).trust(self.path, content)
 
@@ -204,6 +223,42 @@ async def test_the_question_after_a_change_says_what_changed(desk: Desk) -> None
     assert question.previous == known(files=SCRIPT).entry.manifest
     assert question.skill == changed
     assert question.may_be_remembered
+
+
+@pytest.mark.requirement("APPR-02")
+@pytest.mark.parametrize("hours", [1, -1])
+async def test_the_question_compares_with_the_newest_yes(desk: Desk, hours: int) -> None:
+    own, pinned, changed = known(body="Own.\n"), known(body="Pinned.\n"), known(body="New.\n")
+    desk.pin(pinned, after=timedelta(hours=hours))
+    user = User(Reply.ALWAYS)
+    consent = desk.consent(user)
+    await consent.approve(own, LOAD)
+    consent.observe(changed.id, changed.entry)
+
+    await consent.require_load(changed)
+
+    assert user.questions[0].previous == (pinned if hours > 0 else own).entry.manifest
+
+
+async def test_what_was_taken_back_and_is_the_same_has_not_changed(desk: Desk) -> None:
+    desk.pin(known())
+    consent = desk.consent(User(Reply.ALWAYS))
+    before = consent.standing(known())
+
+    await consent.revoke(known().id)
+
+    assert (before, consent.standing(known())) == (Standing.LOCKED, Standing.NEW)
+    assert consent.standing(known(body="Other.\n")) is Standing.CHANGED
+
+
+async def test_what_came_back_is_not_approved_and_not_changed(desk: Desk) -> None:
+    consent = desk.consent(User(Reply.ALWAYS))
+    await consent.approve(known(), LOAD)
+
+    consent.observe(known().id, known(body="Other.\n").entry)
+
+    assert consent.standing(known(body="Other.\n")) is Standing.CHANGED
+    assert consent.standing(known()) is Standing.NEW
 
 
 @pytest.mark.requirement("APPR-10")

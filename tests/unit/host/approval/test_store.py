@@ -18,7 +18,7 @@ from approving import FILES, LOAD, approval, entry, manifest, mode_of, origin, s
 from commands import names_in
 from skillwire.errors import LimitError, SourceError
 from skillwire.host.approval.approvals import Approval, Grant
-from skillwire.host.approval.ledger import Ledger
+from skillwire.host.approval.ledger import Ended, Ledger
 from skillwire.host.approval.store import FILE, ApprovalStore
 from skillwire.host.origin import Origin, OriginKind, SkillId
 from skillwire.host.state import seal
@@ -210,7 +210,7 @@ def test_any_change_ends_an_approval_for_good(
     for later in (store, again(tmp_path)):
         assert not later.observe(skill_id(), entry())
         assert later.find(skill_id()) is None
-        assert later.previous(skill_id()) == manifest()
+        assert later.previous(skill_id()) == Ended(manifest(), approval().granted_at)
         assert later.find(OTHER_SKILL) == approval("billing")
 
 
@@ -320,6 +320,30 @@ def seal_no_time(path: Path) -> None:
 def seal_half_an_approval(path: Path) -> None:
     content = path.read_bytes().split(b"\n", 1)[1]
     sealed(path, content.replace(b'"size":7', b'"size":-7'))
+
+
+def test_a_file_that_says_nothing_of_when_an_ended_approval_was_given_is_read_all_the_same(
+    tmp_path: Path, store: ApprovalStore, document: Path
+) -> None:
+    store.grant(approval())
+    store.observe(skill_id(), entry(files=CHANGED))
+    written = Ledger(previous={skill_id(): Ended(manifest(), None)}).to_bytes()
+    sealed(document, written.replace(b',"approved_at":null', b""))
+
+    assert again(tmp_path).previous(skill_id()) == Ended(manifest(), None)
+
+
+@pytest.mark.parametrize("time", [b"7", b'"noon"', b'"2026-09-08T12:00:00"'])
+def test_a_time_that_is_none_makes_the_file_count_no_more(
+    tmp_path: Path, store: ApprovalStore, document: Path, time: bytes
+) -> None:
+    store.grant(approval())
+    written = Ledger(previous={skill_id(): Ended(manifest(), None)}).to_bytes()
+    sealed(document, written.replace(b"null", time))
+
+    later = again(tmp_path)
+    assert later.previous(skill_id()) is None
+    assert later.is_tampered
 
 
 def sealed(path: Path, content: bytes) -> None:
@@ -487,7 +511,7 @@ def test_a_revocation_holds_even_if_the_disk_does_not_take_it(
         with pytest.raises(SourceError):
             store.revoke(OTHER_SKILL)
     assert dict(store.approvals()) == {}
-    assert store.previous(skill_id()) == manifest()
+    assert store.previous(skill_id()) == Ended(manifest(), approval().granted_at)
 
     # The next write that succeeds takes them along.
     store.grant(approval("reports"))

@@ -1,0 +1,34 @@
+"""How a command speaks: what a stranger says in it stays where it belongs."""
+
+import re
+
+import pytest
+
+from skillwire.cli.answer import Answer
+from skillwire.core.characters import quoted
+from skillwire.errors import SkillError
+
+STYLE = re.compile(r"\x1b\[[\d;]*m")
+HOSTILE = f"{'a ' * 12}error: nothing is wrong {'b ' * 9}fix: run curl x {'c' * 60}"
+
+
+@pytest.mark.parametrize("columns", [40, 30])
+def test_a_word_that_an_error_quotes_cannot_begin_a_line_at_the_edge(
+    columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", str(columns))
+    # The quoted text begins after a different number of words, so that each comes to an edge once.
+    for lead in range(30):
+        error = SkillError(
+            f"{'.' * lead} it says {quoted(HOSTILE)}", fix=f"{'.' * lead} not {quoted(HOSTILE)}"
+        )
+
+        Answer("list").refuse(error)
+
+        lines = STYLE.sub("", capsys.readouterr().err).splitlines()
+        assert [line.split(" ")[0] for line in lines if not line.startswith("  ")] == ["error:", "fix:"]
+        assert len(lines) > 6
+        assert all(len(line) <= columns for line in lines)
