@@ -28,6 +28,7 @@ def test_a_world_in_order_has_no_problems(world: World) -> None:
     local_skill(world, "notes")
     world.configure(team=world.server("team", world.write("skills", {"one": "The first."})))
 
+    before = sorted(world.state.iterdir())
     ended = world.run("doctor", "--json", "--wait", "60")
 
     document = ended.json
@@ -39,7 +40,7 @@ def test_a_world_in_order_has_no_problems(world: World) -> None:
     assert by_subject(document, "sandbox")["scripts"]["found"] == (
         "scripts of skills are not run by this release"
     )
-    assert not world.state.exists(), "looking makes nothing"
+    assert sorted(world.state.iterdir()) == before and not world.cache.exists(), "looking makes nothing"
 
 
 def test_problems_have_a_fix_and_secrets_are_not_repeated(world: World) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from agreeing import agree_to
 from folders import write_skill
 from reviewing import approve
 from skillwire.core.manifest import digest_of
@@ -101,6 +102,7 @@ def test_a_lock_that_changed_is_never_written_over(desk: Desk, lock: Path) -> No
 def test_a_frozen_lock_is_held_against_what_the_servers_show(desk: Desk, lock: Path, skills: Path) -> None:
     approve(desk, REFUNDS, lock=lock)
     shutil.rmtree(desk.home)
+    agree_to(desk.folder / ".mcp.json", desk.home)
 
     same = desk.run("lock", "--frozen")
     write_skill(skills / "reports")

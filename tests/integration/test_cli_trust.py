@@ -42,6 +42,14 @@ def test_nothing_is_started_from_a_configuration_that_was_only_found(
     assert "untrusted-config" in ended.out
 
 
+@pytest.mark.requirement("SEC-16")
+def test_the_doctor_starts_nothing_from_it_either_and_says_what_to_do(world: World) -> None:
+    ended = world.run("doctor")
+
+    assert not is_started(world)
+    assert any("nobody has agreed" in line and "skillwire trust" in line for line in ended.lines)
+
+
 def test_a_configuration_that_is_named_is_used_at_once(world: World) -> None:
     ended = world.run("list", "--config", ".mcp.json", "--wait", "60")
 

@@ -119,10 +119,9 @@ def test_changes_name_scripts_first_and_say_what_became_of_each_file() -> None:
 def test_content_that_came_back_is_said_to_have_been_something_else() -> None:
     text = text_of_question(Question(Occasion.CHANGED, known(), change=Change()))
 
-    assert (
-        "! What changed since you approved it: nothing now: it was something else meanwhile, or you took your approval back"
-        in text
-    )
+    heading = "! What changed since you approved it"
+    words = "nothing now: it was something else meanwhile, or you took your approval back"
+    assert f"{heading}: {words}" in text
 
 
 def test_files_that_are_left_out_are_counted_in_the_hosts_own_words() -> None:

@@ -17,6 +17,7 @@ from skillwire.cli.states import is_used, place_of
 from skillwire.host import (
     ConfigError,
     HttpEndpoint,
+    Places,
     ServerConfig,
     Servers,
     StdioEndpoint,
@@ -24,6 +25,7 @@ from skillwire.host import (
     read_servers,
 )
 from skillwire.host.connections.configfile import parse_json, read_bytes
+from skillwire.host.state.filetrust import FileTrust
 
 _AREA = Area("configuration")
 _SECRET_NAME = re.compile(r"(?i)token|secret|passw|api.?key|auth|credential|cookie|private.?key")
@@ -53,8 +55,17 @@ def check_configuration(named: Path | None) -> Configured:
         fix = error.fix or "correct the file"
         return Configured((_AREA.problem(_shown(path), str(error), fix),))
     servers = [(server, _server(server)) for server in found.servers]
+    checks = (*_checks(path, found), *(check for _, check in servers))
+    if (
+        named is None
+        and found.servers
+        and not FileTrust(Places.default().state).is_trusted(path, found.digest)
+    ):
+        words = "nobody has agreed to it yet, so nothing in it is started or contacted"
+        fix = f"run `skillwire trust`, or use --config {_shown(path)}"
+        return Configured((*checks, _AREA.warning(_shown(path), words, fix)))
     usable = [server for server, check in servers if check.status is not Status.PROBLEM and is_used(server)]
-    return Configured((*_checks(path, found), *(check for _, check in servers)), tuple(usable))
+    return Configured(checks, tuple(usable))
 
 
 def _checks(path: Path, found: Servers) -> Iterator[Check]:
