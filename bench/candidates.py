@@ -45,9 +45,15 @@ def _python(*arguments: str) -> list[str]:
     return [sys.executable, "-m", *arguments]
 
 
-def _ours(root: Path, transport: str) -> list[str]:
+def ours(root: Path, transport: str, *options: str) -> list[str]:
+    """Return the command of our server as it is shipped, with a few more options."""
     how = ["--http", "127.0.0.1:0"] if transport == "http" else ["--stdio"]
-    return _python("skillwire", "serve", str(root), *how)
+    return _python("skillwire", "serve", str(root), *how, *options)
+
+
+def _ours_in_hundreds(root: Path, transport: str) -> list[str]:
+    """Return the same with pages of 100, which the budgets of a page speak of."""
+    return ours(root, transport, "--page-size", "100")
 
 
 def _fastmcp(mode: str) -> Callable[[Path, str], list[str]]:
@@ -71,8 +77,8 @@ def _typescript_missing() -> str:
     return ""
 
 
-OURS = Candidate("skillwire", _ours)
-PLAIN = Candidate("plain SDK path", _ours, env=(("SKILLWIRE_FAST", "0"),))
+OURS = Candidate("skillwire", _ours_in_hundreds)
+PLAIN = Candidate("plain SDK path", _ours_in_hundreds, env=(("SKILLWIRE_FAST", "0"),))
 FASTMCP = Candidate(
     "FastMCP, resources",
     _fastmcp("default"),

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 
-from bench.candidates import OURS
+from bench.candidates import ours
 from bench.links import HttpLink
 from bench.listing import Listed, Target
 from bench.messages import WrongAnswerError
@@ -59,13 +59,13 @@ def served(root: Path, transport: str, cache: Path) -> Generator[Target]:
     """Say how a process reaches the server: at an address, or by starting one, with an index that is warm."""
     environment = {"XDG_CACHE_HOME": str(cache)}
     http = transport == "http"
-    with started(OURS.command(root, transport), http=http, env=environment) as server:
+    with started(ours(root, transport), http=http, env=environment) as server:
         opened(server, time.monotonic() + START_PATIENCE)
         settled(server)
         if isinstance(server.link, HttpLink):
             yield Target(url=server.link.url)
             return
-    yield Target(command=tuple(OURS.command(root, transport)), env=environment)
+    yield Target(command=tuple(ours(root, transport)), env=environment)
 
 
 def run(task: str, target: Target, skills: int) -> Listed:

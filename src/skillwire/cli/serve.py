@@ -18,6 +18,7 @@ from skillwire.cli.folders import Folder
 from skillwire.cli.options import FollowLinks, Json, Verbose, new_app
 from skillwire.errors import DuplicateSkillError, InvalidUriError, SourceError
 from skillwire.server.http import listen_on, run_http, serve_http, url_of
+from skillwire.server.pages import DEFAULT_PAGE_SIZE
 from skillwire.server.standalone import Offer, Standalone
 from skillwire.server.stdio import serve_stdio
 from skillwire.server.workers import serve_with_workers
@@ -47,7 +48,7 @@ def serve(
     ] = "",
     page_size: Annotated[
         int, typer.Option(metavar="N", min=1, max=10_000, help="Skills to a page of a listing.")
-    ] = 100,
+    ] = DEFAULT_PAGE_SIZE,
     ttl: Annotated[
         float,
         typer.Option(

@@ -16,7 +16,7 @@ from skillwire.core.media import media_type_of
 from skillwire.core.uri import DEFAULT_SCHEME, SKILL_FILE, SkillUri, canonical_uri
 from skillwire.errors import InvalidUriError, NotFoundError
 from skillwire.server.browsing import children_of, completions, schemes_of
-from skillwire.server.pages import EntryPages, cut
+from skillwire.server.pages import DEFAULT_PAGE_SIZE, EntryPages, cut
 from skillwire.sources import Catalog, Snapshot
 from skillwire.wire.core import (
     LIST_RESOURCES,
@@ -42,7 +42,7 @@ _MAX_DEPTH = 64
 class Terms:
     """On which terms answers are given: how many items to a page, and how long they stay fresh."""
 
-    page_size: int = 100
+    page_size: int = DEFAULT_PAGE_SIZE
     ttl_ms: int = 60_000
     cache_scope: CacheScope = "public"
 

@@ -10,6 +10,7 @@ from mcp.server.mcpserver import MCPServer
 from skillwire.errors import SkillError
 from skillwire.server.answers import Terms
 from skillwire.server.handlers import add_listening, install
+from skillwire.server.pages import DEFAULT_PAGE_SIZE
 from skillwire.server.skills import Origin, Skills
 from skillwire.wire.core import CacheScope
 
@@ -18,7 +19,7 @@ def add_skills(
     server: object,
     *origins: Origin,
     prefix: str = "",
-    page_size: int = 100,
+    page_size: int = DEFAULT_PAGE_SIZE,
     ttl: float = 60.0,
     cache_scope: CacheScope | None = None,
     watch: bool = True,

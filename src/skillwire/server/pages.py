@@ -13,6 +13,8 @@ from skillwire.wire.cursor import write_cursor
 
 Item = TypeVar("Item")
 
+DEFAULT_PAGE_SIZE = 250
+"""Skills to a page: far below the limit in bytes, and so many that a large catalog takes few requests."""
 # Some clients refuse a message of more than 1 MiB; the rest of it is the envelope's.
 MAX_PAGE_BYTES = 900_000
 _KEPT_BYTES = 24 * 1024 * 1024

@@ -11,6 +11,7 @@ from skillwire import __version__
 from skillwire.server.answers import Terms
 from skillwire.server.handlers import add_listening, install
 from skillwire.server.hot import HotAnswers
+from skillwire.server.pages import DEFAULT_PAGE_SIZE
 from skillwire.server.skills import Skills
 
 _INSTRUCTIONS = (
@@ -26,7 +27,7 @@ class Offer:
 
     folders: tuple[Path, ...]
     prefix: str = ""
-    page_size: int = 100
+    page_size: int = DEFAULT_PAGE_SIZE
     ttl: float = 60.0
     watch: bool = True
     strict: bool = False
