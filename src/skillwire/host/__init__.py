@@ -46,12 +46,13 @@ from skillwire.host.failures import (
 )
 from skillwire.host.gate import Decision, ToolCall, ToolKind, Verdict
 from skillwire.host.guard import Guard
-from skillwire.host.host import Host, Preview
+from skillwire.host.host import Host
 from skillwire.host.listing.forms import ListingForm
 from skillwire.host.listing.tokens import TokenCounter, estimated_tokens
 from skillwire.host.mount import Mount
 from skillwire.host.origin import Origin, OriginKind, SkillId
 from skillwire.host.presentation import FramedText, LoadedSkill, SkillFileLine, summary_of
+from skillwire.host.previewing import Preview
 from skillwire.host.refusals import REFUSALS, Refusal
 from skillwire.host.registry.known import KnownSkill
 from skillwire.host.registry.local import LocalRoot

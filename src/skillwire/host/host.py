@@ -4,17 +4,15 @@ import logging
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import anyio.to_thread
 
-from skillwire.core.characters import HiddenCharacter, hidden_characters, revealed
 from skillwire.core.manifest import Manifest
 from skillwire.core.uri import SKILL_FILE
-from skillwire.host.activation import DynamicFiles, Windows
+from skillwire.host.activation import Windows
 from skillwire.host.approval.approvals import Approval, Ask, Grant, Standing
 from skillwire.host.approval.consent import Consent, DynamicPolicy, PromptLimits
 from skillwire.host.approval.locktrust import LockTrust
@@ -35,13 +33,13 @@ from skillwire.host.loading import Machinery, recorded
 from skillwire.host.offline import cached_skills
 from skillwire.host.origin import Origin, SkillId
 from skillwire.host.presentation import DEFAULT_PAGE_LENGTH
+from skillwire.host.previewing import Preview, preview
 from skillwire.host.refusals import Refusal
 from skillwire.host.registry.confusables import LOCAL
 from skillwire.host.registry.known import KnownSkill
 from skillwire.host.registry.local import LocalRoot, LocalSkills, default_roots
 from skillwire.host.registry.naming import match, name_of, uri_in
 from skillwire.host.registry.registry import Registry, RegistryView
-from skillwire.host.skillfiles import uri_of
 from skillwire.host.state.audit import AuditLog
 from skillwire.host.state.cache import MAX_BYTES, MAX_BYTES_PER_ORIGIN, ContentCache
 from skillwire.host.state.places import Places
@@ -50,20 +48,6 @@ from skillwire.host.state.trust import FolderTrust
 logger = logging.getLogger(__name__)
 
 DEFAULT_WAIT_SECONDS = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class Preview:
-    """A file of a skill for a person to look at: checked against the entry, and not loaded.
-
-    `text` has everything hidden in it spelled out; it is None when the file is no text.
-    """
-
-    skill: KnownSkill
-    uri: str
-    content: bytes
-    text: str | None
-    hidden: tuple[HiddenCharacter, ...]
 
 
 class Host(Conversation):
@@ -239,18 +223,7 @@ class Host(Conversation):
         Raises:
             SkillError: The file cannot be had, or does not match the entry.
         """
-        machinery = self._open_machinery()
-        with recorded(machinery.audit, "preview", reference):
-            skill = await machinery.registry.resolve(reference)
-            machinery.fetcher.require_safe(skill)
-            uri = uri_of(skill, path)
-            content = await machinery.fetcher.file(skill, uri, DynamicFiles())
-        machinery.audit.record("preview", reference=reference, uri=uri)
-        try:
-            text = content.decode("utf-8")
-        except UnicodeDecodeError:
-            return Preview(skill, uri, content, None, ())
-        return Preview(skill, uri, content, revealed(text), tuple(hidden_characters(text, most=1000)))
+        return await preview(self._open_machinery(), reference, path)
 
     async def approve(self, skill: KnownSkill, grants: Collection[Grant] = (Grant.LOAD,)) -> Approval | None:
         """Remember the user's yes to exactly the entry that was shown, which is the one in `skill`.
