@@ -105,10 +105,12 @@ def reason_of(refusal: Refusal | None) -> str:
 def print_refusal(answer: Answer, refusal: Refusal, *, indent: int = 2) -> None:
     """Print a refusal as words about the answer: its code, what it is about, and what to do."""
     about = f"{refusal.subject}: " if refusal.subject else ""
-    answer.word((refusal.code, "yellow"), f"  {about}{reason_of(refusal) or refusal.sentence}", indent=indent)
+    answer.word(
+        (refusal.code, "yellow"), f"  {about}{reason_of(refusal) or refusal.sentence}", indent=indent, hang=4
+    )
     if answer.verbose and refusal.detail:
-        answer.word(f"{refusal.sentence} [{refusal.requirement}]", indent=indent + 2)
-    answer.word(("fix:", "bold"), f" {refusal.remedy}", indent=indent + 2)
+        answer.word(f"{refusal.sentence} [{refusal.requirement}]", indent=indent + 2, hang=2)
+    answer.word(("fix:", "bold"), f" {refusal.remedy}", indent=indent + 2, hang=2)
 
 
 def print_notice(answer: Answer, notice: Refusal, *, indent: int = 2) -> None:
@@ -116,5 +118,5 @@ def print_notice(answer: Answer, notice: Refusal, *, indent: int = 2) -> None:
     names = ", ".join(notice.candidates[:_MOST_CANDIDATES])
     more = ", …" if len(notice.candidates) > _MOST_CANDIDATES else ""
     found = f" ({names}{more})" if names else ""
-    answer.word((notice.code, "cyan"), f"  {notice.subject}: {notice.sentence}{found}", indent=indent)
-    answer.word(("fix:", "bold"), f" {notice.remedy}", indent=indent + 2)
+    answer.word((notice.code, "cyan"), f"  {notice.subject}: {notice.sentence}{found}", indent=indent, hang=4)
+    answer.word(("fix:", "bold"), f" {notice.remedy}", indent=indent + 2, hang=2)
