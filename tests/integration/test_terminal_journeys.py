@@ -2,11 +2,13 @@
 
 import re
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
 
 from folders import write_files
+from integration import hosting_dynamic
 from terminals import PROMPT, Desk, Window
 
 DESCRIPTION = "Handles refunds. Use when a customer wants money back."
@@ -416,3 +418,23 @@ def test_a_long_file_is_shown_a_screenful_at_a_time_with_all_that_hides_in_it(de
     assert "  | line 30\n" in second and "line 60" not in second
     assert "! Not shown: it is binary, and no text\n" in binary
     assert body_shown.out.endswith("line 99\nhid<U+200B>den\n")
+
+
+@pytest.mark.requirement("APPR-04")
+def test_a_skill_without_digests_is_asked_about_at_every_load_and_refused_where_nobody_can_be(
+    desk: Desk,
+) -> None:
+    program = {"command": sys.executable, "args": [str(hosting_dynamic.__file__)], "env": desk.env}
+    desk.configure("ops", program)
+
+    screens: list[str] = []
+    for _ in range(2):
+        with desk.window("load", "ops/status", lines=60) as shown:
+            screens.append(shown.wait_for("Enter means no:"))
+            shown.type("o")
+            assert shown.wait_for_end() == 0
+            assert "Status " in shown.everything
+    alone = desk.run("load", "ops/status", "--json")
+
+    assert all("No digests" in screen and "[a]lways" not in screen for screen in screens)
+    assert '"code": "dynamic-declined"' in alone.out
