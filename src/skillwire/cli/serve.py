@@ -17,6 +17,7 @@ from skillwire.cli.failures import MisuseError, OutputError
 from skillwire.cli.folders import Folder
 from skillwire.cli.options import FollowLinks, Json, Verbose, new_app
 from skillwire.errors import DuplicateSkillError, InvalidUriError, SourceError
+from skillwire.server.dialects.speaking import chosen
 from skillwire.server.http import listen_on, run_http, serve_http, url_of
 from skillwire.server.pages import DEFAULT_PAGE_SIZE
 from skillwire.server.standalone import Offer, Standalone
@@ -60,6 +61,10 @@ def serve(
     ] = False,
     no_watch: Annotated[bool, typer.Option("--no-watch", help="Do not look for changes.")] = False,
     follow_links: FollowLinks = False,
+    dialect: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Speak an older dialect too; may be repeated.", show_default=False),
+    ] = None,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
@@ -77,6 +82,7 @@ def serve(
             watch=not no_watch,
             strict=strict,
             follow_links=follow_links,
+            dialects=tuple(chosen(dialect or ())),
             # For measurements only: shows what the plain path of the SDK would cost.
             is_fast=os.environ.get("SKILLWIRE_FAST") != "0",
         )

@@ -1,7 +1,7 @@
 """Telling clients that something changed: which URIs, to whom, and not too often."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -81,9 +81,13 @@ class Announcer:
 
     Connections of the handshake era are told on their own channel; modern
     ones on the `subscriptions/listen` streams they opened, through a bus.
+    `methods` are notifications that only the former know, and `resources` the
+    URIs of what changes with every change.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, methods: Iterable[str] = (), resources: Iterable[str] = ()) -> None:
+        self._methods = tuple(dict.fromkeys(methods))
+        self._resources = frozenset(resources)
         self._subscribers: dict[Connection, _Subscriber] = {}
         self._buses: list[SubscriptionBus] = []
 
@@ -124,7 +128,7 @@ class Announcer:
                 try:
                     changed = changed_files(before, now)
                     if changed:
-                        await self._announce(changed, group)
+                        await self._announce(changed | self._resources, group)
                 except Exception:
                     logger.exception("a change could not be announced")
                 before = now
@@ -149,6 +153,8 @@ class Announcer:
             while subscriber.pending is not None:
                 uris, subscriber.pending = subscriber.pending, None
                 with anyio.move_on_after(_DELIVERY_SECONDS):
+                    for method in self._methods:
+                        await subscriber.connection.outbound.notify(method, None)
                     for notification in _notifications(uris):
                         data = notification.model_dump(by_alias=True, mode="json", exclude_none=True)
                         await subscriber.connection.outbound.notify(data["method"], data.get("params"))

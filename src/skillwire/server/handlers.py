@@ -1,11 +1,11 @@
 """The extension's methods on the SDK's lowlevel `Server`, and what its own methods say about skills."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from typing import Any, TypeAlias
+from typing import Any
 
 import mcp_types as types
-from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.server.context import CallNext, HandlerResult
 from mcp.server.lowlevel import Server
 from mcp.server.lowlevel.server import HandlerEntry
 from mcp.server.subscriptions import ListenHandler
@@ -14,8 +14,11 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel
 
 from skillwire.core.characters import quoted
+from skillwire.core.entry import SkillEntry
+from skillwire.core.uri import SkillUri
 from skillwire.errors import INVALID_PARAMS, NotFoundError, SkillError
 from skillwire.server.changes import ChangeBus, connection_of
+from skillwire.server.dialects.compat import Binding, Compat, Context
 from skillwire.server.failures import invalid_params, wire_errors
 from skillwire.server.skills import Skills
 from skillwire.wire.core import (
@@ -31,9 +34,6 @@ from skillwire.wire.core import (
 )
 from skillwire.wire.cursor import is_cursor_of
 
-Context: TypeAlias = ServerRequestContext[Any, Any]
-Handler: TypeAlias = Callable[[Context, Any], Awaitable[HandlerResult]]
-
 
 class ListSkillsParams(types.RequestParams):
     """Anything goes here, so that our own words can say what is wrong with it."""
@@ -43,6 +43,11 @@ class ListSkillsParams(types.RequestParams):
 
 class UriParams(types.RequestParams):
     uri: Any = None
+
+
+class GetParams(UriParams):
+    name: Any = None
+    arguments: Any = None
 
 
 class DirectoryParams(UriParams):
@@ -58,11 +63,45 @@ class SkillMethods:
     async def list_skills(self, context: Context, params: ListSkillsParams) -> JsonDict:
         with wire_errors():
             cursor = _cursor(params, params.cursor)
-            return self._skills.answers.list_skills(cursor, modern=is_modern(context))
+            result = self._skills.answers.list_skills(cursor, modern=is_modern(context))
+            if self._skills.is_known_by_name and not declares_extension(context):
+                result["skills"] = [self._with_legacy_fields(entry) for entry in result["skills"]]
+            return result
 
-    async def get_skill(self, context: Context, params: UriParams) -> JsonDict:
+    async def get_skill(self, context: Context, params: GetParams) -> JsonDict:
         with wire_errors():
-            return await self._skills.answers.get_skill(_uri(params), modern=is_modern(context))
+            answers, modern = self._skills.answers, is_modern(context)
+            if not self.is_by_name(params):
+                return await answers.get_skill(_uri(params), modern=modern)
+            if "uri" in params.model_fields_set:
+                raise invalid_params("`uri` and `name` exclude each other")
+            compat, entry = self.named(params.name)
+            return answers.on_terms(await compat.get_named(entry, params.arguments), modern=modern)
+
+    def is_by_name(self, params: GetParams) -> bool:
+        """Tell whether `skills/get` was asked by name, on a server where it may be."""
+        return self._skills.is_known_by_name and "name" in params.model_fields_set
+
+    def named(self, name: object) -> tuple[Compat, SkillEntry]:
+        """Return the skill that has a name in a dialect that gets skills by name.
+
+        Raises:
+            NotFoundError: None has it.
+        """
+        if not isinstance(name, str):
+            raise invalid_params("`name` must be a string")
+        for compat in self._skills.compat:
+            entry = compat.entry_named(name)
+            if entry is not None:
+                return compat, entry
+        raise NotFoundError(f"no skill is called {quoted(name)}", uri="")
+
+    def _with_legacy_fields(self, item: JsonDict) -> JsonDict:
+        """Add to an entry what clients of older dialects look for; nothing of it is taken away (NEG-15)."""
+        entry = self._skills.catalog.snapshot.get(SkillUri.parse(item["uri"]))
+        for compat in self._skills.compat:
+            item = {**compat.legacy_fields(entry), **item}
+        return item
 
     async def read_directory(self, context: Context, params: DirectoryParams) -> JsonDict:
         with wire_errors():
@@ -75,10 +114,10 @@ class SkillMethods:
                     raise
                 return await answers.read_unlisted_directory(uri, cursor, modern=modern)
 
-    def bindings(self) -> list[tuple[str, type[types.RequestParams], Handler]]:
+    def bindings(self) -> list[Binding]:
         return [
             (LIST_SKILLS, ListSkillsParams, self.list_skills),
-            (GET_SKILL, UriParams, self.get_skill),
+            (GET_SKILL, GetParams, self.get_skill),
             (READ_DIRECTORY, DirectoryParams, self.read_directory),
         ]
 
@@ -102,6 +141,10 @@ class ResourceMethods:
                 file = await answers.read(params.uri)
                 return answers.read_result(file, modern=is_modern(context))
             except NotFoundError as error:
+                for compat in self._skills.compat:
+                    own = await compat.read(params.uri)
+                    if own is not None:
+                        return answers.read_result(own, modern=is_modern(context))
                 is_directory = answers.is_directory(params.uri)
                 hint = f"{quoted(params.uri)} is a directory; use {READ_DIRECTORY}" if is_directory else ""
                 other = self.others.get(READ_RESOURCE)
@@ -116,6 +159,9 @@ class ResourceMethods:
 
     async def list_resources(self, context: Context, params: types.PaginatedRequestParams) -> HandlerResult:
         """List what the server had before, page by page, and the skills after that."""
+        scoped = self._scoped(context, params.cursor)
+        if scoped is not None:
+            return scoped
         other = self.others.get(LIST_RESOURCES)
         ours = params.cursor is not None and is_cursor_of(LIST_RESOURCES, params.cursor)
         before: JsonDict = {"resources": []}
@@ -126,9 +172,21 @@ class ResourceMethods:
         with wire_errors():
             answers = self._skills.answers
             page = answers.list_resources(params.cursor if ours or other is None else None)
-            page["resources"] = [*before["resources"], *page["resources"]]
+            own = [] if ours else [item for compat in self._skills.compat for item in compat.resources()]
+            page["resources"] = [*before["resources"], *own, *page["resources"]]
             result = {**before, **page}
             return {**result, **_shared_terms(answers.on_terms({}), before)} if is_modern(context) else result
+
+    def _scoped(self, context: Context, cursor: str | None) -> JsonDict | None:
+        scope = (context.params or {}).get("uri")
+        if not isinstance(scope, str):
+            return None
+        with wire_errors():
+            for compat in self._skills.compat:
+                page = compat.list_scoped(scope, cursor)
+                if page is not None:
+                    return self._skills.answers.on_terms(page, modern=is_modern(context))
+        return None
 
     async def list_templates(self, context: Context, params: types.PaginatedRequestParams) -> HandlerResult:
         other = self.others.get(LIST_TEMPLATES)
@@ -141,7 +199,8 @@ class ResourceMethods:
             answers = self._skills.answers
             if other is None and params.cursor is not None:
                 raise invalid_params("the cursor is not one of this listing")
-            templates = [*answers.templates(), *before["resourceTemplates"]]
+            own = [item for compat in self._skills.compat for item in compat.templates()]
+            templates = [*answers.templates(), *own, *before["resourceTemplates"]]
             terms = _shared_terms(answers.on_terms({}), before) if is_modern(context) else {}
             return {**before, **terms, "resourceTemplates": templates}
 
@@ -150,6 +209,8 @@ class ResourceMethods:
             if isinstance(params.ref, types.ResourceTemplateReference):
                 argument = params.argument
                 found = self._skills.answers.complete(params.ref.uri, argument.name, argument.value)
+                for compat in self._skills.compat if found is None else ():
+                    found = found or await compat.complete(params.ref.uri, argument.name, argument.value)
                 if found is not None:
                     return {"completion": found, "resultType": "complete"}
             other = self.others.get("completion/complete")
@@ -190,7 +251,7 @@ class ResourceMethods:
                     self.others[method] = current
                 server.add_request_handler(method, params_type, handler)
 
-    def bindings(self) -> list[tuple[str, type[types.RequestParams], Handler]]:
+    def bindings(self) -> list[Binding]:
         return [
             (READ_RESOURCE, types.ReadResourceRequestParams, self.read),
             (LIST_RESOURCES, types.PaginatedRequestParams, self.list_resources),
@@ -212,10 +273,15 @@ def install(server: Server[Any], skills: Skills) -> None:
     for method, params_type, handler in SkillMethods(skills).bindings():
         server.add_request_handler(method, params_type, handler)
     resources = ResourceMethods(skills)
-    resources.take_over(server)
+
+    def take_over() -> None:
+        for methods in (resources, *skills.compat):
+            methods.take_over(server)
+
+    take_over()
     server.middleware.insert(0, HandshakeMiddleware(skills))
     # Once more at the start: the server may have got handlers of its own since.
-    own_lifespan(server, skills, at_start=lambda: resources.take_over(server))
+    own_lifespan(server, skills, at_start=take_over)
 
 
 def refuse_second(server: Server[Any]) -> None:
@@ -269,7 +335,8 @@ class HandshakeMiddleware:
     """Declares the extension in the legacy handshake, where the SDK leaves it out.
 
     The 2025-11-25 models of the SDK have no `extensions` among the
-    capabilities, so the declaration is put back into the finished result.
+    capabilities, so the declaration is put back into the finished result. What
+    older dialects declare has no place in the SDK's models of either revision.
     """
 
     def __init__(self, skills: Skills) -> None:
@@ -279,6 +346,9 @@ class HandshakeMiddleware:
         result = await call_next(ctx)
         if ctx.method == "initialize" and ctx.request_id is not None:
             return self._declared(ctx, as_json(result))
+        if ctx.method == "server/discover" and ctx.request_id is not None and self._skills.compat:
+            found = as_json(result)
+            return {**found, "capabilities": {**(found.get("capabilities") or {}), **self._of_dialects()}}
         if ctx.method == "notifications/initialized":
             self._skills.announcer.greet(connection_of(ctx))
         return result
@@ -290,7 +360,21 @@ class HandshakeMiddleware:
         told = connection_of(context).has_standalone_channel
         resources["listChanged"] = resources["subscribe"] = told
         capabilities["resources"] = resources
-        return {**result, "capabilities": capabilities}
+        return {**result, "capabilities": {**capabilities, **self._of_dialects()}}
+
+    def _of_dialects(self) -> JsonDict:
+        """Return what older dialects declare; two that share a capability share its members."""
+        found: JsonDict = {}
+        for compat in self._skills.compat:
+            for name, members in compat.capabilities().items():
+                found[name] = {**found.get(name, {}), **members}
+        return found
+
+
+def declares_extension(context: Context) -> bool:
+    """Tell whether the client said that it knows the extension."""
+    capabilities = context.session.client_capabilities
+    return capabilities is not None and EXTENSION in (capabilities.extensions or {})
 
 
 def is_modern(context: Context) -> bool:

@@ -29,6 +29,7 @@ from skillwire.server.requests import Parts, Request, RequestReader
 from skillwire.server.skills import Skills
 from skillwire.sources import Catalog
 from skillwire.wire.core import (
+    EXTENSION,
     LIST_SKILLS,
     READ_RESOURCE,
     file_contents,
@@ -86,6 +87,8 @@ class HotAnswers:
         """Return the result as JSON, or None when the plain path should answer."""
         try:
             match request.method:
+                case "skills/list" if self._skills.is_known_by_name and not _declares(request):
+                    return None
                 case "skills/list":
                     return self._list(request.params.get("cursor"), modern=modern)
                 case "resources/read":
@@ -177,3 +180,11 @@ class HotAnswers:
                 file.uri, _HotFile(item, file.digest, self._skills.catalog), len(item) + len(file.uri)
             )
         return item
+
+
+def _declares(request: Request) -> bool:
+    """Tell whether a modern request says that its client knows the extension."""
+    if not request.has_envelope:
+        return False  # An older client said so, or not, when it shook hands.
+    capabilities = request.params["_meta"][CLIENT_CAPABILITIES_META_KEY]
+    return EXTENSION in (capabilities.get("extensions") or {})

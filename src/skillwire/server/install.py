@@ -1,6 +1,7 @@
 """`add_skills`: the one call that makes an MCP server publish skills."""
 
 import sys
+from collections.abc import Iterable
 from importlib import import_module
 from typing import Any, cast
 
@@ -25,6 +26,7 @@ def add_skills(
     watch: bool = True,
     strict: bool = False,
     follow_links: bool = False,
+    dialects: Iterable[str] = (),
 ) -> Skills:
     """Publish skills from an MCP server: an `MCPServer`, a FastMCP server or a lowlevel `Server`.
 
@@ -37,11 +39,12 @@ def add_skills(
     `cache_scope` says whether caches may share it between users, which by
     default they may unless the server asks for authorization. With `strict`,
     the server does not start when anything is not fit to be published.
+    `dialects` are older generations of the wire to be spoken as well.
 
     Call it before the server runs; sources are opened and closed with it.
 
     Raises:
-        SkillError: The server serves skills already, or is none we know.
+        SkillError: The server serves skills already, or is none we know; or a dialect is unknown.
         InvalidUriError: `prefix` cannot be part of a URI.
     """
     if page_size < 1:
@@ -51,7 +54,13 @@ def add_skills(
     scope = cache_scope or ("private" if _asks_for_authorization(server) else "public")
     terms = Terms(page_size=page_size, ttl_ms=round(ttl * 1000), cache_scope=scope)
     skills = Skills(
-        origins, terms=terms, prefix=prefix, watch=watch, strict=strict, follow_links=follow_links
+        origins,
+        terms=terms,
+        prefix=prefix,
+        watch=watch,
+        strict=strict,
+        follow_links=follow_links,
+        dialects=dialects,
     )
     _attach(server, skills)
     return skills

@@ -16,6 +16,8 @@ from skillwire.core.uri import SkillUri
 from skillwire.errors import InvalidSkillError, SkillError, SourceError
 from skillwire.server.answers import Answers, Terms
 from skillwire.server.changes import Announcer
+from skillwire.server.dialects.compat import Compat
+from skillwire.server.dialects.speaking import chosen, speakers
 from skillwire.sources import (
     Catalog,
     DirectorySource,
@@ -52,9 +54,15 @@ class Skills:
         watch: bool = True,
         strict: bool = False,
         follow_links: bool = False,
+        dialects: Iterable[str] = (),
     ) -> None:
         self.terms = terms
-        self.announcer = Announcer()
+        self.dialects = chosen(dialects)
+        self.compat: tuple[Compat, ...] = speakers(self.dialects, self)
+        self.announcer = Announcer(
+            methods=[method for compat in self.compat for method in compat.notifications()],
+            resources=[uri for compat in self.compat for uri in compat.changed_resources()],
+        )
         self._prefix = prefix
         self._watch = watch
         self._strict = strict
@@ -139,6 +147,11 @@ class Skills:
     def state(self) -> object:
         """What answers depend on: an object that is replaced when anything changes; None when closed."""
         return None if self._answers is None else self._answers.catalog.snapshot
+
+    @property
+    def is_known_by_name(self) -> bool:
+        """Whether a dialect is spoken that knows skills by name, and so has other lists for its clients."""
+        return any(compat.is_by_name for compat in self.compat)
 
     @property
     def has_unlisted(self) -> bool:

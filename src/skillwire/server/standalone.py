@@ -33,6 +33,7 @@ class Offer:
     strict: bool = False
     follow_links: bool = False
     is_fast: bool = True
+    dialects: tuple[str, ...] = ()
 
 
 class Standalone:
@@ -47,6 +48,7 @@ class Standalone:
             watch=offer.watch,
             strict=offer.strict,
             follow_links=offer.follow_links,
+            dialects=offer.dialects,
         )
         self.server: Server[Any] = Server("skillwire", version=__version__, instructions=_INSTRUCTIONS)
         install(self.server, self.skills)

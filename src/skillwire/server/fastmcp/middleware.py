@@ -6,9 +6,9 @@ from mcp.server.context import CallNext, HandlerResult
 
 from skillwire.core.uri import canonical_uri
 from skillwire.errors import NotFoundError, SourceError
+from skillwire.server.dialects.compat import Context
 from skillwire.server.fastmcp.files import located
 from skillwire.server.handlers import (
-    Context,
     HandshakeMiddleware,
     as_json,
 )

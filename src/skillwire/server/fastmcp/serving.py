@@ -24,12 +24,12 @@ from skillwire.core.uri import DEFAULT_SCHEME, canonical_uri
 from skillwire.errors import NotFoundError, SkillError
 from skillwire.server.answers import Answers, FileContent
 from skillwire.server.browsing import skill_around
+from skillwire.server.dialects.compat import Context
 from skillwire.server.failures import wire_errors
 from skillwire.server.fastmcp.files import FileResource, FilesTemplate, located
 from skillwire.server.fastmcp.middleware import SkillsMiddleware
 from skillwire.server.fastmcp.sight import AnyFastMCP, Sight, SkillsHolder, VisibleSkillMethods
 from skillwire.server.handlers import (
-    Context,
     ResourceMethods,
     add_listening,
     own_lifespan,

@@ -16,18 +16,19 @@ from fastmcp.server.transforms import Namespace, Transform
 from fastmcp.server.transforms.visibility import get_visibility_rules
 from fastmcp.utilities.versions import VersionSpec
 
+from skillwire.core.characters import quoted
 from skillwire.core.entry import SkillEntry
 from skillwire.core.media import DIRECTORY_MEDIA_TYPE
 from skillwire.core.uri import canonical_uri
 from skillwire.errors import NotFoundError, SkillError
 from skillwire.server.browsing import skill_around, skills_below
+from skillwire.server.dialects.compat import Context
 from skillwire.server.failures import wire_errors
 from skillwire.server.handlers import (
-    Context,
     DirectoryParams,
+    GetParams,
     ListSkillsParams,
     SkillMethods,
-    UriParams,
 )
 from skillwire.server.skills import Skills
 from skillwire.wire.core import (
@@ -135,7 +136,9 @@ class VisibleSkillMethods(SkillMethods):
                 _keep_private(result)
             return result
 
-    async def get_skill(self, context: Context, params: UriParams) -> JsonDict:
+    async def get_skill(self, context: Context, params: GetParams) -> JsonDict:
+        if self.is_by_name(params):
+            return await self._get_named(context, params)
         result = await super().get_skill(context, params)
         with wire_errors():
             if await self._sight.is_limited():
@@ -144,6 +147,17 @@ class VisibleSkillMethods(SkillMethods):
                     raise NotFoundError(f"nothing is served at {uri}", uri=uri)
                 _keep_private(result)
             return result
+
+    async def _get_named(self, context: Context, params: GetParams) -> JsonDict:
+        with wire_errors():
+            _, entry = self.named(params.name)
+            is_limited = await self._sight.is_limited()
+            if is_limited and not await self._sight.sees(entry.uri.published):
+                raise NotFoundError(f"no skill is called {quoted(params.name)}", uri="")
+        result = await super().get_skill(context, params)
+        if is_limited:
+            _keep_private(result)
+        return result
 
     async def read_directory(self, context: Context, params: DirectoryParams) -> JsonDict:
         result = await super().read_directory(context, params)
