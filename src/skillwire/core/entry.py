@@ -14,6 +14,7 @@ from skillwire.core.manifest import (
     MAX_FILES,
     MAX_JSON_SIZE,
     MAX_TOTAL_SIZE,
+    Coverage,
     Manifest,
     ManifestFile,
     is_digest,
@@ -42,6 +43,9 @@ class SkillEntry:
     no digest can be promised; `dynamic_files` are then the URIs of the files its
     source knows of, which are no part of what is published. `extra` keeps fields
     of the wire this version does not know, so that a relay passes them on.
+    `is_summary` says that the publisher told only some fields of the frontmatter,
+    as in dialects whose listings have a name and a description and no more.
+    `unpacked` are the files that came out of the archive a manifest promises.
     """
 
     uri: SkillUri
@@ -49,6 +53,8 @@ class SkillEntry:
     manifest: Manifest | None
     extra: Mapping[str, JsonValue] = field(default_factory=lambda: _NOTHING)
     dynamic_files: tuple[str, ...] = ()
+    is_summary: bool = False
+    unpacked: Manifest | None = None
 
     @property
     def name(self) -> str:
@@ -57,6 +63,18 @@ class SkillEntry:
     @property
     def is_dynamic(self) -> bool:
         return self.manifest is None
+
+    @property
+    def coverage(self) -> Coverage | None:
+        """What the manifest promises; None when there is none."""
+        return None if self.manifest is None else self.manifest.coverage
+
+    @property
+    def files(self) -> Manifest | None:
+        """All files of the skill with their digests, where they are known: listed, or unpacked."""
+        if self.unpacked is not None:
+            return self.unpacked
+        return self.manifest if self.coverage is Coverage.FILES else None
 
     def check_limits(self) -> None:
         """Check both limits of the extension from the entry alone, before anything is fetched.
@@ -72,7 +90,7 @@ class SkillEntry:
         resources: JsonValue = DYNAMIC
         if self.manifest is not None:
             resources = [
-                {"uri": file.published, "digest": file.digest, "size": file.size, **(file.extra or {})}
+                {"uri": file.published, "digest": file.digest, **_size_of(file), **(file.extra or {})}
                 for file in self.manifest.files
             ]
         return {
@@ -113,11 +131,11 @@ def check_entry(value: object, *, shortcuts: bool = True) -> tuple[SkillEntry | 
         return None, [_broken("entry-invalid", "the entry is not a JSON object")]
     raw = cast(Mapping[str, object], value)
     uri, findings = _check_uri(raw.get("uri"))
-    frontmatter, field_problems = _check_frontmatter(raw.get("frontmatter"), shortcuts=shortcuts)
+    frontmatter, field_problems = check_frontmatter(raw.get("frontmatter"), shortcuts=shortcuts)
     findings += field_problems
     if uri is None or frontmatter is None:
         return None, findings
-    findings += _name_findings(uri, frontmatter)
+    findings += name_findings(uri, frontmatter.name)
     resources = raw.get("resources")
     if resources == DYNAMIC:
         manifest = None
@@ -143,7 +161,7 @@ def entry_findings(entry: SkillEntry) -> list[Finding]:
     """Check an entry of our own before it is published: fields, name, limits, first segment."""
     return [
         *published_findings(entry.frontmatter),
-        *_name_findings(entry.uri, entry.frontmatter),
+        *name_findings(entry.uri, entry.frontmatter.name),
         *segment_findings(entry.uri),
         *limit_findings(entry.manifest),
     ]
@@ -190,14 +208,16 @@ def _check_uri(value: object) -> tuple[SkillUri | None, list[Finding]]:
         return None, [_broken("uri-invalid", str(error))]
 
 
-def _name_findings(uri: SkillUri, frontmatter: Frontmatter) -> list[Finding]:
-    if uri.name == frontmatter.name:
+def name_findings(uri: SkillUri, name: str) -> list[Finding]:
+    """Compare the last segment of a skill's path with the skill's name."""
+    if uri.name == name:
         return []
-    message = f"the path ends in {quoted(uri.name)} but the name is {quoted(frontmatter.name)}"
+    message = f"the path ends in {quoted(uri.name)} but the name is {quoted(name)}"
     return [_broken("uri-name-mismatch", message)]
 
 
-def _check_frontmatter(value: object, *, shortcuts: bool) -> tuple[Frontmatter | None, list[Finding]]:
+def check_frontmatter(value: object, *, shortcuts: bool = True) -> tuple[Frontmatter | None, list[Finding]]:
+    """Read the frontmatter of an entry as `check_entry` does; None when no `SKILL.md` could hold it."""
     if not isinstance(value, dict):
         return None, [_broken("entry-invalid", "the entry has no `frontmatter` object")]
     fields = cast("dict[str, JsonValue]", value)
@@ -309,6 +329,10 @@ def _unknown(raw: Mapping[str, object], known: frozenset[str]) -> Mapping[str, J
     if raw.keys() <= known:
         return _NOTHING
     return {key: cast(JsonValue, item) for key, item in raw.items() if key not in known}
+
+
+def _size_of(file: ManifestFile) -> JsonObject:
+    return {} if file.known_size is None else {"size": file.size}
 
 
 def _broken(code: str, message: str) -> Finding:

@@ -5,7 +5,9 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from operator import attrgetter
+from typing import Final
 
 from skillwire.core.yaml12 import JsonValue
 from skillwire.errors import DigestMismatchError, SizeMismatchError, UnlistedFileError
@@ -13,8 +15,21 @@ from skillwire.errors import DigestMismatchError, SizeMismatchError, UnlistedFil
 MAX_FILES = 512
 MAX_TOTAL_SIZE = 16 * 1024 * 1024
 MAX_JSON_SIZE = 2**63 - 1
+UNKNOWN_SIZE: Final = -1
+"""The size of a file whose publisher tells only its digest, as some older dialects do."""
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+
+
+class Coverage(StrEnum):
+    """What of a skill the lines of its manifest promise."""
+
+    FILES = "files"
+    """Every file, each with a line of its own."""
+    SKILL_FILE = "skill-file"
+    """`SKILL.md` alone; nobody promises anything about other files."""
+    ARCHIVE = "archive"
+    """Everything, in one archive, which is the only line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +39,7 @@ class ManifestFile:
     `uri` is canonical. `spelling` is the publisher's own, when it came from a
     stranger: some servers know a file by that one spelling only. `extra` keeps
     fields of the wire this version does not know, so that a relay passes them on.
+    `size` may be `UNKNOWN_SIZE`, and then only the digest is held against bytes.
     """
 
     uri: str
@@ -42,6 +58,16 @@ class ManifestFile:
         """The spelling to use when asking the publisher for this file."""
         return self.spelling or self.uri
 
+    @property
+    def known_size(self) -> int | None:
+        """The size in bytes, where the publisher tells it."""
+        return None if self.size == UNKNOWN_SIZE else self.size
+
+    @property
+    def most_bytes(self) -> int:
+        """How many bytes the file may have: its size, or as many as a whole skill."""
+        return MAX_TOTAL_SIZE if self.size == UNKNOWN_SIZE else self.size
+
     def verify(self, content: bytes) -> None:
         """Check that `content` is the file this line promises.
 
@@ -53,7 +79,7 @@ class ManifestFile:
             SizeMismatchError: The length differs.
             DigestMismatchError: The bytes differ.
         """
-        if len(content) != self.size:
+        if self.size != UNKNOWN_SIZE and len(content) != self.size:
             raise SizeMismatchError(
                 f"{self.uri} has {len(content)} bytes where the listing says {self.size}", uri=self.uri
             )
@@ -63,7 +89,7 @@ class ManifestFile:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """All files of one skill, sorted by URI, each exactly once.
+    """What is promised about one skill, sorted by URI: each file once, or as much as `coverage` says.
 
     Kept as columns, because a catalog holds many manifests and looks into
     few; `uris` and `files` are made on demand. `base` is the directory all
@@ -76,9 +102,10 @@ class Manifest:
     sizes: tuple[int, ...]
     spellings: tuple[str, ...] = field(default=(), compare=False)
     extras: tuple[Mapping[str, JsonValue] | None, ...] = field(default=(), compare=False)
+    coverage: Coverage = Coverage.FILES
 
     @classmethod
-    def of(cls, files: Iterable[ManifestFile]) -> "Manifest":
+    def of(cls, files: Iterable[ManifestFile], coverage: Coverage = Coverage.FILES) -> "Manifest":
         """Make a manifest of files in any order."""
         lines = sorted(files, key=attrgetter("uri"))
         base = _common_directory(lines[0].uri, lines[-1].uri) if lines else ""
@@ -89,6 +116,7 @@ class Manifest:
             tuple(line.size for line in lines),
             tuple(line.spelling for line in lines) if any(line.spelling for line in lines) else (),
             tuple(line.extra for line in lines) if any(line.extra for line in lines) else (),
+            coverage,
         )
 
     @property
@@ -101,7 +129,8 @@ class Manifest:
 
     @property
     def total_size(self) -> int:
-        return sum(self.sizes)
+        """The size of all files together, as far as sizes are known."""
+        return sum(self.sizes) if UNKNOWN_SIZE not in self.sizes else sum(max(size, 0) for size in self.sizes)
 
     def __len__(self) -> int:
         return len(self.references)

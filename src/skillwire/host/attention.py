@@ -13,6 +13,7 @@ from typing import Final
 from skillwire.host.failures import ManualOnlyError, TurnedOffError
 from skillwire.host.registry.confusables import LOCAL
 from skillwire.host.registry.known import KnownSkill
+from skillwire.wire.dialect import Dialect
 
 EVERY: Final = "*"
 """Stands for all skills of a server, or of all origins, that have no setting of their own."""
@@ -54,12 +55,13 @@ class SkillSettings:
 
     `budget` is how many tokens of a listing they may take, and `show` the
     attention for single skills: by name, by what follows the label in their
-    reference, or `*`.
+    reference, or `*`. `dialect` is the only one that is spoken with the server.
     """
 
     is_on: bool = True
     trust: Trust = Trust.ASK
     budget: int | None = None
+    dialect: Dialect | None = None
     show: Mapping[str, Attention] = field(default_factory=_no_attention, hash=False)
 
     def __post_init__(self) -> None:

@@ -5,10 +5,18 @@ from enum import StrEnum
 
 
 class OriginKind(StrEnum):
-    """What sort of place skills come from: an MCP server, or a folder on this machine."""
+    """What sort of place skills come from: an MCP server, a web site, or a folder on this machine."""
 
     SERVER = "server"
+    SITE = "site"
     LOCAL = "local"
+
+
+_WORDS = {
+    OriginKind.SERVER: "MCP server",
+    OriginKind.SITE: "web site",
+    OriginKind.LOCAL: "local folder",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +34,11 @@ class Origin:
 
     @property
     def is_remote(self) -> bool:
-        """Whether skills arrive over MCP; cached ones do too, however long ago that was."""
-        return self.kind is OriginKind.SERVER
+        """Whether skills arrive from elsewhere; cached ones do too, however long ago that was."""
+        return self.kind is not OriginKind.LOCAL
 
     def __str__(self) -> str:
-        return f"MCP server {self.label}" if self.is_remote else f"local folder {self.label}"
+        return f"{_WORDS[self.kind]} {self.label}"
 
 
 @dataclass(frozen=True, slots=True)

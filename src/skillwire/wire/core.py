@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, Literal, TypeAlias
 
 from skillwire.core.entry import DYNAMIC, SkillEntry
+from skillwire.core.manifest import UNKNOWN_SIZE
 from skillwire.core.media import DIRECTORY_MEDIA_TYPE, media_type_of
 from skillwire.core.uri import segment_of
 from skillwire.wire.encoding import encode
@@ -38,7 +39,9 @@ def write_entry(entry: SkillEntry) -> bytes:
     if (
         entry.extra
         or entry.uri.spelling
-        or (manifest is not None and (manifest.spellings or manifest.extras))
+        or (
+            manifest is not None and (manifest.spellings or manifest.extras or UNKNOWN_SIZE in manifest.sizes)
+        )
     ):
         return encode(entry.to_json())
     if manifest is None:
@@ -68,7 +71,7 @@ def skill_resource(entry: SkillEntry, *, modified: float | None = None) -> JsonD
         "name": frontmatter.name,
         "description": frontmatter.description,
         "mimeType": media_type_of(entry.uri.text),
-        **({} if line is None else {"size": line.size}),
+        **({} if line is None or line.known_size is None else {"size": line.size}),
         "annotations": _annotations(SKILL_PRIORITY, modified),
     }
 

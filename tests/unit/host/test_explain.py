@@ -298,7 +298,7 @@ async def test_a_local_skill_comes_before_a_server_of_the_same_name(bench: Bench
 
 @pytest.mark.requirement("NEG-05")
 async def test_a_server_without_skills_says_so(bench: Bench, remote: MemoryRemote) -> None:
-    remote.declaration = None
+    remote.speaks_of_skills = False
     await bench.machinery.registry.refresh()
 
     server, skill = await bench.explain("acme"), await bench.explain("acme/refunds")

@@ -10,6 +10,7 @@ from skillwire.cli.checkup.check import Area, Check
 from skillwire.errors import SkillError
 from skillwire.host import REFUSALS, Listing, ServerConfig
 from skillwire.host.connections.connection import Connection
+from skillwire.host.failures import NotDeclaredError
 
 _AREA = Area("servers")
 
@@ -35,10 +36,10 @@ async def _check(server: ServerConfig, seconds: float) -> Check:
             with anyio.fail_after(seconds):
                 await connection.connect()
                 speaks = f"speaks MCP {connection.protocol_version}"
-                if connection.declaration is None:
-                    return _AREA.note(server.label, f"{speaks}, serves no skills, {_took(start)}")
                 listing = await connection.list_skills()
-            return _listed(server, speaks, listing, start)
+            return _listed(server, f"{speaks} and {listing.dialect}", listing, start)
+    except NotDeclaredError:
+        return _AREA.note(server.label, f"{speaks}, serves no skills, {_took(start)}")
     except TimeoutError:
         found = f"no answer within {seconds:g} seconds{f'; it {speaks}' if speaks else ''}"
         return _AREA.problem(

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import TypeAlias
 
 from skillwire.core.entry import SkillEntry
-from skillwire.core.manifest import Manifest
+from skillwire.core.manifest import Coverage, Manifest
 from skillwire.host.origin import SkillId
 from skillwire.host.registry.known import KnownSkill
 
@@ -57,7 +57,11 @@ class Approval:
 
 def binding_of(manifest: Manifest) -> str:
     """Return the full digest (`sha256:…`) of every file's URI and digest: what an approval is bound to."""
-    lines = "".join(f"{uri}\0{digest}\n" for uri, digest in zip(manifest.uris, manifest.digests, strict=True))
+    # Other coverage of the same lines is another promise: one file of many is less than the only one.
+    head = "" if manifest.coverage is Coverage.FILES else f"{manifest.coverage}\n"
+    lines = head + "".join(
+        f"{uri}\0{digest}\n" for uri, digest in zip(manifest.uris, manifest.digests, strict=True)
+    )
     return f"sha256:{hashlib.sha256(lines.encode('utf-8', 'surrogatepass')).hexdigest()}"
 
 

@@ -12,11 +12,13 @@ from skillwire.host.approval.approvals import Approval, binding_of
 from skillwire.host.approval.rows import (
     Row,
     approval_row,
+    coverage_row,
     fields,
     file_rows,
     id_row,
     items,
     parse_approval,
+    parse_coverage,
     parse_files,
     parse_id,
 )
@@ -25,6 +27,7 @@ from skillwire.host.origin import OriginKind, SkillId
 VERSION = 1
 
 _DOCUMENT = frozenset({"version", "approvals", "previous"})
+_COVERS = frozenset({"covers"})
 _PREVIOUS = frozenset({"label", "fingerprint", "uri", "files", "approved_at"})
 
 
@@ -92,6 +95,7 @@ class Ledger:
             "previous": _sorted(
                 {
                     **_kind_and_id(skill),
+                    **coverage_row(ended.manifest),
                     "files": file_rows(ended.manifest),
                     "approved_at": ended.granted_at,
                 }
@@ -153,9 +157,10 @@ def _parse_approval(value: object) -> Approval:
 def _parse_ended(value: object) -> tuple[SkillId, Ended]:
     row, kind = _without_kind(value)
     # Ledgers of before times were kept say nothing of them.
-    row = fields({"approved_at": None, **row}, _PREVIOUS)
+    row = fields({"approved_at": None, **row}, _PREVIOUS, _COVERS)
     skill, when = parse_id(row, kind), row["approved_at"]
-    return skill, Ended(parse_files(row["files"], skill.uri), None if when is None else _time(when))
+    manifest = parse_files(row["files"], skill.uri, parse_coverage(row))
+    return skill, Ended(manifest, None if when is None else _time(when))
 
 
 def _time(value: object) -> datetime:

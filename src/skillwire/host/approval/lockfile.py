@@ -17,11 +17,20 @@ from pathlib import Path
 from typing import cast
 
 from skillwire.core.characters import quoted
+from skillwire.core.manifest import ManifestFile
 from skillwire.host.approval.approvals import Approval
 from skillwire.host.approval.ledger import check_storable
-from skillwire.host.approval.rows import Row, approval_row, fields, items, parse_approval
+from skillwire.host.approval.rows import (
+    Row,
+    approval_row,
+    coverage_row,
+    fields,
+    items,
+    parse_approval,
+    site_row,
+)
 from skillwire.host.failures import RefusedError
-from skillwire.host.origin import SkillId
+from skillwire.host.origin import OriginKind, SkillId
 from skillwire.host.state.vault import NotPrivateError, read_plain, remove_leftovers, replace
 
 VERSION = 1
@@ -235,7 +244,7 @@ def _parse_rows(rows: Iterable[object]) -> dict[SkillId, Approval]:
     found: dict[SkillId, Approval] = {}
     for number, row in enumerate(rows, start=1):
         try:
-            approval = parse_approval(row)
+            approval = parse_approval(*_kind_of(row))
         except ValueError as error:
             raise ValueError(f"skill {number}: {error}") from None
         if approval.skill in found:
@@ -244,13 +253,25 @@ def _parse_rows(rows: Iterable[object]) -> dict[SkillId, Approval]:
     return found
 
 
+def _kind_of(row: object) -> tuple[object, OriginKind]:
+    """Return a row without its kind of origin, and the kind: a server's is not written."""
+    if not isinstance(row, dict) or "kind" not in row:
+        return cast(object, row), OriginKind.SERVER
+    table = dict(cast(Row, row))
+    if table.pop("kind") != OriginKind.SITE:
+        raise ValueError("`kind` is not site")
+    return table, OriginKind.SITE
+
+
 def _table(approval: Approval) -> str:
     """Write one approval. TOML writers choose a layout by length; a difference is read best line by line."""
     row = approval_row(approval)
     grants = ", ".join(map(_string, cast(list[str], row["grants"])))
     when = cast(datetime, row["approved_at"]).isoformat().replace("+00:00", "Z")
+    few = {**site_row(approval.skill), **coverage_row(approval.manifest)}
+    optional = "".join(f"{name} = {_string(str(value))}\n" for name, value in few.items())
     lines = "".join(
-        f"  {{ uri = {_string(file.uri)}, digest = {_string(file.digest)}, size = {file.size} }},\n"
+        f"  {{ uri = {_string(file.uri)}, digest = {_string(file.digest)}{_size(file)} }},\n"
         for file in approval.manifest.files
     )
     return (
@@ -258,11 +279,16 @@ def _table(approval: Approval) -> str:
         f"label = {_string(approval.skill.origin.label)}\n"
         f"fingerprint = {_string(approval.skill.origin.fingerprint)}\n"
         f"uri = {_string(approval.skill.uri)}\n"
+        f"{optional}"
         f"grants = [{grants}]\n"
         f"approved_at = {when}\n"
         f"approved_by = {_string(approval.granted_by)}\n"
         f"files = [\n{lines}]\n"
     )
+
+
+def _size(file: ManifestFile) -> str:
+    return "" if file.known_size is None else f", size = {file.size}"
 
 
 def _string(text: str) -> str:

@@ -19,6 +19,7 @@ from skillwire.host.calls.paging import DEFAULT_BYTES, DEFAULT_ENTRIES, DEFAULT_
 from skillwire.host.failures import EndlessListingError, InvalidAnswerError, PeerError, TooSlowError
 from skillwire.sources.garbage import collector_paused
 from skillwire.wire.core import LIST_SKILLS, CacheScope
+from skillwire.wire.dialect import Dialect
 
 MAX_TTL_MS: Final = 2**53 - 1
 
@@ -47,7 +48,8 @@ class Listing:
     `ttl_ms` is the shortest time any page may be kept, and `cache_scope` is
     "private" as soon as one page is. Both are None when no page says
     anything, as before revision 2026-07-28. `problem` says why the listing
-    breaks off here, when the pages that came were kept all the same.
+    breaks off here, when the pages that came were kept all the same. `dialect` is
+    the generation of the wire it came in.
     """
 
     entries: tuple[SkillEntry, ...]
@@ -55,6 +57,7 @@ class Listing:
     ttl_ms: int | None = None
     cache_scope: CacheScope | None = None
     problem: SkillError | None = None
+    dialect: Dialect = Dialect.CORE
 
 
 async def list_skills(

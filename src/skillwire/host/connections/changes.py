@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from typing import Final
 
 import anyio
 from mcp.client import Client
@@ -13,6 +14,8 @@ from mcp_types import ResourceListChangedNotification
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from skillwire.host.connections.throttle import Backoff
+
+SKILLS_CHANGED: Final = "notifications/skills/list_changed"
 
 _MOST_FAILURES = 10
 
@@ -42,6 +45,11 @@ class ChangeSignals:
                 except Exception:
                     logger.exception("the callback for changed listings failed")
             await anyio.sleep(self._gap)
+
+    def notice(self, method: str) -> None:
+        """Take the name of a notification, among them one that only older dialects of skills know."""
+        if method == SKILLS_CHANGED:
+            self.note()
 
     async def receive(self, message: IncomingMessage) -> None:
         """Take a message of a server of the older generation, which sends changes unasked."""

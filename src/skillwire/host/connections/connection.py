@@ -11,16 +11,16 @@ from typing import Final, Generic, Self, TypeVar
 import anyio
 import anyio.abc
 
+from skillwire.core.archive import ArchiveFormat
 from skillwire.core.entry import SkillEntry
 from skillwire.core.manifest import MAX_TOTAL_SIZE
 from skillwire.core.uri import SkillUri
 from skillwire.errors import SkillError, SourceError
 from skillwire.host.calls.declaration import Declaration, declared
 from skillwire.host.calls.directories import DirectoryItem, read_directory
-from skillwire.host.calls.enumeration import Listing, list_skills
-from skillwire.host.calls.reading import read_skill_uri
+from skillwire.host.calls.enumeration import Listing
+from skillwire.host.calls.paging import Limits
 from skillwire.host.calls.resources import ResourceContent, read_resource
-from skillwire.host.calls.retrieval import get_skill
 from skillwire.host.connections.changes import ChangeSignals
 from skillwire.host.connections.endpoints import ServerConfig
 from skillwire.host.connections.flights import Flights
@@ -29,9 +29,13 @@ from skillwire.host.connections.patience import Patience
 from skillwire.host.connections.sdklogs import make_sdk_logs_inert
 from skillwire.host.connections.session import client_for, meaning_of, named
 from skillwire.host.connections.throttle import Backoff, ConnectionLimits, RestartBudget
+from skillwire.host.dialects.core import CoreVoice
+from skillwire.host.dialects.negotiation import negotiate
+from skillwire.host.dialects.voice import Found, Hearing, Peer, Voice
 from skillwire.host.failures import PeerError, SessionLostError, TooSlowError, UnavailableError
 from skillwire.host.origin import Origin
 from skillwire.wire.core import GET_SKILL, LIST_SKILLS, READ_DIRECTORY, READ_RESOURCE
+from skillwire.wire.dialect import Dialect
 
 MAX_INSTRUCTIONS: Final = 64 * 1024
 
@@ -64,7 +68,7 @@ class Connection:
     connection made, so whatever a server said belongs to one epoch. What goes
     wrong is always a `SkillError`, and always within the server's own time.
     `on_change` is called, at most once a second, when the server says that
-    its listing changed.
+    its listing changed. `formats` are the archives that may be unpacked.
     """
 
     def __init__(
@@ -72,6 +76,7 @@ class Connection:
         server: ServerConfig,
         *,
         limits: ConnectionLimits | None = None,
+        formats: frozenset[ArchiveFormat] = frozenset(),
         on_change: Callable[[], None] | None = None,
     ) -> None:
         self._server = server
@@ -87,6 +92,14 @@ class Connection:
         self._wanted = anyio.Event()
         self._gone = anyio.Event()
         self._is_closed = False
+        self._hearing = Hearing(
+            formats=formats,
+            dialect=server.skills.dialect,
+            limits=Limits(limits.max_pages, limits.max_entries, limits.max_listing_bytes),
+            seconds=server.seconds,
+        )
+        self._voice: Voice | None = None
+        self._heard_on: Link | None = None
         self.epoch = 0
         self.last_failure: SkillError | None = None
 
@@ -168,17 +181,12 @@ class Connection:
             NotDeclaredError: The server has not declared the extension; nothing was sent.
             SkillError: There is no connection, or not even a first page.
         """
-        limits = self._limits
 
         async def call(link: Link) -> Listing:
-            return await list_skills(
-                link.client,
-                max_pages=limits.max_pages,
-                max_entries=limits.max_entries,
-                max_bytes=limits.max_listing_bytes,
-                max_seconds=self._server.seconds,
-                keep_partial=True,
-            )
+            voice = self._voice_on(link)
+            if voice is not None:
+                return await voice.list(Peer(link), self._hearing)
+            return (await self._negotiated(link)).listing
 
         return await self._ask((LIST_SKILLS,), LIST_SKILLS, call, extra=_HANDING_OVER)
 
@@ -189,11 +197,11 @@ class Connection:
             SkillError: There is no such skill, the answer is not one, or there is no connection.
         """
         wanted = uri if isinstance(uri, SkillUri) else SkillUri.parse(uri)
-        return await self._ask(
-            (GET_SKILL, wanted.published),
-            GET_SKILL,
-            lambda link: get_skill(link.client, wanted, max_seconds=None),
-        )
+
+        async def call(link: Link) -> SkillEntry:
+            return await (await self._voice_for(link)).get(Peer(link), wanted)
+
+        return await self._ask((GET_SKILL, wanted.published), GET_SKILL, call)
 
     async def read_file(self, uri: str, *, max_bytes: int) -> bytes:
         """Return the bytes of a skill's file as the server sends them now, unverified.
@@ -203,10 +211,7 @@ class Connection:
         """
 
         async def call(link: Link) -> bytes:
-            with link.cap.allowing(max_bytes):
-                return await read_skill_uri(
-                    link.client, uri, fresh=True, max_bytes=max_bytes, max_seconds=None
-                )
+            return await (await self._voice_for(link)).read(Peer(link), uri, max_bytes=max_bytes)
 
         return await self._ask((READ_RESOURCE, "file", uri, max_bytes), READ_RESOURCE, call)
 
@@ -235,6 +240,32 @@ class Connection:
             READ_DIRECTORY,
             lambda link: read_directory(link.client, uri, max_seconds=None),
         )
+
+    # Its dialect
+
+    @property
+    def dialect(self) -> Dialect | None:
+        """The dialect the server spoke when it was last asked; None when it spoke none so far."""
+        return None if self._voice is None else self._voice.dialect
+
+    def _voice_on(self, link: Link) -> Voice | None:
+        """Return the voice that was found on this very connection: a server may come back with another."""
+        return self._voice if self._heard_on is link else None
+
+    async def _negotiated(self, link: Link) -> Found:
+        found = await negotiate(Peer(link), self._hearing)
+        self._voice, self._heard_on = found.voice, link
+        return found
+
+    async def _voice_for(self, link: Link) -> Voice:
+        """Return the voice for one skill or file, without asking for all skills where that can be helped."""
+        voice = self._voice_on(link)
+        if voice is not None:
+            return voice
+        if self._hearing.dialect in (None, Dialect.CORE) and isinstance(self._voice, CoreVoice | None):
+            if declared(link.client) is not None:
+                return CoreVoice()
+        return (await self._negotiated(link)).voice
 
     # One call
 
@@ -288,7 +319,7 @@ class Connection:
         link = self._link
         if link is None or link.is_over:
             self._require_rest()
-            link = self._link = Link(self._limits, self._ended)
+            link = self._link = Link(self._limits, self._ended, self._signals.notice)
             self._wanted.set()
         with self._patience.clock(self._server.seconds) as clock:
             await link.ready.wait()

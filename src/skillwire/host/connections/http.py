@@ -213,7 +213,9 @@ class _CountedStream:
         item = await self._stream.receive()
         if not self._link.admit():
             raise anyio.EndOfStream
-        return self._parcels.unpack(item)
+        unpacked = self._parcels.unpack(item)
+        self._link.overhear(unpacked)
+        return unpacked
 
     def __aiter__(self) -> "_CountedStream":
         return self

@@ -1,13 +1,14 @@
 """One attempt at a connection, from the first byte to the last: what it may carry, and how it ended."""
 
 import time
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, cast
 
 import anyio
 from mcp.client import Client
 from mcp.client._transport import ReadStream, WriteStream
 from mcp.shared.message import SessionMessage
+from mcp.types import JSONRPCNotification, JSONRPCResponse
 
 from skillwire.errors import SkillError
 from skillwire.host.connections.throttle import ConnectionLimits, MessageCap, TokenBucket
@@ -30,16 +31,24 @@ class Link:
     answer is told that none will come.
     """
 
-    def __init__(self, limits: ConnectionLimits, on_end: Callable[["Link"], None] | None = None) -> None:
+    def __init__(
+        self,
+        limits: ConnectionLimits,
+        on_end: Callable[["Link"], None] | None = None,
+        on_notice: Callable[[str], None] | None = None,
+    ) -> None:
         self.limits = limits
         self.cap = MessageCap(limits.message_bytes)
         self.ready = anyio.Event()
         self.over = anyio.Event()
         self.failure: SkillError | None = None
         self.ready_since: float | None = None
+        self.capabilities: Mapping[str, Any] = {}
+        """What the server declared, as it came."""
         self.refused_status: int | None = None
         """The HTTP status with which the server last turned a request away: 401 or 403."""
         self._on_end = on_end
+        self._on_notice = on_notice
         self._client: Client | None = None
         self._connecting: anyio.CancelScope | None = None
         self._messages = TokenBucket(limits.message_burst, limits.messages_per_second)
@@ -83,6 +92,16 @@ class Link:
             self._connecting.cancel()
         if self._on_end is not None:
             self._on_end(self)
+
+    def overhear(self, item: SessionMessage | Exception) -> None:
+        """Note what the SDK would drop: capabilities and notifications that its own models do not know."""
+        message = item.message if isinstance(item, SessionMessage) else None
+        if isinstance(message, JSONRPCResponse) and not self.is_ready:
+            capabilities = message.result.get("capabilities")
+            if isinstance(capabilities, dict):
+                self.capabilities = cast(dict[str, Any], capabilities)
+        elif isinstance(message, JSONRPCNotification) and self._on_notice is not None:
+            self._on_notice(message.method)
 
     def expect(self) -> None:
         """Note that a request was sent: its answer is no part of a flood."""

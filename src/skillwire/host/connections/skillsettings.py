@@ -11,8 +11,9 @@ from typing import Final, cast
 from skillwire.core.characters import quoted
 from skillwire.host.attention import Attention, SkillSettings, Trust
 from skillwire.host.failures import ConfigError
+from skillwire.wire.dialect import Dialect
 
-_KEYS: Final = ("enabled", "trust", "budget", "show")
+_KEYS: Final = ("enabled", "trust", "budget", "show", "dialect")
 
 
 def settings_of(value: object, *, owner: str) -> SkillSettings:
@@ -41,6 +42,7 @@ def settings_of(value: object, *, owner: str) -> SkillSettings:
         trust=_trust(table.get("trust", Trust.ASK.value), owner),
         budget=_budget(table["budget"], owner) if "budget" in table else None,
         show=_show(table.get("show", {}), owner),
+        dialect=_dialect(table["dialect"], owner) if "dialect" in table else None,
     )
 
 
@@ -62,6 +64,15 @@ def _budget(value: object, owner: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ConfigError(f"{owner} has a `skills.budget` that is no whole number of tokens above 0")
     return value
+
+
+def _dialect(value: object, owner: str) -> Dialect:
+    spoken = [dialect for dialect in Dialect if dialect not in (Dialect.LOCAL, Dialect.WELL_KNOWN)]
+    if isinstance(value, str) and value in spoken:
+        return Dialect(value)
+    raise ConfigError(
+        f"{owner} has a `skills.dialect` that is not known: {_shown(value)}", fix=f"use {_listed(spoken)}"
+    )
 
 
 def _show(value: object, owner: str) -> dict[str, Attention]:

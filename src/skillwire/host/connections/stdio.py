@@ -127,6 +127,7 @@ class _Child:
             if not self._link.admit():
                 return
             if (message := _message_of(line)) is not None:
+                self._link.overhear(message)
                 try:
                     await self._sends.send(message)
                 except (anyio.BrokenResourceError, anyio.ClosedResourceError):

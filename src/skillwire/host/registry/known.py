@@ -2,13 +2,11 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
 
 from skillwire.core.entry import SkillEntry
 from skillwire.core.finding import Finding
 from skillwire.host.origin import SkillId
-
-Dialect: TypeAlias = Literal["core", "local"]
+from skillwire.wire.dialect import Dialect
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +23,7 @@ class KnownSkill:
     id: SkillId
     reference: str
     entry: SkillEntry
-    dialect: Dialect = "core"
+    dialect: Dialect = Dialect.CORE
     is_listed: bool = True
     offline_since: str | None = None
     directory: Path | None = None

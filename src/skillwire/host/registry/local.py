@@ -40,6 +40,7 @@ from skillwire.sources.opening import FileMovedError, FolderReader
 from skillwire.sources.review import SkillReading, read_skill
 from skillwire.sources.scan import RACY_NS
 from skillwire.sources.walk import FoundSkill, Stamp, Walk
+from skillwire.wire.dialect import Dialect
 
 logger = logging.getLogger(__name__)
 
@@ -230,7 +231,7 @@ def _read(root: LocalRoot, directory: str, found: FoundSkill) -> KnownSkill:
         SkillId(Origin(OriginKind.LOCAL, root.scope, f"sha256:{fingerprint}"), uri.text),
         local_reference(frontmatter.name or place.name, uri.text),
         SkillEntry(uri, frontmatter, _manifest(uri, reading)),
-        dialect="local",
+        dialect=Dialect.LOCAL,
         directory=place,
         findings=_findings(place.name, reading, lenient),
     )

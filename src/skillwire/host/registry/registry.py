@@ -276,9 +276,6 @@ class Registry:
         try:
             await remote.connect(at_once=at_once)
             asked = (remote.epoch, served.signals)
-            if remote.declaration is None:
-                served.take_none(asked=asked, now=self._clock())
-                return
             served.begin_listing()
             listing = served.reconciled(await remote.list_skills())
             self._see(served.origin, listing.entries)

@@ -4,7 +4,6 @@ from typing import Protocol
 
 from skillwire.core.entry import SkillEntry
 from skillwire.core.uri import SkillUri
-from skillwire.host.calls.declaration import Declaration
 from skillwire.host.calls.enumeration import Listing
 from skillwire.host.origin import Origin
 
@@ -23,15 +22,16 @@ class Remote(Protocol):
     @property
     def instructions(self) -> str: ...
 
-    @property
-    def declaration(self) -> Declaration | None:
-        """What the server declared about skills; None after `connect` when it declared nothing."""
-        ...
-
     async def connect(self, *, at_once: bool = False) -> None:
         """Make sure of a connection; `at_once`, because a user asked, also after many failures."""
         ...
 
-    async def list_skills(self) -> Listing: ...
+    async def list_skills(self) -> Listing:
+        """Return what it lists, in whatever dialect.
+
+        Raises:
+            NotDeclaredError: It speaks no dialect of skills.
+        """
+        ...
 
     async def get_skill(self, uri: SkillUri | str) -> SkillEntry: ...

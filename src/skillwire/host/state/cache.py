@@ -78,7 +78,9 @@ class ContentCache:
             SizeMismatchError: Bytes of another length were here; they are gone.
             DigestMismatchError: Other bytes were here; they are gone.
         """
-        if not (shelf.IS_SUPPORTED and is_digest(file.digest) and file.size <= self._max_bytes_per_origin):
+        if not (
+            shelf.IS_SUPPORTED and is_digest(file.digest) and file.most_bytes <= self._max_bytes_per_origin
+        ):
             return None
         name = _hex(file)
         try:
@@ -252,7 +254,7 @@ class ContentCache:
 
 def _verified(files: int, name: str, file: ManifestFile) -> bytes | None:
     try:
-        content = shelf.read(files, name, file.size + 1, touch=True)
+        content = shelf.read(files, name, file.most_bytes + 1, touch=True)
     except NotPrivateError as error:
         logger.warning("a cached file was removed because %s", error.strerror)
         shelf.remove(files, name)

@@ -8,8 +8,8 @@ from skillwire.core.entry import SkillEntry, parse_entry
 from skillwire.core.manifest import digest_of
 from skillwire.core.uri import SkillUri
 from skillwire.errors import NotFoundError, SkillError
-from skillwire.host.calls.declaration import Declaration
 from skillwire.host.calls.enumeration import Listing, RefusedEntry
+from skillwire.host.failures import NotDeclaredError
 from skillwire.host.origin import Origin, OriginKind, SkillId
 from skillwire.host.registry.known import KnownSkill
 
@@ -47,7 +47,7 @@ class MemoryRemote:
         self.origin = origin_of(label)
         self.epoch = 1
         self.instructions = ""
-        self.declaration: Declaration | None = Declaration()
+        self.speaks_of_skills = True
         self.listed = {root: entry_at(root) for root in roots}
         self.unlisted = {root: entry_at(root) for root in unlisted}
         self.refused: tuple[RefusedEntry, ...] = ()
@@ -69,6 +69,8 @@ class MemoryRemote:
             raise self.failure
 
     async def list_skills(self) -> Listing:
+        if not self.speaks_of_skills:
+            raise NotDeclaredError("no dialect of skills")
         self.requests.append("list")
         if self.gate is not None:
             await self.gate.wait()

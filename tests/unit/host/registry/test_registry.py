@@ -200,7 +200,7 @@ async def test_an_entry_that_is_refused_is_hidden_and_says_why() -> None:
 @pytest.mark.requirement("NEG-05")
 async def test_a_server_without_the_extension_is_asked_for_no_skills() -> None:
     a, b = MemoryRemote("a", "skill://x"), Undeclared("b", "skill://x")
-    a.declaration = None
+    a.speaks_of_skills = False
 
     async with opened(Registry([a, b])) as registry:
         view = await registry.refresh()

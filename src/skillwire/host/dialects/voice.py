@@ -1,0 +1,128 @@
+"""`Voice`: how one server talks about its skills, and what a voice may use to talk back."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol, cast
+
+from mcp.client import Client
+from mcp.types import METHOD_NOT_FOUND
+
+from skillwire.core.archive import ArchiveFormat
+from skillwire.core.entry import SkillEntry
+from skillwire.core.uri import SkillUri
+from skillwire.errors import NotFoundError, SkillError
+from skillwire.host.calls.declaration import declared
+from skillwire.host.calls.enumeration import Listing
+from skillwire.host.calls.paging import Limits
+from skillwire.host.calls.reading import read_skill_uri
+from skillwire.host.connections.link import Link
+from skillwire.host.failures import PeerError
+from skillwire.wire.dialect import Dialect
+
+MAX_INDEX_BYTES: Final = 32 * 1024 * 1024
+"""How large an index may be; it is refused before anything of it is parsed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hearing:
+    """How a server is to be heard.
+
+    `formats` are the archives that policy lets this host unpack, none by
+    default (ARC-18). `dialect` is the only one to be spoken, where the user
+    said so. `limits` bound every listing, and `seconds` all of one call.
+    """
+
+    formats: frozenset[ArchiveFormat] = frozenset()
+    dialect: Dialect | None = None
+    limits: Limits = field(default_factory=Limits)
+    seconds: float | None = None
+
+
+class Peer:
+    """A connected server, as voices see it."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    @property
+    def client(self) -> Client:
+        return self._link.client
+
+    @property
+    def capabilities(self) -> Mapping[str, Any]:
+        """What the server declared, as it came: the SDK keeps only what its own models know."""
+        return self._link.capabilities
+
+    @property
+    def declares_extension(self) -> bool:
+        return declared(self.client) is not None
+
+    @property
+    def skills_capability(self) -> Mapping[str, Any] | None:
+        """The capability `skills`, which the dialects that know skills by name declare (NEG-11)."""
+        found = self.capabilities.get("skills")
+        return cast(Mapping[str, Any], found) if isinstance(found, dict) else None
+
+    @property
+    def has_resources(self) -> bool:
+        return self.client.server_capabilities.resources is not None
+
+    @property
+    def has_prompts(self) -> bool:
+        return self.client.server_capabilities.prompts is not None
+
+    async def read(self, uri: str, *, max_bytes: int) -> bytes:
+        """Read one resource of at most `max_bytes`; see `reading.read_skill_uri`.
+
+        Raises:
+            NotFoundError: The server has no such resource.
+            SkillError: It cannot be had.
+        """
+        with self._link.cap.allowing(max_bytes):
+            return await read_skill_uri(self.client, uri, fresh=True, max_bytes=max_bytes, max_seconds=None)
+
+
+class Voice(Protocol):
+    """One dialect, as one server speaks it. What it raises is always a `SkillError`.
+
+    A voice remembers what it needs to read what it listed; it is used for as
+    long as the connection lasts on which it was found.
+    """
+
+    @property
+    def dialect(self) -> Dialect: ...
+
+    async def list(self, peer: Peer, hearing: Hearing) -> Listing:
+        """Return everything the server lists, one bad entry costing only itself."""
+        ...
+
+    async def get(self, peer: Peer, uri: SkillUri) -> SkillEntry:
+        """Return the current entry of one skill, listed or not, with all that can be known of it.
+
+        Raises:
+            NotFoundError: The server serves no such skill.
+        """
+        ...
+
+    async def read(self, peer: Peer, uri: str, *, max_bytes: int) -> bytes:
+        """Return the bytes of a file of a skill, or of an archive that an entry names, unverified.
+
+        Raises:
+            NotFoundError: The server serves no such file.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A voice, and the first listing, which showed that the server speaks it."""
+
+    voice: Voice
+    listing: Listing
+
+
+def is_absent(error: SkillError) -> bool:
+    """Tell whether an error only says that the server does not have what was asked for."""
+    return isinstance(error, NotFoundError) or (
+        isinstance(error, PeerError) and error.peer_code == METHOD_NOT_FOUND
+    )
