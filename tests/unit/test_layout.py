@@ -19,10 +19,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "core": {"errors"},
     "wire": {"core", "errors"},
-    "sources": {"core", "errors"},
+    "sources": {"core", "errors", "wire"},
     "server": {"core", "errors", "sources", "wire"},
     "host": {"core", "errors", "sources", "wire"},
-    "cli": {"core", "errors", "host", "server", "sources"},
+    "gateway": {"core", "errors", "host", "server", "sources", "wire"},
+    "cli": {"core", "errors", "gateway", "host", "server", "sources", "wire"},
     "__init__": {"core", "errors"},
     "__main__": {"cli"},
 }

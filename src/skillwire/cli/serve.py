@@ -4,8 +4,9 @@ import os
 import re
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
@@ -23,6 +24,8 @@ from skillwire.server.pages import DEFAULT_PAGE_SIZE
 from skillwire.server.standalone import Offer, Standalone
 from skillwire.server.stdio import serve_stdio
 from skillwire.server.workers import serve_with_workers
+from skillwire.sources import Source
+from skillwire.wire.dialect import Dialect
 
 _MAX_WORKERS = 64
 _MAX_PORT = 65_535
@@ -33,8 +36,8 @@ app = new_app()
 @app.command()
 def serve(
     folders: Annotated[
-        list[Path], typer.Argument(metavar="DIR", help="Folders of skills.", show_default=False)
-    ],
+        list[Path] | None, typer.Argument(metavar="[DIR]...", help="Folders of skills.", show_default=False)
+    ] = None,
     stdio: Annotated[
         bool, typer.Option("--stdio", help="Serve the program that started this one; needs no terminal.")
     ] = False,
@@ -65,17 +68,35 @@ def serve(
         list[str] | None,
         typer.Option(metavar="NAME", help="Speak an older dialect too; may be repeated.", show_default=False),
     ] = None,
+    upstream: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Serve the skills of these MCP servers (mcp.json) too.", show_default=False
+        ),
+    ] = None,
+    archives: Annotated[
+        bool, typer.Option("--archives", help="Unpack what upstream servers serve as archives.")
+    ] = False,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Publish folders of skills over MCP.
+    """Publish folders of skills, and those of other servers, over MCP.
 
     Without --http it speaks over standard input and output, as a program that
     an MCP client starts. Changes in the folders are published while it runs.
+
+    With --upstream it is a gateway: the skills of every server in FILE are
+    served below that server's name, whichever dialect it speaks.
     """
     with answering("serve", json=json, verbose=verbose) as answer:
+        if not folders and upstream is None:
+            raise MisuseError(
+                "there is nothing to serve",
+                fix="name a folder of skills, or servers with --upstream mcp.json",
+            )
         offer = Offer(
-            folders=tuple(Folder.named(folder).typed for folder in folders),
+            folders=tuple(Folder.named(folder).typed for folder in folders or ()),
+            more=None if upstream is None else _upstreams(upstream, archives=archives),
             prefix=prefix,
             page_size=page_size,
             ttl=ttl,
@@ -99,7 +120,19 @@ def serve(
             raise MisuseError(f"--prefix {prefix} cannot be used: {error}", fix=fix) from error
 
 
+def _upstreams(config: Path, *, archives: bool) -> Callable[[], Sequence[Source]]:
+    """Return what makes the sources of a gateway."""
+    # The host's half takes memory and time that a server of folders can do without.
+    gateway = import_module("skillwire.gateway").Gateway(config.absolute(), archives=archives)
+    gateway.servers()
+    return gateway.sources
+
+
 def _over_stdio(answer: Answer, offer: Offer, *, workers: int, stdio: bool) -> None:
+    if Dialect.WELL_KNOWN in offer.dialects:
+        raise MisuseError(
+            "well-known is a web site, so it needs --http", fix="serve with --http 127.0.0.1:8000"
+        )
     if sys.stdin is None:
         raise MisuseError(
             "standard input is closed, so no client can speak",

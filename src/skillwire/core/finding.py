@@ -95,6 +95,9 @@ RULES: dict[str, Rule] = {
     "generated-file": Rule("LIST-06", _W, "A generated file is part of the skill and changes its manifest."),
     "unsettled": Rule("SDK-07", _W, "Files are still being written; the skill is taken when they settle."),
     "linked-folder": Rule("READ-10", _I, "A linked folder is not followed unless the publisher asks for it."),
+    # other servers
+    "upstream-failed": Rule("SDK-08", _W, "A server that is passed on cannot be asked, or only in part."),
+    "upstream-entry": Rule("SDK-08", _E, "A skill of a server that is passed on cannot be served."),
     # SKILL.md as a file
     "not-utf8": Rule("FMT-02", _E, "`SKILL.md`, or a text that is added to a skill, is not UTF-8."),
     "frontmatter-missing": Rule("FMT-02", _E, "`SKILL.md` does not start with frontmatter."),
@@ -161,7 +164,48 @@ RULES: dict[str, Rule] = {
         "NEST-03", _E, "The skill's URI lies inside another skill that comes from elsewhere."
     ),
     "duplicate-name": Rule("NAME-02", _W, "Two skills of one catalog share a name."),
+    "name-not-unique": Rule("ASK-12", _E, "Two skills that are to be published together share a name."),
     "dynamic-inside-static": Rule(
         "NEST-03", _E, "A dynamic skill lies inside one that promises digests of all its files."
     ),
+    # an entry of an index
+    "index-entry-invalid": Rule(
+        "IDX-02", _E, "An index's entry is not an object with all it needs, or leads to nothing."
+    ),
+    "index-digest-invalid": Rule(
+        "IDX-03", _E, "An index's entry has no well-formed digest for its `url`, or a digest for none."
+    ),
+    "index-archive-invalid": Rule("IDX-04", _E, "An archive of an index's entry is malformed."),
+    "index-schema-unknown": Rule("DRAFT-01", _W, "An index's `$schema` is unknown; the index is not used."),
+    "index-type-unknown": Rule("DRAFT-02", _W, "The `type` of an index's entry is unknown; it is skipped."),
+    "index-template-invalid": Rule(
+        "DRAFT-06", _E, "An index's entry has both `url` and `urlTemplate`, or no usable template."
+    ),
+    # the index of a web site
+    "site-invalid": Rule("DISC-02", _E, "What a site serves as its index of skills is none."),
+    "site-form-unknown": Rule("DISC-03", _W, "The index of a site is of a form that is not known."),
+    "site-unverifiable": Rule("DISC-03", _W, "The index of a site has no digests to verify anything with."),
+    "site-entry-invalid": Rule("DISC-02", _E, "An entry in the index of a site breaks the rules."),
+    "site-type-unknown": Rule(
+        "DISC-05", _W, "An entry in the index of a site is of a type that is not known."
+    ),
+    "site-left-out": Rule(
+        "DISC-14", _W, "A skill has no place on a web site: it is dynamic, or lies inside another."
+    ),
+    # skills by name, as strangers list them and as authors declare them
+    "primitive-item-invalid": Rule("P2076-02", _E, "An item of a listing by name has no usable `name`."),
+    "primitive-skill-invalid": Rule("P2076-03", _E, "A skill got by name has no usable `instructions`."),
+    "primitive-field-invalid": Rule(
+        "P2076-02", _W, "An optional field of a skill by name is malformed and left out."
+    ),
+    "exec-item-invalid": Rule("EXEC-02", _E, "A listed skill has no usable `name` and `description`."),
+    "exec-skill-invalid": Rule("EXEC-03", _E, "A skill that was read lacks something it must have."),
+    "exec-content-invalid": Rule("EXEC-04", _E, "A reference has no usable `uri`, or neither text nor blob."),
+    "exec-field-invalid": Rule("EXEC-02", _W, "An optional field of a skill is malformed and left out."),
+    "exec-annotations-invalid": Rule("EXEC-09", _W, "An annotation of a skill is malformed and left out."),
+    "exec-path-invalid": Rule("EXEC-10", _W, "A path does not stay inside its skill; the file is left out."),
+    "arguments-invalid": Rule("P2076-12", _W, "The declared arguments cannot be read; there are none."),
+    "dependencies-invalid": Rule("P2076-05", _W, "The declared dependencies cannot be read; there are none."),
+    "file-notes-invalid": Rule("EXEC-20", _W, "A line about one of the skill's files cannot be read."),
+    "dependency-missing": Rule("P2076-05", _W, "The server does not offer what a skill declares to need."),
 }

@@ -1,5 +1,6 @@
 """A server of our own that serves nothing but skills: what `skillwire serve` runs."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from skillwire.server.handlers import add_listening, install
 from skillwire.server.hot import HotAnswers
 from skillwire.server.pages import DEFAULT_PAGE_SIZE
 from skillwire.server.skills import Skills
+from skillwire.sources import Source
 
 _INSTRUCTIONS = (
     "This server publishes Agent Skills: folders of instructions, each with a SKILL.md. "
@@ -34,6 +36,8 @@ class Offer:
     follow_links: bool = False
     is_fast: bool = True
     dialects: tuple[str, ...] = ()
+    more: Callable[[], Sequence[Source]] | None = None
+    """Makes further sources, in the process that serves them."""
 
 
 class Standalone:
@@ -42,7 +46,7 @@ class Standalone:
     def __init__(self, offer: Offer) -> None:
         self.offer = offer
         self.skills = Skills(
-            offer.folders,
+            (*offer.folders, *(offer.more() if offer.more is not None else ())),
             terms=Terms(page_size=offer.page_size, ttl_ms=round(offer.ttl * 1000)),
             prefix=offer.prefix,
             watch=offer.watch,

@@ -11,6 +11,7 @@ from skillwire.errors import SkillError
 from skillwire.host import REFUSALS, Listing, ServerConfig
 from skillwire.host.connections.connection import Connection
 from skillwire.host.failures import NotDeclaredError
+from skillwire.wire.dialect import Dialect
 
 _AREA = Area("servers")
 
@@ -37,7 +38,9 @@ async def _check(server: ServerConfig, seconds: float) -> Check:
                 await connection.connect()
                 speaks = f"speaks MCP {connection.protocol_version}"
                 listing = await connection.list_skills()
-            return _listed(server, f"{speaks} and {listing.dialect}", listing, start)
+            if listing.dialect is not Dialect.CORE:
+                speaks = f"{speaks} and the older dialect {listing.dialect}"
+            return _listed(server, speaks, listing, start)
     except NotDeclaredError:
         return _AREA.note(server.label, f"{speaks}, serves no skills, {_took(start)}")
     except TimeoutError:

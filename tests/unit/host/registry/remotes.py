@@ -70,7 +70,7 @@ class MemoryRemote:
 
     async def list_skills(self) -> Listing:
         if not self.speaks_of_skills:
-            raise NotDeclaredError("no dialect of skills")
+            raise NotDeclaredError("no dialect of skills", violates="NEG-05")
         self.requests.append("list")
         if self.gate is not None:
             await self.gate.wait()

@@ -1,0 +1,162 @@
+"""Making a whole entry of what an older dialect tells: all frontmatter, and a digest for every file.
+
+What the upstream promises is kept as it is. What it does not promise is read
+once, and the digests are those of what was read: the gateway serves its own
+copy, so they hold, and the entry says that they were computed here.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+
+from skillwire.core.archive import ArchiveFormat, UnpackBudget, unpack
+from skillwire.core.archive_limits import DEFAULT_LIMITS
+from skillwire.core.characters import quoted
+from skillwire.core.entry import SkillEntry, parse_entry
+from skillwire.core.frontmatter import SkillDocument, parse_skill_md
+from skillwire.core.links import links_in
+from skillwire.core.manifest import MAX_FILES, MAX_TOTAL_SIZE, Coverage, Manifest, ManifestFile
+from skillwire.errors import FrontmatterMismatchError, LimitError, NotFoundError, SkillError
+from skillwire.host.calls.directories import DirectoryItem
+from skillwire.host.connections.connection import Connection
+
+Digests: TypeAlias = Literal["upstream", "computed"]
+
+_MAX_DIRECTORIES = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """A whole entry under the upstream's own URIs, who made its digests, and what was read for it, by URI."""
+
+    entry: SkillEntry
+    digests: Digests
+    contents: Mapping[str, bytes]
+
+
+class Completer:
+    """Reads what is missing from one upstream's entries."""
+
+    def __init__(self, connection: Connection, budget: UnpackBudget) -> None:
+        self._connection = connection
+        self._budget = budget
+
+    async def complete(self, entry: SkillEntry) -> Completed:
+        """Return the whole entry of a skill.
+
+        Raises:
+            SkillError: Something of it cannot be had, or is not what was promised.
+        """
+        if entry.coverage is Coverage.FILES:
+            return await self._with_frontmatter(entry)
+        if entry.coverage is Coverage.ARCHIVE:
+            contents = await self._unpacked(entry)
+        else:
+            contents = await self._read_all(entry)
+        document = _document(entry, contents[entry.uri.text])
+        files = [ManifestFile.of(uri, content) for uri, content in contents.items()]
+        whole = replace(
+            entry,
+            frontmatter=document.frontmatter,
+            manifest=Manifest.of(files),
+            dynamic_files=(),
+            is_summary=False,
+        )
+        return Completed(_checked(whole), "computed", contents)
+
+    async def _with_frontmatter(self, entry: SkillEntry) -> Completed:
+        """Complete an entry that has all digests, and of the frontmatter only some fields."""
+        assert entry.manifest is not None
+        line = entry.manifest.require(entry.uri.text)
+        content = await self._connection.read_file(line.published, max_bytes=line.most_bytes)
+        line.verify(content)
+        whole = replace(entry, frontmatter=_document(entry, content).frontmatter, is_summary=False)
+        return Completed(_checked(whole), "upstream", {line.uri: content})
+
+    async def _unpacked(self, entry: SkillEntry) -> dict[str, bytes]:
+        assert entry.manifest is not None
+        line = entry.manifest.files[0]
+        data = await self._connection.read_file(line.published, max_bytes=DEFAULT_LIMITS.max_stream_size)
+        format = ArchiveFormat.of_path(line.uri)
+        if format is None:
+            raise NotFoundError(f"{quoted(line.uri)} is no archive this gateway can unpack", uri=line.uri)
+        files = unpack(data, format, digest=line.digest, budget=self._budget)
+        return {entry.uri.join(file.path): file.content for file in files}
+
+    async def _read_all(self, entry: SkillEntry) -> dict[str, bytes]:
+        """Read `SKILL.md` and every file the server tells of, has in a directory, or the text links to."""
+        current = await self._connection.get_skill(entry.uri)
+        skill_md = await self._connection.read_file(current.uri.published, max_bytes=MAX_TOTAL_SIZE)
+        if current.manifest is not None and current.coverage is Coverage.SKILL_FILE:
+            current.manifest.require(current.uri.text).verify(skill_md)
+        contents = {entry.uri.text: skill_md}
+        left = MAX_TOTAL_SIZE - len(skill_md)
+        told = {*current.dynamic_files, *await self._in_directories(entry)} - {entry.uri.text}
+        linked = _linked(entry, skill_md) - told if not told else set[str]()
+        for uri in sorted(told | linked):
+            if len(contents) >= MAX_FILES:
+                raise LimitError(f"{entry.uri} has more than {MAX_FILES} files")
+            try:
+                content = await self._connection.read_file(uri, max_bytes=left)
+            except NotFoundError:
+                if uri in told:
+                    raise
+                continue  # A link that leads nowhere is the author's to mend.
+            left -= len(content)
+            contents[uri] = content
+        return contents
+
+    async def _in_directories(self, entry: SkillEntry) -> set[str]:
+        declaration = self._connection.declaration
+        if declaration is None or not declaration.directory_read:
+            return set()
+        found: set[str] = set()
+        waiting = [entry.uri.root]
+        for _ in range(_MAX_DIRECTORIES):
+            if not waiting:
+                return found
+            for item in await self._children(waiting.pop()):
+                if item.is_directory:
+                    waiting.append(item.uri)
+                else:
+                    found.add(item.uri)
+        raise LimitError(f"{entry.uri} has more than {_MAX_DIRECTORIES} directories")
+
+    async def _children(self, directory: str) -> tuple[DirectoryItem, ...]:
+        try:
+            return await self._connection.read_directory(directory)
+        except NotFoundError:
+            return ()
+
+
+def _linked(entry: SkillEntry, skill_md: bytes) -> set[str]:
+    """Return the files of the skill that its text links to."""
+    text = skill_md.decode("utf-8", "replace")
+    found = {entry.uri.resolve(link.target) for link in links_in(text)}
+    return {uri for uri in found if uri is not None and entry.uri.contains(uri)}
+
+
+def _document(entry: SkillEntry, content: bytes) -> SkillDocument:
+    """Parse a `SKILL.md`, and hold it against what the listing told of it."""
+    document = parse_skill_md(content)
+    told = entry.frontmatter.fields
+    fields = document.frontmatter.fields
+    differences = [name for name in told if name not in fields or fields[name] != told[name]]
+    if differences:
+        raise FrontmatterMismatchError(
+            f"{entry.uri} has other values than the listing says: "
+            f"{', '.join(quoted(name) for name in differences[:10])}",
+            uri=entry.uri.text,
+            differences=differences,
+        )
+    return document
+
+
+def _checked(entry: SkillEntry) -> SkillEntry:
+    """Hold a whole entry to the rules of the released extension."""
+    try:
+        parse_entry(entry.to_json())
+    except SkillError as error:
+        raise type(error)(f"{entry.uri} cannot be served: {error}") from error
+    entry.check_limits()
+    return entry
