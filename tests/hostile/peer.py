@@ -87,9 +87,9 @@ class Peer:
         os._exit(0)
 
 
-def list_changed(subscription: Any = None) -> bytes:
+def list_changed(method: str, subscription: Any = None) -> bytes:
     meta = {} if subscription is None else {"_meta": {SUBSCRIPTION_KEY: subscription}}
-    return encoded({"jsonrpc": "2.0", "method": "notifications/resources/list_changed", "params": meta})
+    return encoded({"jsonrpc": "2.0", "method": method, "params": meta})
 
 
 def acknowledged(subscription: Any) -> bytes:
@@ -106,7 +106,7 @@ def serve_pipes(peer: Peer) -> None:
     subscription: list[Any] = []
 
     def tell() -> None:
-        wire.send(list_changed(*subscription[-1:]))
+        wire.send(list_changed(peer.scenario.change, *subscription[-1:]))
 
     start(peer.told_changes, tell)
     with suppress(Gone):
@@ -172,7 +172,7 @@ def serve_http(peer: Peer, port: int) -> None:
             if first:
                 self._event(first)
             self.wfile.flush()
-            peer.told_changes(lambda: self._event(list_changed(subscription)))
+            peer.told_changes(lambda: self._event(list_changed(peer.scenario.change, subscription)))
 
         def _event(self, message: bytes) -> None:
             try:

@@ -21,6 +21,7 @@ COMMANDS = {
     "new": "Start a skill that validates.",
     "manifest": "Print what would be published about skills.",
     "pack": "Pack a skill into one reproducible archive.",
+    "publish": "Publish folders of skills as a web site.",
     "trust": "Trust a folder: its own skills, and its configuration.",
     "list": "List all skills with their origin, and what is hidden and why.",
     "search": "Find skills by words in their names and descriptions.",

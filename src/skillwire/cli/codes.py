@@ -9,9 +9,11 @@ from skillwire.host import REFUSALS
 
 _AREAS: Final[Mapping[str, str]] = {
     "what a server says or does": "not-declared server-error server-unavailable not-signed-in too-slow "
-    "invalid-answer endless-listing message-too-large flooding source-unreadable not-found invalid-cursor",
+    "invalid-answer endless-listing message-too-large flooding source-unreadable not-found invalid-cursor "
+    "arguments-needed",
     "what a skill is": "skill-error invalid-skill invalid-uri invalid-frontmatter invalid-entry "
-    "invalid-archive duplicate-uri over-limit unsafe-paths dynamic-declined",
+    "invalid-archive archives-off archive-budget duplicate-uri over-limit unsafe-paths dynamic-declined "
+    "unverified-file",
     "bytes that break a promise": "verification-failed size-mismatch digest-mismatch unlisted-file "
     "frontmatter-mismatch",
     "names": "unknown-reference ambiguous-reference renamed name-collision confusable-label shadowed",

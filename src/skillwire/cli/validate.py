@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from skillwire.cli.answer import STYLES, Answer, answering, plural
-from skillwire.cli.failures import ExitCode
+from skillwire.cli.failures import ExitCode, MisuseError
 from skillwire.cli.findings import Tally, print_findings
 from skillwire.cli.folders import Folder, located
 from skillwire.cli.options import FollowLinks, Json, Verbose, new_app
@@ -57,6 +57,12 @@ def validate(
         list[Path], typer.Argument(metavar="DIR", help="A folder of skills, or a skill.", show_default=False)
     ],
     strict: Annotated[bool, typer.Option("--strict", help="Take warnings for errors.")] = False,
+    publish: Annotated[
+        bool, typer.Option("--publish", help="Also check what matters when they are published together.")
+    ] = False,
+    allow_duplicate_names: Annotated[
+        bool, typer.Option("--allow-duplicate-names", help="With --publish: let skills share a name.")
+    ] = False,
     follow_links: FollowLinks = False,
     json: Json = False,
     verbose: Verbose = False,
@@ -67,9 +73,13 @@ def validate(
     change. Exits with 1 when a skill has errors.
     """
     with answering("validate", json=json, verbose=verbose) as answer:
+        if allow_duplicate_names and not publish:
+            raise MisuseError("--allow-duplicate-names means nothing without --publish", fix="add --publish")
         named = [Folder.named(folder) for folder in folders]
         with progress(answer, "looking for skills") as meter:
-            review = review_folders(named, meter, follow_links=follow_links)
+            review = review_folders(
+                named, meter, follow_links=follow_links, unique=publish and not allow_duplicate_names
+            )
         tally = Tally.of(review.findings)
         ok = not tally.errors and not (strict and tally.warnings)
         if json:
@@ -82,8 +92,13 @@ def validate(
             answer.code = ExitCode.NO
 
 
-def review_folders(folders: Iterable[Folder], meter: Meter, *, follow_links: bool = False) -> Review:
-    """Review every skill below `folders`, each once even when the folders overlap."""
+def review_folders(
+    folders: Iterable[Folder], meter: Meter, *, follow_links: bool = False, unique: bool = False
+) -> Review:
+    """Review every skill below `folders`, each once even when the folders overlap.
+
+    With `unique` it is an error when two of them share a name, and else a warning.
+    """
     review = Review()
     seen: set[str] = set()
     for folder in folders:
@@ -98,7 +113,7 @@ def review_folders(folders: Iterable[Folder], meter: Meter, *, follow_links: boo
             meter.show("checking skills", done, len(skills))
             review.skills.append(_review_skill(folder, skill, follow_links=follow_links))
         review.folders += _grouped(folder, loose)
-    _add_duplicates(review.skills)
+    _add_duplicates(review.skills, "name-not-unique" if unique else "duplicate-name")
     return review
 
 
@@ -125,8 +140,8 @@ def _grouped(folder: Folder, loose: Iterable[tuple[str, Finding]]) -> list[Revie
     return list(places.values())
 
 
-def _add_duplicates(skills: Sequence[Reviewed]) -> None:
-    """Add a warning to every skill that shares its name with another."""
+def _add_duplicates(skills: Sequence[Reviewed], code: str) -> None:
+    """Add a finding to every skill that shares its name with another."""
     by_name: defaultdict[str, list[Reviewed]] = defaultdict(list)
     for skill in skills:
         if skill.name:
@@ -138,7 +153,7 @@ def _add_duplicates(skills: Sequence[Reviewed]) -> None:
             if len(others) > _OTHERS_NAMED:
                 places += f" and {len(others) - _OTHERS_NAMED:,} more"
             message = f"the name {name!r} is also that of {places}"
-            finding = Finding("duplicate-name", message, fix="rename one of them, or serve them apart")
+            finding = Finding(code, message, fix="rename one of them, or serve them apart")
             skill.findings.insert(0, located(finding, skill.path))
 
 

@@ -168,6 +168,10 @@ RULES: dict[str, Rule] = {
     "dynamic-inside-static": Rule(
         "NEST-03", _E, "A dynamic skill lies inside one that promises digests of all its files."
     ),
+    # a list of files beside them
+    "file-list-invalid": Rule("DRAFT-11", _E, "A `_manifest` is no list of the files of its skill."),
+    "file-list-mismatch": Rule("DRAFT-11", _E, "A file is not what the `_manifest` beside it says."),
+    "file-list-unlisted": Rule("DRAFT-11", _W, "A file is missing from the `_manifest` beside it."),
     # an entry of an index
     "index-entry-invalid": Rule(
         "IDX-02", _E, "An index's entry is not an object with all it needs, or leads to nothing."
@@ -181,6 +185,12 @@ RULES: dict[str, Rule] = {
     "index-template-invalid": Rule(
         "DRAFT-06", _E, "An index's entry has both `url` and `urlTemplate`, or no usable template."
     ),
+    "archives-off": Rule("ARC-18", _E, "A skill comes only as an archive, and archives are not allowed."),
+    "archive-unsupported": Rule(
+        "ARC-02", _E, "A skill comes only as an archive of a kind that is not known."
+    ),
+    "archive-unverifiable": Rule("ARC-05", _E, "An archive has no digest, so it is not unpacked."),
+    "path-differs": Rule("DRAFT-09", _W, "The path of an old server's skill does not end in its name."),
     # the index of a web site
     "site-invalid": Rule("DISC-02", _E, "What a site serves as its index of skills is none."),
     "site-form-unknown": Rule("DISC-03", _W, "The index of a site is of a form that is not known."),
@@ -204,6 +214,9 @@ RULES: dict[str, Rule] = {
     "exec-field-invalid": Rule("EXEC-02", _W, "An optional field of a skill is malformed and left out."),
     "exec-annotations-invalid": Rule("EXEC-09", _W, "An annotation of a skill is malformed and left out."),
     "exec-path-invalid": Rule("EXEC-10", _W, "A path does not stay inside its skill; the file is left out."),
+    "prompt-invalid": Rule("DUAL-12", _E, "A prompt that would be a skill has no usable `name`."),
+    "prompt-field-invalid": Rule("DUAL-12", _W, "An optional field of a prompt is malformed and left out."),
+    "prompt-arguments": Rule("DUAL-12", _E, "A prompt that needs arguments is no skill; none are made up."),
     "arguments-invalid": Rule("P2076-12", _W, "The declared arguments cannot be read; there are none."),
     "dependencies-invalid": Rule("P2076-05", _W, "The declared dependencies cannot be read; there are none."),
     "file-notes-invalid": Rule("EXEC-20", _W, "A line about one of the skill's files cannot be read."),

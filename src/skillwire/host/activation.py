@@ -25,8 +25,8 @@ class Activation:
     """One open window: the skill as it was approved and loaded.
 
     `boundary` is a mark nobody could guess, made for this load; it frames the
-    server's text wherever it is shown. `fetched` is what was read of a dynamic
-    skill, which is kept no longer than the window.
+    server's text wherever it is shown. `fetched` is what was read without
+    a digest to hold it against, which is kept no longer than the window.
     """
 
     skill: KnownSkill
@@ -47,10 +47,16 @@ def fresh_boundary() -> str:
 
 
 class DynamicFiles:
-    """What was read of a skill that promises no digests: counted, and dropped with the window."""
+    """What was read of a skill without a digest or a size to it: counted, and dropped with the window.
+
+    `permission` is the user's word on files without digests, for this window
+    alone; None while nobody was asked.
+    """
 
     def __init__(self) -> None:
+        self.permission: bool | None = None
         self._files: dict[str, bytes] = {}
+        self._counted: set[str] = set()
         self._size = 0
 
     @property
@@ -67,15 +73,23 @@ class DynamicFiles:
         Raises:
             LimitError: The skill has already cost as much as a skill may.
         """
-        if uri not in self._files and (len(self._files) >= MAX_FILES or self.left <= 0):
+        if uri not in self._counted and (len(self._counted) >= MAX_FILES or self.left <= 0):
             raise LimitError(
-                f"{uri} is not read: this skill has already cost {len(self._files)} files "
+                f"{uri} is not read: this skill has already cost {len(self._counted)} files "
                 f"and {self._size} bytes, and promises no end"
             )
 
     def add(self, uri: str, content: bytes) -> None:
+        """Keep what was read, and count it."""
         self._size += len(content) - len(self._files.get(uri, b""))
         self._files[uri] = content
+        self._counted.add(uri)
+
+    def count(self, uri: str, size: int) -> None:
+        """Count a file whose size nobody had told, and which is kept elsewhere."""
+        if uri not in self._counted:
+            self._counted.add(uri)
+            self._size += size
 
 
 class Windows:

@@ -12,6 +12,7 @@ from skillwire.host.activation import Activation, Windows, fresh_boundary
 from skillwire.host.approval.approvals import Grant, Occasion, Question
 from skillwire.host.approval.consent import Actor
 from skillwire.host.failures import (
+    ApprovalDeniedError,
     ApprovalError,
     CrossOriginError,
     NotLoadedError,
@@ -31,10 +32,19 @@ from skillwire.host.presentation import (
     frame_resource,
     frame_skill,
 )
+from skillwire.host.promises import is_promised
 from skillwire.host.registry.known import KnownSkill
 from skillwire.host.registry.naming import match
-from skillwire.host.skillfiles import children_of, file_meant, published_directory, text_of, uri_of
+from skillwire.host.skillfiles import (
+    children_of,
+    file_meant,
+    published_directory,
+    text_of,
+    told_files,
+    uri_of,
+)
 from skillwire.host.tools import Tool, tools_for
+from skillwire.wire.dialect import Dialect
 
 logger = logging.getLogger(__name__)
 
@@ -103,6 +113,7 @@ class Conversation(Introduction):
         Raises:
             NotLoadedError: The skill is not loaded.
             UnlistedFileError: It has no such file; nothing was sent.
+            UnverifiedFileError: The file has no digest, and such files are not wanted.
             NotTextError: The file is no text.
             SkillChangedError: The skill changed since it was loaded.
             SkillError: The file cannot be had.
@@ -137,8 +148,9 @@ class Conversation(Introduction):
         """Ask a loaded skill's server what one of its directories holds now.
 
         What the manifest does not list is not returned, and the manifest does
-        not grow: such a file means that the skill changed. Only of a dynamic
-        skill the answer is taken as it comes.
+        not grow: such a file means that the skill changed. Only where not all
+        files have digests the answer is taken as it comes. A skill out of an
+        archive is answered for from there.
 
         Raises:
             NotLoadedError: The skill is not loaded.
@@ -154,8 +166,11 @@ class Conversation(Introduction):
             uri = skill.entry.uri.root if inside in ("", ".") else uri_of(skill, inside)
             if not skill.is_remote:
                 return children_of(skill, uri)
-            asked = published_directory(skill, uri)
-            items = await machinery.fetcher.connection(skill.id.origin.label).read_directory(asked)
+            connection = machinery.fetcher.connection(skill.id.origin.label)
+            if skill.entry.is_dynamic and skill.dialect is not Dialect.CORE:
+                # No older dialect has directories; what it tells of a skill names the files.
+                return told_files(await connection.get_skill(skill.entry.uri), uri)
+            items = await connection.read_directory(published_directory(skill, uri))
             if skill.entry.manifest is None:
                 return tuple(
                     SkillFileLine(skill.entry.uri.relative_path(item.uri), item.size, item.media_type or "")
@@ -245,7 +260,8 @@ class Conversation(Introduction):
         """Ask the user, showing this one, whether a loaded skill's scripts may be run; return its bytes.
 
         What was shown is what was checked, and what the caller must run: the
-        very bytes returned here, not a file the model can rewrite.
+        very bytes returned here, not a file the model can rewrite. About a
+        script without a digest the user is asked each time.
 
         Raises:
             ApprovalError: The user does not want it, or cannot be asked.
@@ -257,7 +273,7 @@ class Conversation(Introduction):
             skill = window.skill
             uri = uri_of(skill, path)
             content = await self._content(window, uri)
-            line = skill.entry.manifest.find(uri) if skill.entry.manifest else None
+            line = skill.entry.files.find(uri) if skill.entry.files else None
             question = Question(
                 Occasion.SCRIPTS,
                 skill,
@@ -267,7 +283,13 @@ class Conversation(Introduction):
                 script_digest=line.digest if line else "",
                 script_content=content,
             )
-            await machinery.consent.request(question, Grant.SCRIPTS)
+            if line is not None or skill.entry.is_dynamic:
+                await machinery.consent.request(question, Grant.SCRIPTS)
+            elif not await machinery.consent.permit(question):
+                raise ApprovalDeniedError(
+                    f"the user does not want {quoted(path)} of {skill.reference} to be run",
+                    reference=skill.reference,
+                )
         return content
 
     async def request_allowed_tools(self, reference: str) -> tuple[str, ...]:
@@ -337,12 +359,31 @@ class Conversation(Introduction):
             current = machinery.registry.known(skill.id)
             kind = ApprovalError if current is not None and is_same(current, skill) else SkillChangedError
             raise kind(f"{skill.reference} is no longer approved as it was loaded", reference=skill.reference)
+        if skill.is_remote and not skill.entry.is_dynamic and not is_promised(skill.entry, uri):
+            await self._require_permission(window, uri)
         try:
             return await machinery.fetcher.file(skill, uri, window.fetched)
         except UnlistedFileError:
             raise
         except STALE as error:
             return await require_unchanged(machinery, skill, error)
+
+    async def _require_permission(self, window: Activation, uri: str) -> None:
+        """Make sure, once for a window, that files without digests may be read in it."""
+        if not window.skill.entry.uri.contains(uri):
+            raise UnlistedFileError(f"{quoted(uri)} is not inside the skill", uri=uri[:500])
+        if window.fetched.permission is None:
+            try:
+                await self._machinery().consent.require_unverified(window.skill, uri)
+            except ApprovalDeniedError:
+                window.fetched.permission = False
+                raise
+            window.fetched.permission = True
+        if not window.fetched.permission:
+            raise ApprovalDeniedError(
+                f"the user does not want files of {window.skill.reference} that have no digest",
+                reference=window.skill.reference,
+            )
 
     async def _require_own_origin(self, call: ToolCall) -> None:
         decision = await self.authorise(call)

@@ -11,6 +11,7 @@
     LimitError
     ├── EndlessListingError     a listing that has no end, or is too large to go on with
     ├── MessageTooLargeError    a message larger than its request allows
+    ├── ArchiveBudgetError      a server's archives unpack to more than all of them may
     └── FloodError              more messages than anyone asked for
     RefusedError                the host's own rules say no
     ├── ConfigError             the configuration cannot be used
@@ -21,11 +22,14 @@
     ├── UnknownReferenceError   no skill has this reference
     ├── AmbiguousReferenceError several skills do
     ├── DynamicDeclinedError    content without digests is not wanted here
+    ├── ArchivesOffError        this host does not unpack such archives, or none of this server
+    ├── UnverifiedFileError     a file nobody promises anything about is not wanted here
     ├── UnsafePathsError        paths that some file system takes for one
     ├── NotLoadedError          the skill has not been loaded, so its files are not read
     ├── NotTextError            a file that is no text cannot be shown
     ├── NoSuchPageError         the text is shorter than that
     ├── InvalidArgumentsError   a tool was called with something else than it takes
+    ├── ArgumentsNeededError    the server gives the skill out only with arguments
     ├── TurnedOffError          the user's settings say that it is not used
     ├── ManualOnlyError         the user's settings leave it to people
     ├── CrossOriginError        one server's skill would reach into another server
@@ -139,6 +143,13 @@ class FloodError(LimitError):
     requirement = "LIST-18"
 
 
+class ArchiveBudgetError(LimitError):
+    """All archives of one server together would unpack to more than this host allows."""
+
+    refusal = "archive-budget"
+    requirement = "ARC-11"
+
+
 class RefusedError(SkillError):
     """The host's own rules say no. Nothing was given to the model.
 
@@ -201,6 +212,20 @@ class DynamicDeclinedError(RefusedError):
     requirement = "APPR-04"
 
 
+class ArchivesOffError(RefusedError):
+    """The skill comes as an archive, and this host's policy does not unpack it."""
+
+    refusal = "archives-off"
+    requirement = "ARC-18"
+
+
+class UnverifiedFileError(RefusedError):
+    """The server promises nothing about the file, and such files are not wanted."""
+
+    refusal = "unverified-file"
+    requirement = "IDX-10"
+
+
 class UnsafePathsError(RefusedError):
     """The skill's files have paths that some file system would take for one."""
 
@@ -234,6 +259,13 @@ class InvalidArgumentsError(RefusedError):
 
     refusal = "invalid-arguments"
     requirement = "HOST-06"
+
+
+class ArgumentsNeededError(RefusedError):
+    """The server gives the skill out only with arguments, which this host does not make up."""
+
+    refusal = "arguments-needed"
+    requirement = "P2076-04"
 
 
 class TurnedOffError(RefusedError):

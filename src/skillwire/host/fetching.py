@@ -1,7 +1,8 @@
 """Fetching a skill's files: from the cache or from the skill's own server, checked either way.
 
-Files come one at a time, when someone needs them. Bytes that do not match the
-entry are dropped here; a reader outside never sees them.
+Files come one at a time, when someone needs them; only an archive comes whole.
+Bytes that do not match the entry are dropped here; a reader outside never sees
+them.
 """
 
 import logging
@@ -11,10 +12,9 @@ import anyio.to_thread
 
 from skillwire.core.characters import quoted
 from skillwire.core.frontmatter import SkillDocument, parse_skill_md
-from skillwire.core.manifest import ManifestFile
+from skillwire.core.manifest import Coverage, ManifestFile
 from skillwire.core.paths import path_findings
 from skillwire.errors import (
-    FrontmatterMismatchError,
     LimitError,
     NotFoundError,
     SizeMismatchError,
@@ -22,8 +22,10 @@ from skillwire.errors import (
     VerificationError,
 )
 from skillwire.host.activation import DynamicFiles
+from skillwire.host.archives import Archives, Read
 from skillwire.host.connections.connection import Connection, ConnectionState
 from skillwire.host.failures import FloodError, MessageTooLargeError, UnknownReferenceError, UnsafePathsError
+from skillwire.host.promises import is_promised, require_told
 from skillwire.host.registry.known import KnownSkill
 from skillwire.host.registry.lenient import parse_leniently
 from skillwire.host.registry.local import read_local_file
@@ -39,7 +41,14 @@ STALE = (VerificationError, NotFoundError)
 class Fetcher:
     """Where the bytes of all skills of one host come from."""
 
-    def __init__(self, connections: Mapping[str, Connection], cache: ContentCache, audit: AuditLog) -> None:
+    def __init__(
+        self,
+        connections: Mapping[str, Connection],
+        cache: ContentCache,
+        archives: Archives,
+        audit: AuditLog,
+    ) -> None:
+        self.archives = archives
         self._connections = connections
         self._cache = cache
         self._audit = audit
@@ -74,20 +83,26 @@ class Fetcher:
         if not skill.is_remote:
             return parse_leniently(content).document
         document = parse_skill_md(content)
-        differences = skill.entry.frontmatter.differences(document.frontmatter)
-        if differences:
-            raise FrontmatterMismatchError(
-                f"{skill.id.uri} has other values than the listing says: "
-                f"{', '.join(quoted(name) for name in differences[:10])}",
-                uri=skill.id.uri,
-                differences=differences,
-            )
+        require_told(skill.entry, document.frontmatter)
         return document
+
+    async def opened(self, skill: KnownSkill) -> KnownSkill:
+        """Return the skill with all files that have digests known: what comes as an archive is unpacked.
+
+        Raises:
+            VerificationError: The archive is not the one the entry promises.
+            SkillError: It cannot be had, or must not be unpacked.
+        """
+        if skill.entry.coverage is not Coverage.ARCHIVE or skill.entry.unpacked is not None:
+            return skill
+        return await self.archives.opened(skill, self._reader(skill))
 
     async def file(self, skill: KnownSkill, uri: str, fetched: DynamicFiles) -> bytes:
         """Return the bytes of one file of a skill, as its entry promises them.
 
-        `fetched` counts what a dynamic skill costs, and keeps it meanwhile.
+        What has no digest comes as the server sends it; whether that is
+        wanted is the caller's to know. `fetched` counts what such files cost,
+        and keeps them meanwhile.
 
         Raises:
             UnlistedFileError: The file is no part of the skill; nothing was sent.
@@ -95,8 +110,10 @@ class Fetcher:
             NotFoundError: The server has no such file any more.
             SkillError: It cannot be fetched.
         """
-        if skill.entry.manifest is None:
-            return await self._dynamic_file(skill, uri, fetched)
+        if skill.entry.coverage is Coverage.ARCHIVE:
+            return await self._packed_file(skill, uri)
+        if skill.entry.manifest is None or not is_promised(skill.entry, uri):
+            return await self._unpromised_file(skill, uri, fetched)
         line = skill.entry.manifest.require(uri)
         if not skill.is_remote:
             self._audit.record("read", reference=skill.reference, uri=uri, source="folder")
@@ -105,7 +122,7 @@ class Fetcher:
         if content is not None:
             self._audit.record("read", reference=skill.reference, uri=uri, source="cache")
         else:
-            content = await self._from_server(skill, line)
+            content = await self._from_server(skill, line, fetched)
             await anyio.to_thread.run_sync(self._cache.put, skill.id.origin, line, content)
         return content
 
@@ -115,7 +132,11 @@ class Fetcher:
         Raises:
             LimitError: It has too many files, or they are too large together.
             UnsafePathsError: Two of its files are one on some systems.
+            ArchivesOffError: It comes as an archive, and policy does not want that.
         """
+        if skill.entry.coverage is Coverage.ARCHIVE:
+            self.archives.require_allowed(skill)
+            return
         skill.entry.check_limits()
         if skill.entry.manifest is None:
             return
@@ -132,21 +153,42 @@ class Fetcher:
             self._audit.record("cache-mismatch", reference=skill.reference, uri=line.uri, code=error.refusal)
             return None
 
-    async def _from_server(self, skill: KnownSkill, line: ManifestFile) -> bytes:
+    async def _from_server(self, skill: KnownSkill, line: ManifestFile, fetched: DynamicFiles) -> bytes:
         connection = self.connection(skill.id.origin.label)
+        room = line.size
+        if line.known_size is None:
+            fetched.require_room(line.uri)
+            room = min(line.most_bytes, fetched.left)
         self._audit.record("read", reference=skill.reference, uri=line.uri, source="server")
         try:
-            content = await connection.read_file(line.published, max_bytes=line.size)
+            content = await connection.read_file(line.published, max_bytes=room)
         except (MessageTooLargeError, FloodError):
             raise
         except LimitError as error:
+            if line.known_size is None:
+                raise
             raise SizeMismatchError(
                 f"{line.uri} has more bytes than the {line.size} the listing says", uri=line.uri
             ) from error
         line.verify(content)
+        if line.known_size is None:
+            fetched.count(line.uri, len(content))
         return content
 
-    async def _dynamic_file(self, skill: KnownSkill, uri: str, fetched: DynamicFiles) -> bytes:
+    async def _packed_file(self, skill: KnownSkill, uri: str) -> bytes:
+        """Return a file out of the skill's archive; the server is asked for the archive at most."""
+        opened = await self.opened(skill)
+        content = await self.archives.file(opened, uri, self._reader(skill))
+        self._audit.record("read", reference=skill.reference, uri=uri, source="archive")
+        return content
+
+    def _reader(self, skill: KnownSkill) -> Read:
+        async def read(uri: str, most: int) -> bytes:
+            return await self.connection(skill.id.origin.label).read_file(uri, max_bytes=most)
+
+        return read
+
+    async def _unpromised_file(self, skill: KnownSkill, uri: str, fetched: DynamicFiles) -> bytes:
         if not skill.entry.uri.contains(uri):
             raise UnlistedFileError(f"{quoted(uri)} is not inside the skill", uri=uri)
         content = fetched.get(uri)

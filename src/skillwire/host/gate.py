@@ -143,9 +143,13 @@ def _allows(window: OpenWindow, call: ToolCall) -> bool:
 
 
 def _is_own_script(skill: KnownSkill, call: ToolCall) -> bool:
-    """Tell whether exactly a file of the skill would be run, with exactly the approved bytes."""
+    """Tell whether exactly a file of the skill would be run, with exactly the approved bytes.
+
+    A file without a digest never is: nobody agreed to what it may be by now.
+    """
     uri = skill.entry.uri.resolve(call.script)
-    file = skill.entry.manifest.find(uri) if skill.entry.manifest is not None and uri is not None else None
+    files = skill.entry.files
+    file = files.find(uri) if files is not None and uri is not None else None
     return file is not None and file.digest == call.script_digest
 
 

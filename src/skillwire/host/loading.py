@@ -1,4 +1,4 @@
-"""The loading path, the only one: approve, fetch, check, and hand over what may be opened.
+"""The loading path, the only one: approve, fetch, unpack, check, and hand over what may be opened.
 
 Content that no longer matches its entry is looked into once: if the server
 now shows another entry, the skill changed and needs a new approval; if it
@@ -9,9 +9,10 @@ There is no second try after that.
 import logging
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
+from skillwire.core.frontmatter import SkillDocument
 from skillwire.errors import SkillError
 from skillwire.host.activation import Activation, DynamicFiles
 from skillwire.host.approval.approvals import binding_of
@@ -19,6 +20,7 @@ from skillwire.host.approval.consent import Actor, Consent
 from skillwire.host.attention import Attentions
 from skillwire.host.failures import SkillChangedError
 from skillwire.host.fetching import STALE, Fetcher
+from skillwire.host.promises import told_differences
 from skillwire.host.registry.known import KnownSkill
 from skillwire.host.registry.registry import Registry
 from skillwire.host.search import SkillSearch
@@ -65,12 +67,20 @@ async def _attempt(machinery: Machinery, skill: KnownSkill, actor: Actor) -> Act
     machinery.fetcher.require_safe(skill)
     await machinery.consent.require_load(skill, actor=actor)
     fetched = DynamicFiles()
+    skill = await machinery.fetcher.opened(skill)
     document = await machinery.fetcher.document(skill, fetched)
     if not skill.entry.is_dynamic and not machinery.consent.covers(skill):
         raise SkillChangedError(
             f"{skill.reference} changed on its server while it was loaded", reference=skill.reference
         )
-    return Activation.opening(skill, document, fetched)
+    return Activation.opening(_with_own_fields(skill, document), document, fetched)
+
+
+def _with_own_fields(skill: KnownSkill, document: SkillDocument) -> KnownSkill:
+    """Return a skill of which the listing told only some fields with all that its file has."""
+    if not skill.entry.is_summary:
+        return skill
+    return replace(skill, entry=replace(skill.entry, frontmatter=document.frontmatter, is_summary=False))
 
 
 def _is_lie(error: SkillError) -> bool:
@@ -111,11 +121,15 @@ async def require_unchanged(machinery: Machinery, skill: KnownSkill, error: Skil
 
 
 def is_same(one: KnownSkill, other: KnownSkill) -> bool:
-    """Tell whether two records of one skill promise the same files."""
+    """Tell whether two records of one skill promise the same files; without digests, the same fields.
+
+    Of a record that has only some fields, the others are not compared.
+    """
     left, right = one.entry.manifest, other.entry.manifest
-    if left is None or right is None:
-        return left is right and one.entry.frontmatter == other.entry.frontmatter
-    return binding_of(left) == binding_of(right)
+    if left is not None and right is not None:
+        return binding_of(left) == binding_of(right)
+    fewer, more = (one, other) if one.entry.is_summary else (other, one)
+    return left is right and not told_differences(fewer.entry, more.entry.frontmatter)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from skillwire.errors import InvalidUriError
 from skillwire.host.activation import Activation
 from skillwire.host.conversation import Conversation
 from skillwire.host.failures import NotLoadedError
+from skillwire.host.promises import promised_files
 
 
 class Mount:
@@ -21,13 +22,13 @@ class Mount:
         self._conversation = conversation
 
     def list(self) -> tuple[str, ...]:
-        """Return the paths of all files of loaded skills, sorted; nothing is fetched for it."""
+        """Return the paths of all files of loaded skills that have digests, sorted; nothing is fetched."""
         return tuple(
             sorted(
                 mount_path(window.skill.id.origin.label, uri)
                 for window in self._conversation.loaded
-                if window.skill.entry.manifest is not None
-                for uri in window.skill.entry.manifest.uris
+                if (files := promised_files(window.skill.entry)) is not None
+                for uri in files.uris
             )
         )
 

@@ -161,6 +161,16 @@ REFUSALS: dict[str, Kind] = {
         "ask the server's author to correct the entry",
     ),
     "invalid-archive": Kind("ARC-06", "The archive must not be unpacked.", "ask its author to pack it again"),
+    "archives-off": Kind(
+        "ARC-18",
+        "The skill comes as an archive, and this host does not unpack it.",
+        "allow archives for this host or server, on the command line with --archives",
+    ),
+    "archive-budget": Kind(
+        "ARC-11",
+        "The server's archives would unpack to more than all of them together may.",
+        "use fewer of its skills in one run, or give its archives a larger budget",
+    ),
     "duplicate-uri": Kind(
         "SDK-05", "More than one skill has this URI.", "ask the server's author to keep one of them"
     ),
@@ -178,6 +188,11 @@ REFUSALS: dict[str, Kind] = {
         "APPR-04",
         "The skill's content is made anew at every read, so no approval can be bound to it.",
         "allow dynamic skills for this host, and every load will be asked about",
+    ),
+    "unverified-file": Kind(
+        "IDX-10",
+        "Only the skill's SKILL.md has a digest, so nothing vouches for this file.",
+        "go on without it, or allow content without digests for this host; you are asked then",
     ),
     # bytes that break a promise
     "verification-failed": Kind(
@@ -296,6 +311,11 @@ REFUSALS: dict[str, Kind] = {
     ),
     "invalid-arguments": Kind(
         "HOST-06", "The tool was called with arguments it does not take.", "call it as its schema says"
+    ),
+    "arguments-needed": Kind(
+        "P2076-04",
+        "The server gives this skill out only with arguments, and none are made up.",
+        "ask the server's author for a skill that needs none",
     ),
     "no-such-page": Kind("HOST-14", "The text has no such page.", "ask for one of its pages"),
     "cross-origin": Kind(

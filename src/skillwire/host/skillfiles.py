@@ -3,12 +3,14 @@
 from urllib.parse import unquote
 
 from skillwire.core.characters import quoted
-from skillwire.core.media import DIRECTORY_MEDIA_TYPE
+from skillwire.core.entry import SkillEntry
+from skillwire.core.media import DIRECTORY_MEDIA_TYPE, media_type_of
 from skillwire.core.paths import fold_path
 from skillwire.core.uri import SKILL_FILE, canonical_uri, parse_uri
 from skillwire.errors import InvalidUriError, UnlistedFileError
 from skillwire.host.failures import NotTextError
 from skillwire.host.presentation import SkillFileLine, files_of
+from skillwire.host.promises import promised_files
 from skillwire.host.registry.known import KnownSkill
 
 _SCRIPT_SUFFIXES = frozenset(
@@ -76,13 +78,15 @@ def _listed(skill: KnownSkill, path: str) -> str | None:
         uri = skill.entry.uri.join(path)
     except InvalidUriError:
         return None
-    return uri if skill.entry.manifest is not None and skill.entry.manifest.find(uri) else None
+    files = promised_files(skill.entry)
+    return uri if files is not None and files.find(uri) else None
 
 
 def published_directory(skill: KnownSkill, uri: str) -> str:
     """Return a directory's URI as the server spells it, as far as a file inside it tells."""
     depth = uri.count("/") + 1
-    for file in skill.entry.manifest.files if skill.entry.manifest is not None else ():
+    files = promised_files(skill.entry)
+    for file in files.files if files is not None else ():
         if file.uri.startswith(uri + "/"):
             return "/".join(file.published.split("/")[:depth])
     return uri
@@ -98,6 +102,15 @@ def children_of(skill: KnownSkill, uri: str) -> tuple[SkillFileLine, ...]:
             path = below + name
             found[path] = SkillFileLine(path, None, DIRECTORY_MEDIA_TYPE) if slash else file
     return tuple(found.values())
+
+
+def told_files(entry: SkillEntry, uri: str) -> tuple[SkillFileLine, ...]:
+    """List all files that a dynamic skill's server told of and that lie below the directory at `uri`."""
+    return tuple(
+        SkillFileLine(path := entry.uri.relative_path(file), None, media_type_of(path))
+        for file in entry.dynamic_files
+        if file.startswith(f"{uri}/")
+    )
 
 
 def text_of(content: bytes, uri: str) -> str:

@@ -81,15 +81,27 @@ class Announcer:
 
     Connections of the handshake era are told on their own channel; modern
     ones on the `subscriptions/listen` streams they opened, through a bus.
-    `methods` are notifications that only the former know, and `resources` the
-    URIs of what changes with every change.
+    `methods` are notifications for the former and `events` those for the
+    latter that go with every change, and `resources` the URIs of what changes
+    with every change.
     """
 
-    def __init__(self, methods: Iterable[str] = (), resources: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        methods: Iterable[str] = (),
+        resources: Iterable[str] = (),
+        events: Iterable[ServerEvent] = (),
+    ) -> None:
         self._methods = tuple(dict.fromkeys(methods))
+        self._events = tuple(dict.fromkeys(events))
         self._resources = frozenset(resources)
         self._subscribers: dict[Connection, _Subscriber] = {}
         self._buses: list[SubscriptionBus] = []
+
+    def also_tell(self, methods: Iterable[str], events: Iterable[ServerEvent]) -> None:
+        """Tell more with every change from now on."""
+        self._methods = tuple(dict.fromkeys((*self._methods, *methods)))
+        self._events = tuple(dict.fromkeys((*self._events, *events)))
 
     def add_bus(self, bus: SubscriptionBus) -> None:
         """Announce changes on `bus` too."""
@@ -143,7 +155,8 @@ class Announcer:
         for bus in self._buses:
             if isinstance(bus, ChangeBus) and not bus:
                 continue
-            await bus.publish(ResourcesListChanged())
+            for event in (ResourcesListChanged(), *self._events):
+                await bus.publish(event)
             for uri in sorted(changed):
                 await bus.publish(ResourceUpdated(uri=uri))
 

@@ -5,13 +5,11 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from typing import Any
 
 import mcp_types as types
-from mcp.server.context import CallNext, HandlerResult
+from mcp.server.context import HandlerResult
 from mcp.server.lowlevel import Server
 from mcp.server.lowlevel.server import HandlerEntry
-from mcp.server.subscriptions import ListenHandler
+from mcp.server.subscriptions import ListenHandler, PromptsListChanged
 from mcp.shared.exceptions import MCPError
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import BaseModel
 
 from skillwire.core.characters import quoted
 from skillwire.core.entry import SkillEntry
@@ -20,6 +18,8 @@ from skillwire.errors import INVALID_PARAMS, NotFoundError, SkillError
 from skillwire.server.changes import ChangeBus, connection_of
 from skillwire.server.dialects.compat import Binding, Compat, Context
 from skillwire.server.failures import invalid_params, wire_errors
+from skillwire.server.handshake import HandshakeMiddleware
+from skillwire.server.results import as_json, is_modern, shared_terms
 from skillwire.server.skills import Skills
 from skillwire.wire.core import (
     EXTENSION,
@@ -76,7 +76,8 @@ class SkillMethods:
             if "uri" in params.model_fields_set:
                 raise invalid_params("`uri` and `name` exclude each other")
             compat, entry = self.named(params.name)
-            return answers.on_terms(await compat.get_named(entry, params.arguments), modern=modern)
+            result = answers.on_terms(await compat.get_named(entry, params.arguments), modern=modern)
+            return {**result, "ttlMs": 0} if modern and entry.is_dynamic else result
 
     def is_by_name(self, params: GetParams) -> bool:
         """Tell whether `skills/get` was asked by name, on a server where it may be."""
@@ -86,7 +87,7 @@ class SkillMethods:
         """Return the skill that has a name in a dialect that gets skills by name.
 
         Raises:
-            NotFoundError: None has it.
+            MCPError: None has it (-32602).
         """
         if not isinstance(name, str):
             raise invalid_params("`name` must be a string")
@@ -94,7 +95,7 @@ class SkillMethods:
             entry = compat.entry_named(name)
             if entry is not None:
                 return compat, entry
-        raise NotFoundError(f"no skill is called {quoted(name)}", uri="")
+        raise MCPError(INVALID_PARAMS, f"no skill is called {quoted(name)}", {"name": name[:256]})
 
     def _with_legacy_fields(self, item: JsonDict) -> JsonDict:
         """Add to an entry what clients of older dialects look for; nothing of it is taken away (NEG-15)."""
@@ -175,7 +176,7 @@ class ResourceMethods:
             own = [] if ours else [item for compat in self._skills.compat for item in compat.resources()]
             page["resources"] = [*before["resources"], *own, *page["resources"]]
             result = {**before, **page}
-            return {**result, **_shared_terms(answers.on_terms({}), before)} if is_modern(context) else result
+            return {**result, **shared_terms(answers.on_terms({}), before)} if is_modern(context) else result
 
     def _scoped(self, context: Context, cursor: str | None) -> JsonDict | None:
         scope = (context.params or {}).get("uri")
@@ -201,7 +202,7 @@ class ResourceMethods:
                 raise invalid_params("the cursor is not one of this listing")
             own = [item for compat in self._skills.compat for item in compat.templates()]
             templates = [*answers.templates(), *own, *before["resourceTemplates"]]
-            terms = _shared_terms(answers.on_terms({}), before) if is_modern(context) else {}
+            terms = shared_terms(answers.on_terms({}), before) if is_modern(context) else {}
             return {**before, **terms, "resourceTemplates": templates}
 
     async def complete(self, context: Context, params: types.CompleteRequestParams) -> HandlerResult:
@@ -308,7 +309,10 @@ def add_listening(server: Server[Any], skills: Skills) -> ListenHandler | None:
         context: Context, params: types.SubscriptionsListenRequestParams
     ) -> HandlerResult:
         """Acknowledge what this bus can tell of, and nothing else."""
-        nothing = {"tools_list_changed": None, "prompts_list_changed": None}
+        told = {type(event) for compat in skills.compat for event in compat.events()}
+        nothing = {"tools_list_changed": None}
+        if PromptsListChanged not in told:
+            nothing["prompts_list_changed"] = None
         wanted = params.notifications.model_copy(update=nothing)
         return await listen(context, params.model_copy(update={"notifications": wanted}))
 
@@ -331,69 +335,10 @@ def own_lifespan(server: Server[Any], skills: Skills, *, at_start: Callable[[], 
     server.lifespan = lifespan
 
 
-class HandshakeMiddleware:
-    """Declares the extension in the legacy handshake, where the SDK leaves it out.
-
-    The 2025-11-25 models of the SDK have no `extensions` among the
-    capabilities, so the declaration is put back into the finished result. What
-    older dialects declare has no place in the SDK's models of either revision.
-    """
-
-    def __init__(self, skills: Skills) -> None:
-        self._skills = skills
-
-    async def __call__(self, ctx: Context, call_next: CallNext) -> HandlerResult:
-        result = await call_next(ctx)
-        if ctx.method == "initialize" and ctx.request_id is not None:
-            return self._declared(ctx, as_json(result))
-        if ctx.method == "server/discover" and ctx.request_id is not None and self._skills.compat:
-            found = as_json(result)
-            return {**found, "capabilities": {**(found.get("capabilities") or {}), **self._of_dialects()}}
-        if ctx.method == "notifications/initialized":
-            self._skills.announcer.greet(connection_of(ctx))
-        return result
-
-    def _declared(self, context: Context, result: JsonDict) -> JsonDict:
-        capabilities = dict(result.get("capabilities") or {})
-        capabilities["extensions"] = {**(capabilities.get("extensions") or {}), EXTENSION: dict(SETTINGS)}
-        resources = dict(capabilities.get("resources") or {})
-        told = connection_of(context).has_standalone_channel
-        resources["listChanged"] = resources["subscribe"] = told
-        capabilities["resources"] = resources
-        return {**result, "capabilities": {**capabilities, **self._of_dialects()}}
-
-    def _of_dialects(self) -> JsonDict:
-        """Return what older dialects declare; two that share a capability share its members."""
-        found: JsonDict = {}
-        for compat in self._skills.compat:
-            for name, members in compat.capabilities().items():
-                found[name] = {**found.get(name, {}), **members}
-        return found
-
-
 def declares_extension(context: Context) -> bool:
     """Tell whether the client said that it knows the extension."""
     capabilities = context.session.client_capabilities
     return capabilities is not None and EXTENSION in (capabilities.extensions or {})
-
-
-def is_modern(context: Context) -> bool:
-    """Tell whether a request is of revision 2026-07-28 or later."""
-    return context.protocol_version in MODERN_PROTOCOL_VERSIONS
-
-
-def as_json(result: HandlerResult) -> JsonDict:
-    """Return what a handler answered as the JSON it becomes, to be changed freely."""
-    if isinstance(result, BaseModel):
-        return result.model_dump(by_alias=True, mode="json", exclude_none=True)
-    return dict(result or {})
-
-
-def _shared_terms(ours: JsonDict, theirs: JsonDict) -> JsonDict:
-    """Return the terms of a page of two parts: fresh while both are, and private if one is."""
-    ttl_ms = min(ours["ttlMs"], theirs.get("ttlMs", ours["ttlMs"]))
-    scope = "private" if theirs.get("cacheScope") == "private" else ours["cacheScope"]
-    return {**ours, "ttlMs": ttl_ms, "cacheScope": scope}
 
 
 def _uri(params: UriParams) -> str:

@@ -9,11 +9,15 @@ from typing import Any, Final
 
 import anyio
 import uvicorn
-from mcp.server.transport_security import TransportSecuritySettings
+from mcp.server.transport_security import TransportSecurityMiddleware, TransportSecuritySettings
+from starlette.requests import Request
 
 from skillwire.server.asgi import App, FastPath, Message, Receive, Scope, Send
 from skillwire.server.footprint import settle_heap, share_one_heap
 from skillwire.server.standalone import Offer, Standalone
+from skillwire.server.wellknown.serving import SiteApp
+from skillwire.wire.dialect import Dialect
+from skillwire.wire.wellknown import SITE_PATH
 
 PATH: Final = "/mcp"
 
@@ -23,6 +27,9 @@ _GRACE_SECONDS = 10
 
 class HttpApp:
     """The ASGI application: skills at `/mcp`, behind the checks every request must pass.
+
+    With the dialect `well-known` there is a web site of skills, too. Anyone may
+    read it, from pages of any origin, unless only this machine is listened to.
 
     `asgi` is what a server should call: ready answers first, which need no
     more checks than they make themselves.
@@ -34,6 +41,9 @@ class HttpApp:
         self._is_stateless = is_stateless
         self._stopping = anyio.Event()
         security = None if self._is_exposed else _loopback_only()
+        self._guard = TransportSecurityMiddleware(security)
+        is_site = Dialect.WELL_KNOWN in standalone.skills.dialects
+        self._site = SiteApp(standalone.skills) if is_site else None
         self._sdk: App = standalone.server.streamable_http_app(
             streamable_http_path=PATH,
             # A client may refuse an event of more than 1 MiB, and a file may be larger.
@@ -54,6 +64,10 @@ class HttpApp:
         if scope["type"] == "http":
             # Blanks around the value of a header mean nothing in HTTP.
             headers = [(name, value.strip(b" \t")) for name, value in scope["headers"]]
+            if self._site is not None and scope["path"].startswith(SITE_PATH):
+                request = Request({**scope, "headers": headers})
+                refusal = await self._guard.validate_request(request)
+                return await (refusal or await self._site.respond(request))(scope, receive, send)
             if self._is_exposed and not _is_same_origin(headers):
                 return await _refuse(send, 403, b"Invalid Origin header")
             if self._is_stateless and scope["method"] in ("GET", "DELETE") and scope["path"] == PATH:

@@ -13,7 +13,9 @@ from skillwire.server.answers import Terms
 from skillwire.server.handlers import add_listening, install
 from skillwire.server.pages import DEFAULT_PAGE_SIZE
 from skillwire.server.skills import Origin, Skills
+from skillwire.server.wellknown.serving import add_site
 from skillwire.wire.core import CacheScope
+from skillwire.wire.dialect import Dialect
 
 
 def add_skills(
@@ -62,6 +64,8 @@ def add_skills(
         follow_links=follow_links,
         dialects=dialects,
     )
+    if Dialect.WELL_KNOWN in skills.dialects:
+        _refuse_site(server, scope)
     _attach(server, skills)
     return skills
 
@@ -77,6 +81,8 @@ def _attach(server: object, skills: Skills) -> None:
         # The SDK offers no public way to replace `resources/read` and `resources/list` of an MCPServer.
         install(mcp._lowlevel_server, skills)  # pyright: ignore[reportPrivateUsage]
         skills.announcer.add_bus(mcp._subscriptions)  # pyright: ignore[reportPrivateUsage]
+        if Dialect.WELL_KNOWN in skills.dialects:
+            add_site(mcp, skills)
         return
     fastmcp = sys.modules.get("fastmcp")
     if fastmcp is not None and isinstance(server, fastmcp.FastMCP):
@@ -87,6 +93,19 @@ def _attach(server: object, skills: Skills) -> None:
         f"skills cannot be added to a {type(server).__name__}",
         fix="pass an MCPServer, a FastMCP server or a lowlevel Server",
     )
+
+
+def _refuse_site(server: object, scope: CacheScope) -> None:
+    if scope == "private":
+        raise SkillError(
+            "well-known shows skills to everyone, and this server does not",
+            fix="leave it out, or serve what is public from a server of its own",
+        )
+    if isinstance(server, Server):
+        raise SkillError(
+            "a lowlevel Server has no place for the routes of well-known",
+            fix="leave it out, and pass custom_starlette_routes=site_routes(skills) to streamable_http_app",
+        )
 
 
 def _asks_for_authorization(server: object) -> bool:

@@ -17,6 +17,8 @@ from skillwire.errors import InvalidSkillError, SkillError, SourceError
 from skillwire.server.answers import Answers, Terms
 from skillwire.server.changes import Announcer
 from skillwire.server.dialects.compat import Compat
+from skillwire.server.dialects.prompts import Prompts
+from skillwire.server.dialects.rendering import Render
 from skillwire.server.dialects.speaking import chosen, speakers
 from skillwire.sources import (
     Catalog,
@@ -35,6 +37,7 @@ Origin: TypeAlias = str | Path | Traversable | Source | Skill | DynamicSkill
 """Where skills come from: a folder, a package's data, a source, or a skill built in code."""
 
 Folder = TypeVar("Folder", bound=Callable[[], str | Path])
+Renderer = TypeVar("Renderer", bound=Render)
 
 
 class Skills:
@@ -62,7 +65,9 @@ class Skills:
         self.announcer = Announcer(
             methods=[method for compat in self.compat for method in compat.notifications()],
             resources=[uri for compat in self.compat for uri in compat.changed_resources()],
+            events=[event for compat in self.compat for event in compat.events()],
         )
+        self.renderers: dict[str, Render] = {}
         self._prefix = prefix
         self._watch = watch
         self._strict = strict
@@ -77,14 +82,24 @@ class Skills:
         self._closing = anyio.Event()
         self.add(*origins)
 
-    def add(self, *origins: Origin) -> None:
+    def add(self, *origins: Origin, prompt: str | None = None) -> None:
         """Publish more skills, all or none.
+
+        With `prompt`, the one skill built in code that is added is also a
+        prompt of that name, with the text of all its files.
+
+            skills.add(code_mode, prompt="start_code_mode")
 
         Raises:
             DuplicateSkillError: Two skills built in code would share a URI.
-            InvalidSkillError: A rule of the format is broken.
-            SkillError: A folder or source came after the server had started.
+            InvalidSkillError: A rule of the format is broken, or no prompt may have that name.
+            SkillError: A folder or source came after the server had started, or
+                the first prompt did; or `prompt` is given for anything but one
+                skill built in code.
         """
+        if prompt is not None:
+            self._add_with_prompt(origins, prompt)
+            return
         built = [origin for origin in origins if isinstance(origin, Skill | DynamicSkill)]
         others = [origin for origin in origins if not isinstance(origin, Skill | DynamicSkill)]
         if others:
@@ -100,8 +115,10 @@ class Skills:
             NotFoundError: There is no such skill.
         """
         self._built.remove(uri)
+        if self.prompts is not None:
+            self.prompts.forget(uri.text)
 
-    def skill(self, path: str) -> Callable[[Folder], Folder]:
+    def skill(self, path: str, *, prompt: str | None = None) -> Callable[[Folder], Folder]:
         """Publish the folder that the decorated function returns, as the skill at `path`.
 
             @skills.skill("acme/billing/refunds")
@@ -109,19 +126,55 @@ class Skills:
                 return Path(__file__).parent / "refunds"
 
         The function is called when the server starts. The path's last segment
-        must be the skill's name.
+        must be the skill's name. With `prompt`, the skill is also a prompt of
+        that name.
 
         Raises:
             InvalidUriError: The path cannot be part of a URI.
+            InvalidSkillError: No prompt may have that name.
         """
-        SkillUri.build(path)
+        uri = SkillUri.build(path)
 
         def publish(function: Folder) -> Folder:
             self._refuse_when_open()
+            if prompt is not None:
+                self._serve_prompt(self.prompts or self._new_prompts(), uri.text, prompt)
             self._mounted.append((path, function))
             return function
 
         return publish
+
+    def renderer(self, path: str) -> Callable[[Renderer], Renderer]:
+        """Let the decorated function make the instructions that the dialect `primitive` gives for a skill.
+
+            @skills.renderer("acme/billing/invoice-fill")
+            def render(body: str, arguments: Mapping[str, str]) -> str:
+                return body.replace("REGION", arguments.get("region", "eu"))
+
+        It gets the body of `SKILL.md` and all arguments that the client sent;
+        those that the skill declares as required are there. `SKILL.md` itself
+        stays as it is for everybody.
+
+        Raises:
+            InvalidUriError: The path cannot be part of a URI.
+        """
+        uri = SkillUri.build(path)
+
+        def use(function: Renderer) -> Renderer:
+            self.renderers[uri.text] = function
+            return function
+
+        return use
+
+    @property
+    def reports(self) -> tuple[Report, ...]:
+        """What there is to say about places and skills now: of the sources, and of older dialects.
+
+        Raises:
+            SourceError: The server is not running.
+        """
+        ours = [report for compat in self.compat for report in compat.reports()]
+        return (*self.catalog.snapshot.reports, *ours)
 
     @property
     def answers(self) -> Answers:
@@ -147,6 +200,11 @@ class Skills:
     def state(self) -> object:
         """What answers depend on: an object that is replaced when anything changes; None when closed."""
         return None if self._answers is None else self._answers.catalog.snapshot
+
+    @property
+    def prompts(self) -> Prompts | None:
+        """What serves skills as prompts, if anything does."""
+        return next((compat for compat in self.compat if isinstance(compat, Prompts)), None)
 
     @property
     def is_known_by_name(self) -> bool:
@@ -222,6 +280,32 @@ class Skills:
             DirectorySource(function(), at=path, watch=self._watch, follow_links=self._follow_links)
             for path, function in self._mounted
         ]
+
+    def _add_with_prompt(self, origins: Sequence[Origin], name: str) -> None:
+        if len(origins) != 1 or not isinstance(origins[0], Skill | DynamicSkill):
+            raise SkillError(
+                "a prompt has the text of one skill built in code",
+                fix="add that skill alone; name a folder's prompt with skill(path, prompt=…), "
+                "or serve all skills as prompts with the dialect prompt",
+            )
+        uri, prompts = origins[0].uri.text, self.prompts or self._new_prompts()
+        prompts.check(uri, name)
+        self.add(*origins)
+        self._serve_prompt(prompts, uri, name)
+
+    def _new_prompts(self) -> Prompts:
+        if self._users:
+            raise SkillError(
+                "the first prompt of a skill must be added before the server starts",
+                fix="add it earlier, or speak the dialect prompt",
+            )
+        return Prompts(self, is_for_all=False)
+
+    def _serve_prompt(self, prompts: Prompts, uri: str, name: str) -> None:
+        prompts.choose(uri, name)
+        if prompts not in self.compat:
+            self.compat = (*self.compat, prompts)
+            self.announcer.also_tell(prompts.notifications(), prompts.events())
 
     def _source_of(self, origin: str | Path | Traversable | Source) -> Source:
         if isinstance(origin, str | Path):

@@ -73,6 +73,11 @@ class Catalog(SnapshotSource):
     ) -> bool | None:
         return await self._stack.__aexit__(kind, error, trace)
 
+    @property
+    def sources(self) -> Sequence[Source]:
+        """The sources, in the order in which they are asked."""
+        return self._sources
+
     async def get_skill(self, uri: SkillUri) -> SkillEntry:
         """Return one entry, listed or not.
 
@@ -124,6 +129,12 @@ class Catalog(SnapshotSource):
         entry = self.snapshot.by_uri.get(uri.text)
         modified_at = None if entry is None else getattr(self._owner_of(entry), "modified_at", None)
         return modified_at(uri) if modified_at else None
+
+    def order_of(self, uri: SkillUri) -> Sequence[str]:
+        """Return the paths of files of a served skill that its author put in an order, in that order."""
+        entry = self.snapshot.by_uri.get(uri.text)
+        order_of = None if entry is None else getattr(self._owner_of(entry), "order_of", None)
+        return order_of(uri) if order_of else ()
 
     async def _list_plain_sources(self) -> list[Snapshot]:
         return [

@@ -70,6 +70,11 @@ class MemorySource(SnapshotSource):
         """Say where a published skill comes from, for people who run the server."""
         return f"{uri.path} (built in code)"
 
+    def order_of(self, uri: SkillUri) -> Sequence[str]:
+        """Return the paths of a published skill's supporting files in the order they were added."""
+        skill, _ = self._skills[uri.text]
+        return [file.path for file in skill.files] if isinstance(skill, Skill) else list(skill.files)
+
     def _publish(self, skills: Iterable[WithEntry]) -> None:
         by_uri = {entry.uri.text: (skill, entry) for skill, entry in skills}
         entries = nest(entry for _, entry in by_uri.values())

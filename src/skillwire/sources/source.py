@@ -11,10 +11,12 @@ from skillwire.sources.snapshot import Snapshot
 class Source(Protocol):
     """A place skills come from. Three methods are enough.
 
-    Two more are asked for where a source has them, both about a skill it
+    Three more are asked for where a source has them, all about a skill it
     publishes: `place_of(uri: SkillUri) -> str` says where it comes from, for
-    people who run the server, and `modified_at(uri: SkillUri) -> float | None`
-    when its `SKILL.md` was last modified, in POSIX seconds.
+    people who run the server, `modified_at(uri: SkillUri) -> float | None`
+    when its `SKILL.md` was last modified, in POSIX seconds, and
+    `order_of(uri: SkillUri) -> Sequence[str]` in which order its author put its
+    supporting files, by their paths.
     """
 
     def list_skills(self) -> AsyncIterator[SkillEntry]:

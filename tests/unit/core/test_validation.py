@@ -31,6 +31,15 @@ BODY = "\n# Steps\n\nDo them.\n"
 MADE_BY_SOURCES = {
     *("unreadable", "link", "special-file", "unsettled", "linked-folder"),
     *("duplicate-uri", "duplicate-name", "uri-overlap", "dynamic-inside-static"),
+    # And what only readers and publishers of a web site can see; their own tests show these.
+    *("site-invalid", "site-form-unknown", "site-unverifiable", "site-entry-invalid", "site-type-unknown"),
+    *("site-left-out", "name-not-unique"),
+    # And what only dialects by name can see; the tests of wire and server show these.
+    *("primitive-item-invalid", "primitive-skill-invalid", "primitive-field-invalid"),
+    *("exec-item-invalid", "exec-skill-invalid", "exec-content-invalid"),
+    *("exec-field-invalid", "exec-annotations-invalid", "exec-path-invalid"),
+    *("arguments-invalid", "dependencies-invalid", "file-notes-invalid"),
+    *("dependency-missing", "prompt-invalid", "prompt-field-invalid", "prompt-arguments"),
 }
 
 

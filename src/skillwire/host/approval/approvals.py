@@ -1,7 +1,7 @@
 """A user's yes: what it covers, what ends it, and what a user is asked.
 
-An approval is bound to the origin and to every file's URI and digest at the
-moment it was given. Anything else is another skill, and needs another yes.
+An approval is bound to the origin and to every URI and digest its server
+promised at the moment it was given. Anything else is another skill, and needs another yes.
 """
 
 import hashlib
@@ -54,6 +54,24 @@ class Approval:
         """
         return entry.manifest is not None and binding_of(entry.manifest) == binding_of(self.manifest)
 
+    def is_ended_by(self, entry: SkillEntry) -> bool:
+        """Tell whether an entry shows that the skill is no longer what was approved.
+
+        A skill that a server offers both ways is known by its archive or by
+        its `SKILL.md` alone, as this host's policy on archives says. Under the
+        other policy an approval covers nothing, and is not proven wrong either
+        as long as the `SKILL.md` is the same.
+        """
+        if self.is_for(entry):
+            return False
+        if entry.manifest is None or {self.manifest.coverage, entry.manifest.coverage} != _PARTIAL:
+            return True
+        before, after = self.manifest.find(self.skill.uri), entry.manifest.find(self.skill.uri)
+        return before is None or after is None or before.digest != after.digest
+
+
+_PARTIAL = frozenset({Coverage.SKILL_FILE, Coverage.ARCHIVE})
+
 
 def binding_of(manifest: Manifest) -> str:
     """Return the full digest (`sha256:…`) of every file's URI and digest: what an approval is bound to."""
@@ -101,6 +119,8 @@ class Occasion(StrEnum):
     """A script of the skill would be run."""
     ALLOWED_TOOLS = "allowed-tools"
     """The skill asks for tools."""
+    UNVERIFIED = "unverified"
+    """Files of the skill that have no digest would be read."""
     CROSS_ORIGIN = "cross-origin"
     """A read would go to another server than the skill's."""
     CALL = "call"
@@ -163,6 +183,8 @@ class Question:
     @property
     def may_be_remembered(self) -> bool:
         """Whether a reply of `ALWAYS` outlives this one decision."""
+        if self.occasion is Occasion.SCRIPTS and not self.script_digest:
+            return False
         return self.occasion in _REMEMBERED and self.skill is not None and not self.skill.entry.is_dynamic
 
 

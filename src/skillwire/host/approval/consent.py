@@ -15,6 +15,7 @@ from typing import Literal, TypeAlias, cast
 import anyio
 import anyio.to_thread
 
+from skillwire.core.characters import quoted
 from skillwire.core.entry import SkillEntry
 from skillwire.core.manifest import Manifest
 from skillwire.host.approval.approvals import (
@@ -42,6 +43,7 @@ from skillwire.host.failures import (
     NotLockedError,
     PromptLimitError,
     RefusedError,
+    UnverifiedFileError,
 )
 from skillwire.host.origin import Origin, SkillId
 from skillwire.host.refusals import Refusal
@@ -137,7 +139,7 @@ class Consent:
         revoked = self._store.observe(skill, entry)
         stale = {key for key in self._once if key[0] == skill and key[1] != _binding(entry)}
         self._once -= stale
-        if pin is not None and not pin.is_for(entry):
+        if pin is not None and pin.is_ended_by(entry):
             revoked = self._lock.revoke(skill) or revoked
         if revoked or stale:
             self._audit.record(
@@ -215,6 +217,26 @@ class Consent:
         async with self._asking:
             self._require_room(skill)
             return await self._put(question, reference=skill.reference) is not Reply.DENY
+
+    async def require_unverified(self, skill: KnownSkill, uri: str) -> None:
+        """Make sure the user agrees that files of a skill are read that have no digest.
+
+        The answer is for the window at hand: nothing that can change at any
+        time is approved for later.
+
+        Raises:
+            UnverifiedFileError: Content without digests is not wanted here.
+            ApprovalError: The user does not agree, or cannot be asked.
+        """
+        if self._dynamic == "decline" or self._lock.is_frozen:
+            raise UnverifiedFileError(
+                f"{quoted(uri)} of {skill.reference} has no digest", reference=skill.reference
+            )
+        if not await self.permit(Question(Occasion.UNVERIFIED, skill, uri=uri)):
+            raise ApprovalDeniedError(
+                f"the user does not want files of {skill.reference} that have no digest",
+                reference=skill.reference,
+            )
 
     async def approve(self, skill: KnownSkill, grants: frozenset[Grant]) -> Approval | None:
         """Remember that the user agreed to exactly the entry in `skill`; None when it has no digests."""

@@ -71,7 +71,7 @@ class Ledger:
     def observed(self, skill: SkillId, entry: SkillEntry) -> "Ledger":
         """End the approval of a skill that is no longer what was approved, and keep what it was."""
         before = self.approvals.get(skill)
-        if before is None or before.is_for(entry):
+        if before is None or not before.is_ended_by(entry):
             return self
         left = self.revoked(skill)
         ended = Ended(before.manifest, before.granted_at)

@@ -127,7 +127,9 @@ def parse_files(value: object, uri: str, coverage: Coverage = Coverage.FILES) ->
         if size < 0 and ("size" in row or coverage is Coverage.FILES):
             raise ValueError(f"{quoted(name)} has no size in bytes")
         found[name] = ManifestFile(name, digest, size)
-    if coverage is not Coverage.FILES and len(found) != 1:
+    # An archive may come with the line of the SKILL.md that must be in it.
+    most = 2 if coverage is Coverage.ARCHIVE and uri in found else 1
+    if coverage is not Coverage.FILES and not 1 <= len(found) <= most:
         raise ValueError(f"`files` has {len(found)} lines where one covers all")
     if coverage is not Coverage.ARCHIVE and uri not in found:
         raise ValueError(f"`files` does not list {quoted(uri)}")

@@ -1,9 +1,12 @@
 """`skills/get`: the entry of one skill, listed or not."""
 
+from collections.abc import Callable
+
 from mcp.client import Client
 
 from skillwire.core.characters import quoted
 from skillwire.core.entry import SkillEntry, check_entry
+from skillwire.core.finding import Finding
 from skillwire.core.uri import SkillUri
 from skillwire.errors import InvalidEntryError
 from skillwire.host.calls.declaration import require_skills
@@ -21,12 +24,17 @@ from skillwire.wire.core import GET_SKILL
 
 
 async def get_skill(
-    client: Client, uri: SkillUri | str, *, max_seconds: float | None = DEFAULT_SECONDS
+    client: Client,
+    uri: SkillUri | str,
+    *,
+    max_seconds: float | None = DEFAULT_SECONDS,
+    check: Callable[[object], tuple[SkillEntry | None, list[Finding]]] = check_entry,
 ) -> SkillEntry:
     """Ask a server for the current entry of the skill at `uri`, the URI of a `SKILL.md`.
 
     The URI goes out as it is spelled: some servers know a skill by one
     spelling only. The answer may spell it otherwise, but must mean the same.
+    `check` is for a server that keeps to other rules than the released ones.
 
     Raises:
         InvalidUriError: No skill may have this URI; nothing was sent.
@@ -44,7 +52,7 @@ async def get_skill(
         answer = await ask(client, request)
     if "skill" not in answer:
         raise InvalidAnswerError(f"the server's answer to {GET_SKILL} has no `skill`")
-    entry = _checked(answer["skill"])
+    entry = _checked(*check(answer["skill"]))
     if entry.uri != wanted:
         raise InvalidAnswerError(
             f"the server was asked for {quoted(wanted.text)} and returned {quoted(entry.uri.text)}",
@@ -53,9 +61,8 @@ async def get_skill(
     return entry
 
 
-def _checked(value: object) -> SkillEntry:
+def _checked(entry: SkillEntry | None, findings: list[Finding]) -> SkillEntry:
     """Return a stranger's entry, or say in few words what is wrong with it."""
-    entry, findings = check_entry(value)
     errors = [finding for finding in findings if finding.is_error]
     if entry is None or errors:
         raise InvalidEntryError("; ".join(finding.message for finding in shortened(errors)))

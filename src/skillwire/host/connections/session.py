@@ -19,8 +19,11 @@ from skillwire.host.connections.link import Link, Streams
 from skillwire.host.connections.stdio import stdio_transport
 from skillwire.host.failures import NotSignedInError, UnavailableError
 from skillwire.wire.core import EXTENSION
+from skillwire.wire.dialect import Dialect
 
 _LONGEST_WORDS = 500
+# A server that speaks both families answers `skills/list` in the one that the client declared (NEG-15).
+_BY_NAME = (Dialect.PRIMITIVE, Dialect.EXEC)
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +39,7 @@ def client_for(server: ServerConfig, link: Link, on_message: MessageHandlerFnT) 
         cache=None,
         read_timeout_seconds=2 * server.seconds,
         client_info=Implementation(name="skillwire", version=skillwire.__version__),
-        extensions=[advertise(EXTENSION, {})],
+        extensions=[] if server.skills.dialect in _BY_NAME else [advertise(EXTENSION, {})],
         message_handler=on_message,
     )
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, cast
 
 from mcp.client import Client
-from mcp.types import METHOD_NOT_FOUND
+from mcp.types import METHOD_NOT_FOUND, Request
 
 from skillwire.core.archive import ArchiveFormat
 from skillwire.core.entry import SkillEntry
@@ -13,8 +13,10 @@ from skillwire.core.uri import SkillUri
 from skillwire.errors import NotFoundError, SkillError
 from skillwire.host.calls.declaration import declared
 from skillwire.host.calls.enumeration import Listing
+from skillwire.host.calls.exchange import Answer, ask
 from skillwire.host.calls.paging import Limits
 from skillwire.host.calls.reading import read_skill_uri
+from skillwire.host.calls.resources import read_resource
 from skillwire.host.connections.link import Link
 from skillwire.host.failures import PeerError
 from skillwire.wire.dialect import Dialect
@@ -81,6 +83,26 @@ class Peer:
         with self._link.cap.allowing(max_bytes):
             return await read_skill_uri(self.client, uri, fresh=True, max_bytes=max_bytes, max_seconds=None)
 
+    async def read_any(self, uri: str, *, max_bytes: int) -> bytes:
+        """Read one resource of any scheme, spelled as the server spells it; see `resources.read_resource`.
+
+        Raises:
+            NotFoundError: The server has no such resource.
+            SkillError: It cannot be had.
+        """
+        with self._link.cap.allowing(max_bytes):
+            found = await read_resource(self.client, uri, max_bytes=max_bytes, max_seconds=None)
+        return found.content
+
+    async def ask(self, request: Request[Any, Any], *, max_bytes: int) -> Answer:
+        """Send one request whose answer may hold a text of `max_bytes`; see `exchange.ask`.
+
+        Raises:
+            SkillError: There is no usable answer.
+        """
+        with self._link.cap.allowing(max_bytes):
+            return await ask(self.client, request)
+
 
 class Voice(Protocol):
     """One dialect, as one server speaks it. What it raises is always a `SkillError`.
@@ -115,10 +137,15 @@ class Voice(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A voice, and the first listing, which showed that the server speaks it."""
+    """A voice, and the first listing, which showed that the server speaks it.
+
+    The last resort is a voice that only might be the server's: any dialect
+    that it turns out to speak is preferred.
+    """
 
     voice: Voice
     listing: Listing
+    is_last_resort: bool = False
 
 
 def is_absent(error: SkillError) -> bool:

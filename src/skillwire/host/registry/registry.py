@@ -41,6 +41,7 @@ from skillwire.host.registry.served import Served
 from skillwire.host.registry.view import RegistryView, ServerStatus, view_of
 from skillwire.sources.background import running
 from skillwire.sources.garbage import collector_paused
+from skillwire.wire.dialect import Dialect
 
 __all__ = ["Registry", "RegistryView", "Remote", "ServerStatus"]
 
@@ -188,7 +189,7 @@ class Registry:
                 return known
             await self._start(label, partial(self._ask, label, False)).wait()
         try:
-            return match(reference, served.skills)
+            return await self._in_full(served, match(reference, served.skills))
         except AmbiguousReferenceError:
             raise
         except UnknownReferenceError as error:
@@ -241,6 +242,12 @@ class Registry:
             return None
         return self._put(served, entry)
 
+    async def _in_full(self, served: Served, known: KnownSkill) -> KnownSkill:
+        """Ask for the digests of a skill whose listing had too many to ask for all of them."""
+        if not _may_have_digests(known.dialect, known.entry):
+            return known
+        return await self._renewed(served, known.reference) or known
+
     async def _own_tasks(self, ready: anyio.Event) -> None:
         try:
             async with anyio.create_task_group() as self._tasks:
@@ -278,7 +285,9 @@ class Registry:
             asked = (remote.epoch, served.signals)
             served.begin_listing()
             listing = served.reconciled(await remote.list_skills())
-            self._see(served.origin, listing.entries)
+            # What may have digests all the same is judged when it is asked for by itself.
+            told = [entry for entry in listing.entries if not _may_have_digests(listing.dialect, entry)]
+            self._see(served.origin, told)
             problem = None if listing.problem is None else Refusal.of(listing.problem, label)
             with collector_paused() if len(listing.entries) > _MANY else nullcontext():
                 served.take(listing, problem, asked=asked, now=self._clock())
@@ -369,6 +378,11 @@ class Registry:
             candidates=error.candidates,
             fix=problem.remedy,
         )
+
+
+def _may_have_digests(dialect: Dialect, entry: SkillEntry) -> bool:
+    """Tell whether an entry without digests only comes from a long listing of plain resources."""
+    return dialect is Dialect.LIST_MARCH and entry.is_dynamic
 
 
 def _not_found(skill: SkillId) -> NotFoundError:

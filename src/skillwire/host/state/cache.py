@@ -25,8 +25,9 @@ from skillwire.host.state.vault import STALE_AFTER, NotPrivateError, make_folder
 MAX_BYTES_PER_ORIGIN = 200 * 1024 * 1024
 MAX_BYTES = 1024 * 1024 * 1024
 
+ORIGIN_FILE = "origin.json"
+
 _BLOCK = 4096
-_ORIGIN_FILE = "origin.json"
 _MAX_ORIGIN_BYTES = 64 * 1024
 
 logger = logging.getLogger(__name__)
@@ -86,7 +87,7 @@ class ContentCache:
         try:
             with (
                 shelf.folder(self._root) as root,
-                shelf.folder(_folder_name(origin), root) as inside,
+                shelf.folder(folder_name(origin), root) as inside,
                 shelf.folder(name[:2], inside) as files,
             ):
                 return _verified(files, name, file)
@@ -103,16 +104,16 @@ class ContentCache:
             VerificationError: They are not what the entry promises; nothing was written.
         """
         file.verify(content)
-        cost = _cost(len(content))
+        cost = cost_of(len(content))
         if not shelf.IS_SUPPORTED or cost > min(self._max_bytes, self._max_bytes_per_origin):
             return False
-        name, folder = _hex(file), _folder_name(origin)
+        name, folder = _hex(file), folder_name(origin)
         try:
             make_folder(self._root)
             with shelf.folder(self._root) as root:
                 with shelf.folder(folder, root, make=True) as inside:
-                    if _origin_in(inside, folder) is None:
-                        shelf.write(inside, _ORIGIN_FILE, _origin_bytes(origin))
+                    if origin_in(inside, folder) is None:
+                        shelf.write(inside, ORIGIN_FILE, origin_bytes(origin))
                     with shelf.folder(name[:2], inside, make=True) as files:
                         shelf.write(files, name, content)
                 self._count(root, folder, name, cost)
@@ -128,7 +129,7 @@ class ContentCache:
             SourceError: Not all of it can be removed.
         """
         with self._opened() as root:
-            return root is not None and shelf.remove_tree(root, _folder_name(origin))
+            return root is not None and shelf.remove_tree(root, folder_name(origin))
 
     def forget_label(self, label: str) -> int:
         """Remove everything of a server, whichever endpoints its label stood for; return how many it had.
@@ -142,7 +143,7 @@ class ContentCache:
         with self._opened() as root:
             for name in [] if root is None else shelf.origins(root):
                 assert root is not None
-                origin = _origin_at(root, name)
+                origin = origin_at(root, name)
                 if origin is None or origin[0] == label:
                     removed += shelf.remove_tree(root, name)
         return removed
@@ -174,7 +175,7 @@ class ContentCache:
                 count[0] += 1
                 count[1] += found.size
             origins = [
-                OriginUsage(*(_origin_at(root, name) or ("", "")), files, size)
+                OriginUsage(*(origin_at(root, name) or ("", "")), files, size)
                 for name, (files, size) in counts.items()
             ]
         origins.sort(key=lambda origin: (origin.label, origin.fingerprint))
@@ -193,7 +194,7 @@ class ContentCache:
                 return 0
             removed = shelf.remove_leftovers(root, older_than=older_than)
             for name in shelf.origins(root):
-                if _origin_at(root, name) is None and shelf.age(root, name) >= older_than:
+                if origin_at(root, name) is None and shelf.age(root, name) >= older_than:
                     removed += shelf.remove_tree(root, name)
             with self._counting:
                 return removed + self._make_room(root)
@@ -232,7 +233,7 @@ class ContentCache:
         found = sorted(shelf.stored(root), key=lambda file: file.used)
         costs: dict[str, int] = {}
         for file in found:
-            costs[file.origin] = costs.get(file.origin, 0) + _cost(file.size)
+            costs[file.origin] = costs.get(file.origin, 0) + cost_of(file.size)
         total = sum(costs.values())
         goal = _goal(total, self._max_bytes)
         goals = {origin: _goal(cost, self._max_bytes_per_origin) for origin, cost in costs.items()}
@@ -241,8 +242,8 @@ class ContentCache:
             if (total > goal or costs[file.origin] > goals[file.origin]) and (file.origin, file.name) != keep:
                 if shelf.remove_stored(root, file):
                     removed += 1
-                total -= _cost(file.size)
-                costs[file.origin] -= _cost(file.size)
+                total -= cost_of(file.size)
+                costs[file.origin] -= cost_of(file.size)
         self._costs, self._unscanned = costs, 0
         return removed
 
@@ -271,7 +272,8 @@ def _hex(file: ManifestFile) -> str:
     return file.digest.removeprefix("sha256:")
 
 
-def _folder_name(origin: Origin) -> str:
+def folder_name(origin: Origin) -> str:
+    """Return the name of the folder for what is kept of one origin."""
     return _name_of(origin.label, origin.fingerprint)
 
 
@@ -279,20 +281,22 @@ def _name_of(label: str, fingerprint: str) -> str:
     return hashlib.sha256(f"{label}\0{fingerprint}".encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _origin_bytes(origin: Origin) -> bytes:
+def origin_bytes(origin: Origin) -> bytes:
+    """Return what such a folder says of itself, in its `origin.json`."""
     return json.dumps({"label": origin.label, "fingerprint": origin.fingerprint}).encode()
 
 
-def _origin_at(root: int, name: str) -> tuple[str, str] | None:
+def origin_at(root: int, name: str) -> tuple[str, str] | None:
+    """Return the label and fingerprint of the folder `name`, as `origin_in` does."""
     with suppress(OSError), shelf.folder(name, root) as inside:
-        return _origin_in(inside, name)
+        return origin_in(inside, name)
     return None
 
 
-def _origin_in(inside: int, name: str) -> tuple[str, str] | None:
+def origin_in(inside: int, name: str) -> tuple[str, str] | None:
     """Return the label and fingerprint a folder is for; None unless its own name confirms them."""
     try:
-        said = json.loads(shelf.read(inside, _ORIGIN_FILE, _MAX_ORIGIN_BYTES))
+        said = json.loads(shelf.read(inside, ORIGIN_FILE, _MAX_ORIGIN_BYTES))
     except (OSError, ValueError, RecursionError):
         return None
     if not isinstance(said, dict):
@@ -304,7 +308,7 @@ def _origin_in(inside: int, name: str) -> tuple[str, str] | None:
     return None
 
 
-def _cost(size: int) -> int:
+def cost_of(size: int) -> int:
     """Return what a file takes of a disk, so that very many very small ones fill a quota too."""
     return max(1, -(-size // _BLOCK)) * _BLOCK
 

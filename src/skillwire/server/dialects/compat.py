@@ -1,15 +1,18 @@
 """`Compat`: what an older dialect may add to a server that serves skills."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 import mcp_types as types
 from mcp.server.context import HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.lowlevel.server import HandlerEntry
+from mcp.server.subscriptions import ServerEvent
 
 from skillwire.core.entry import SkillEntry
 from skillwire.server.answers import Answers, FileContent
+from skillwire.server.dialects.rendering import Render
+from skillwire.sources import Report
 from skillwire.wire.core import JsonDict
 from skillwire.wire.dialect import Dialect
 
@@ -28,6 +31,9 @@ class Published(Protocol):
     @property
     def answers(self) -> Answers: ...
 
+    @property
+    def renderers(self) -> Mapping[str, Render]: ...
+
 
 class Compat:
     """One dialect of one server. A subclass overrides what its dialect has; the rest adds nothing.
@@ -41,6 +47,7 @@ class Compat:
 
     def __init__(self, skills: Published) -> None:
         self.skills = skills
+        self.server: Server[Any] | None = None
         self.others: dict[str, HandlerEntry[Any]] = {}
         self.may_see: MaySee = _everyone_sees
 
@@ -95,12 +102,24 @@ class Compat:
         """Return the methods with which clients of the handshake era are told that the listing changed."""
         return ()
 
+    def events(self) -> Sequence[ServerEvent]:
+        """Return what modern clients that listen are told, beside of resources, when the listing changed."""
+        return ()
+
+    async def look_around(self, context: Context) -> None:
+        """Find out what the server offers beside skills, after a message of a client was answered."""
+
+    def reports(self) -> Sequence[Report]:
+        """Return what this dialect has to say about the skills, for people who run the server."""
+        return ()
+
     def changed_resources(self) -> Sequence[str]:
         """Return the URIs of this dialect's own resources that change whenever the listing does."""
         return ()
 
     def take_over(self, server: Server[Any]) -> None:
         """Answer `bindings` on `server`, and keep its own handlers for what is no skill's."""
+        self.server = server
         for method, params_type, handler in self.bindings():
             current = server.get_request_handler(method)
             if current is None or current.handler != handler:

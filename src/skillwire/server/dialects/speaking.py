@@ -4,10 +4,23 @@ from collections.abc import Iterable
 from typing import Final
 
 from skillwire.errors import SkillError
+from skillwire.server.dialects.april import IndexApril
 from skillwire.server.dialects.compat import Compat, Published
+from skillwire.server.dialects.exec import Exec
+from skillwire.server.dialects.june import IndexJune
+from skillwire.server.dialects.march import ListMarch
+from skillwire.server.dialects.primitive import Primitive
+from skillwire.server.dialects.prompts import Prompts
 from skillwire.wire.dialect import Dialect
 
-SPOKEN: Final[dict[Dialect, type[Compat]]] = {}
+SPOKEN: Final[dict[Dialect, type[Compat]]] = {
+    Dialect.INDEX_JUNE: IndexJune,
+    Dialect.INDEX_APRIL: IndexApril,
+    Dialect.LIST_MARCH: ListMarch,
+    Dialect.PRIMITIVE: Primitive,
+    Dialect.EXEC: Exec,
+    Dialect.PROMPT: Prompts,
+}
 """The dialects that need nothing but MCP. `well-known` is spoken over plain HTTP, by `HttpApp`."""
 
 OFFERED: Final = (*SPOKEN, Dialect.WELL_KNOWN)

@@ -1,7 +1,7 @@
 """A skill's file as a resource of FastMCP, and what reading it gives."""
 
 import logging
-from typing import Any
+from typing import Any, Final
 
 import mcp_types as types
 from fastmcp.exceptions import FastMCPError
@@ -20,6 +20,8 @@ from skillwire.wire.core import (
     READ_DIRECTORY,
     CacheScope,
 )
+
+MANY_TYPES: Final = "application/octet-stream"
 
 
 class FileResource(Resource):
@@ -86,8 +88,9 @@ class FilesTemplate(ResourceTemplate):
     """Says how the URIs of skills' files are made. It is for people; nothing is looked up by it."""
 
     def to_mcp_template(self, **overrides: Any) -> types.ResourceTemplate:
+        made = super().to_mcp_template(**overrides)
         # Files of a skill share no media type, which FastMCP cannot say.
-        return super().to_mcp_template(**overrides).model_copy(update={"mime_type": None})
+        return made.model_copy(update={"mime_type": None}) if self.mime_type == MANY_TYPES else made
 
 
 def located(snapshot: Snapshot, uri: str) -> tuple[SkillEntry, str]:

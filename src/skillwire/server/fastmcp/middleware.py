@@ -8,10 +8,13 @@ from skillwire.core.uri import canonical_uri
 from skillwire.errors import NotFoundError, SourceError
 from skillwire.server.dialects.compat import Context
 from skillwire.server.fastmcp.files import located
+from skillwire.server.fastmcp.sight import Sight
+from skillwire.server.fastmcp.viewpoint import ASKED
 from skillwire.server.handlers import (
     HandshakeMiddleware,
     as_json,
 )
+from skillwire.server.skills import Skills
 from skillwire.wire.core import (
     GET_SKILL,
     LIST_RESOURCES,
@@ -28,13 +31,24 @@ class SkillsMiddleware(HandshakeMiddleware):
     see the published one, so that comparing URIs is enough to refuse one.
     """
 
+    def __init__(self, skills: Skills, sight: Sight) -> None:
+        super().__init__(skills)
+        self._sight = sight
+
     async def __call__(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        asked = ASKED.set(self._sight)
+        try:
+            return await self._pass_on(ctx, call_next)
+        finally:
+            ASKED.reset(asked)
+
+    async def _pass_on(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         if ctx.request_id is None:
-            return await super().__call__(ctx, call_next)
+            return await HandshakeMiddleware.__call__(self, ctx, call_next)
         if ctx.method == LIST_RESOURCES:
             return self._described(as_json(await call_next(ctx)))
         if ctx.method not in (READ_RESOURCE, GET_SKILL, READ_DIRECTORY):
-            return await super().__call__(ctx, call_next)
+            return await HandshakeMiddleware.__call__(self, ctx, call_next)
         params = dict(ctx.params or {})
         asked = params.get("uri")
         published = self._published(asked) if isinstance(asked, str) else asked
@@ -58,12 +72,20 @@ class SkillsMiddleware(HandshakeMiddleware):
 
     def _described(self, result: JsonDict) -> JsonDict:
         """Add the size, which FastMCP has no field for, and leave out its own remarks about a component."""
+        own = self._own
         for resource in result["resources"]:
             try:
                 line = self._skills.catalog.snapshot.locate(resource["uri"])[1]
             except (NotFoundError, SourceError):
-                continue  # Not one of ours, or the skills are closed.
+                if resource["uri"] in own:
+                    resource.pop("_meta", None)
+                continue  # Not a skill's, or the skills are closed.
             resource.pop("_meta", None)
             if line is not None:
                 resource["size"] = line.size
         return result
+
+    @property
+    def _own(self) -> set[str]:
+        """The URIs of what older dialects add to the resources."""
+        return {item["uri"] for compat in self._skills.compat for item in compat.resources()}

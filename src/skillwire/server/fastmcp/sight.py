@@ -86,10 +86,12 @@ class Sight:
 
     async def is_limited(self) -> bool:
         """Tell whether anything could be hidden from the caller; mostly nothing can, and no more is asked."""
+        return self.can_hide() or bool(await get_visibility_rules(get_context()))
+
+    def can_hide(self) -> bool:
+        """Tell whether the server itself could hide anything, from whomever."""
         ways = self.look()
-        if not ways or any(_can_hide(provider) for provider in ways[0]):
-            return True
-        return bool(await get_visibility_rules(get_context()))
+        return not ways or any(_can_hide(provider) for provider in ways[0])
 
     async def sees(self, uri: str) -> bool:
         """Tell whether the caller may see a file; or, with a slash at the end, anything of a directory."""
@@ -133,7 +135,7 @@ class VisibleSkillMethods(SkillMethods):
                 result["skills"] = [
                     entry for entry in result["skills"] if await self._sight.sees(entry["uri"])
                 ]
-                _keep_private(result)
+                keep_private(result)
             return result
 
     async def get_skill(self, context: Context, params: GetParams) -> JsonDict:
@@ -145,7 +147,7 @@ class VisibleSkillMethods(SkillMethods):
                 uri = result["skill"]["uri"]
                 if not await self._sight.sees(uri):
                     raise NotFoundError(f"nothing is served at {uri}", uri=uri)
-                _keep_private(result)
+                keep_private(result)
             return result
 
     async def _get_named(self, context: Context, params: GetParams) -> JsonDict:
@@ -156,7 +158,7 @@ class VisibleSkillMethods(SkillMethods):
                 raise NotFoundError(f"no skill is called {quoted(params.name)}", uri="")
         result = await super().get_skill(context, params)
         if is_limited:
-            _keep_private(result)
+            keep_private(result)
         return result
 
     async def read_directory(self, context: Context, params: DirectoryParams) -> JsonDict:
@@ -169,7 +171,7 @@ class VisibleSkillMethods(SkillMethods):
                 result["resources"] = [
                     child for child in result["resources"] if await self._sight.sees(_place_of(child))
                 ]
-                _keep_private(result)
+                keep_private(result)
             return result
 
 
@@ -210,6 +212,8 @@ def _place_of(resource: JsonDict) -> str:
     return f"{resource['uri']}/" if is_directory else resource["uri"]
 
 
-def _keep_private(result: JsonDict) -> None:
+def keep_private(result: JsonDict) -> JsonDict:
+    """Mark a result as meant for its caller alone, where results say for whom they are."""
     if "cacheScope" in result:
         result["cacheScope"] = "private"
+    return result

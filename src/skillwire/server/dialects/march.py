@@ -1,0 +1,110 @@
+"""`list-march`: `resources/list` for one place at a time."""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from typing import ClassVar, Final, TypeVar
+
+from skillwire.core.entry import SkillEntry
+from skillwire.core.media import media_type_of
+from skillwire.core.uri import DEFAULT_SCHEME, canonical_uri
+from skillwire.errors import InvalidUriError
+from skillwire.server.browsing import skill_around, skills_below
+from skillwire.server.dialects.compat import Compat
+from skillwire.server.pages import cut
+from skillwire.sources import Snapshot
+from skillwire.wire.core import JsonDict, file_resource, skill_resource
+from skillwire.wire.cursor import read_cursor, write_cursor
+from skillwire.wire.dialect import Dialect
+from skillwire.wire.encoding import encode
+
+SCOPED: Final = "resources/list/scoped"
+
+Item = TypeVar("Item")
+
+_ENTRY_URI = attrgetter("uri.text")
+
+
+class ListMarch(Compat):
+    """Scoped listing, as the drafts of 17 and 19 March 2026 had it.
+
+    `skill://` is every `SKILL.md`, the folder of a skill all its files, and a
+    folder of skills the `SKILL.md` of each. A place of which we know nothing
+    has nothing; a scheme of which we know nothing is not our scope, and then
+    everything is listed, as by a server that never heard of scopes.
+    """
+
+    dialect: ClassVar[Dialect] = Dialect.LIST_MARCH
+
+    def list_scoped(self, uri: str, cursor: str | None) -> JsonDict | None:
+        """Answer `resources/list` for one place only.
+
+        Raises:
+            InvalidCursorError: The cursor is none of this listing.
+        """
+        after = None if cursor is None else read_cursor(SCOPED, cursor)
+        snapshot = self.skills.answers.catalog.snapshot
+        scheme, separator, rest = uri.partition("://")
+        if not separator or not _is_known(snapshot, scheme.lower()):
+            return None
+        if not rest:
+            return self._skills_page(_skills_of_scheme(snapshot, scheme.lower()), after)
+        try:
+            directory = canonical_uri(uri.rstrip("/"))
+        except InvalidUriError:
+            return {"resources": []}
+        skill = skill_around(snapshot, directory)
+        if skill is None:
+            return self._skills_page(skills_below(snapshot, directory), after)
+        return self._files_page(snapshot, skill, directory, after)
+
+    def _skills_page(self, entries: Sequence[SkillEntry], after: str | None) -> JsonDict:
+        return self._page(entries, _ENTRY_URI, self._describe, after)
+
+    def _files_page(
+        self, snapshot: Snapshot, skill: SkillEntry, directory: str, after: str | None
+    ) -> JsonDict:
+        manifest, inside = skill.manifest, directory + "/"
+        if manifest is None:
+            sizes: dict[str, int | None] = dict.fromkeys((skill.uri.text, *skill.dynamic_files))
+        else:
+            sizes = dict(zip(manifest.uris, manifest.sizes, strict=True))
+
+        def describe(uri: str) -> JsonDict:
+            entry = snapshot.by_uri.get(uri)
+            if entry is not None:
+                return self._describe(entry)
+            media_type = snapshot.media_types.get(uri) or media_type_of(uri)
+            return file_resource(uri, media_type=media_type, size=sizes[uri])
+
+        uris = sorted(uri for uri in sizes if uri.startswith(inside))
+        return self._page(uris, str, describe, after)
+
+    def _page(
+        self,
+        items: Sequence[Item],
+        uri_of: Callable[[Item], str],
+        describe: Callable[[Item], JsonDict],
+        after: str | None,
+    ) -> JsonDict:
+        start = 0 if after is None else bisect_right(items, after, key=uri_of)
+        few = [describe(item) for item in items[start : start + self.skills.answers.terms.page_size]]
+        taken = cut(few, 0, len(few), encode)[1]
+        result: JsonDict = {"resources": few[:taken]}
+        if start + taken < len(items):
+            result["nextCursor"] = write_cursor(SCOPED, uri_of(items[start + taken - 1]))
+        return result
+
+    def _describe(self, entry: SkillEntry) -> JsonDict:
+        return skill_resource(entry, modified=self.skills.answers.catalog.modified_at(entry.uri))
+
+
+def _is_known(snapshot: Snapshot, scheme: str) -> bool:
+    return scheme == DEFAULT_SCHEME or bool(_skills_of_scheme(snapshot, scheme))
+
+
+def _skills_of_scheme(snapshot: Snapshot, scheme: str) -> Sequence[SkillEntry]:
+    entries = snapshot.entries
+    first = bisect_left(entries, f"{scheme}://", key=_ENTRY_URI)
+    # The character after the slash ends the range of everything under the scheme.
+    return entries[first : bisect_left(entries, f"{scheme}:/0", key=_ENTRY_URI)]

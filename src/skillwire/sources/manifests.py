@@ -1,0 +1,157 @@
+"""Importing folders that were dumped from servers with a `_manifest` for each skill.
+
+Such a file lists a skill's files with their digests. It is no part of the
+format, so folders that have one are read here and nowhere else (DRAFT-11):
+what the list promises is taken over, what differs is said, and the rest of the
+folder is left behind.
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from skillwire.core.characters import quoted
+from skillwire.core.entry import SkillEntry, parse_entry
+from skillwire.core.finding import Finding
+from skillwire.core.frontmatter import parse_skill_md
+from skillwire.core.manifest import MAX_TOTAL_SIZE, ManifestFile
+from skillwire.core.paths import as_text, path_findings
+from skillwire.core.skill import Skill
+from skillwire.core.uri import SKILL_FILE, SkillUri
+from skillwire.errors import FrontmatterError, SkillError, SourceError
+from skillwire.sources.opening import FolderReader
+from skillwire.sources.walk import MAX_DEPTH, SKIPPED_FOLDERS
+from skillwire.wire.march import FILE_LIST, MAX_FILE_LIST, parse_file_list, restored
+
+MAX_FOLDERS: Final = 10_000
+
+_MOST_UNLISTED = 20
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedSkill:
+    """What became of one folder: the skill, byte for byte as promised, or None and why not.
+
+    `directory` is the folder's path below the tree's root, and empty for the root.
+    """
+
+    directory: str
+    skill: Skill | None
+    findings: tuple[Finding, ...] = ()
+
+
+def import_skills(root: Path) -> Iterator[ImportedSkill]:
+    """Read every folder below `root` that has a `_manifest`, one after the other and in order.
+
+    The path of a skill is the path of its folder. No link is followed, and a
+    folder that cannot be used costs only itself.
+
+    Raises:
+        SourceError: `root` is no folder that can be read, or holds too many.
+    """
+    place = root.resolve().name
+    try:
+        reader = FolderReader(os.fspath(root))
+    except OSError as error:
+        raise SourceError(f"{quoted(place)} is no folder that can be read") from error
+    with reader:
+        for directory, names in _folders(root, place):
+            yield _imported(reader, place, directory, names)
+
+
+def _folders(root: Path, place: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield the folders with a file list, by path, each with the paths of all files in it."""
+    files: dict[str, list[str]] = {}
+    for count, (path, folders, names) in enumerate(os.walk(root)):
+        if count >= MAX_FOLDERS:
+            raise SourceError(f"{quoted(place)} holds more than {MAX_FOLDERS} folders")
+        directory = os.path.relpath(path, root).replace(os.sep, "/").removeprefix(".")
+        is_deep = directory.count("/") >= MAX_DEPTH
+        folders[:] = sorted(name for name in folders if name not in SKIPPED_FOLDERS and not is_deep)
+        for above in [known for known in files if not known or directory.startswith(f"{known}/")]:
+            files[above] += [_join(directory, name)[len(above) + bool(above) :] for name in names]
+        if FILE_LIST in names:
+            files[directory] = list(names)
+    yield from sorted(files.items())
+
+
+def _imported(reader: FolderReader, place: str, directory: str, names: list[str]) -> ImportedSkill:
+    try:
+        entry = _entry(reader, SkillUri.build(directory or place), directory)
+    except SkillError as error:
+        return ImportedSkill(directory, None, (_finding_of(error),))
+    contents: dict[str, bytes] = {}
+    findings: list[Finding] = []
+    for line in entry.manifest.files if entry.manifest is not None else ():
+        path = entry.uri.relative_path(line.uri)
+        try:
+            contents[path] = _promised(reader, directory, path, line)
+        except SkillError as error:
+            findings.append(Finding("file-list-mismatch", str(error), file=path, fix="dump the skill again"))
+    findings += path_findings(contents)
+    if any(finding.is_error for finding in findings):
+        return ImportedSkill(directory, None, tuple(findings))
+    skill = Skill(entry.name, body=contents.pop(SKILL_FILE), path=entry.uri.path)
+    for path, content in sorted(contents.items()):
+        skill = skill.with_reference(path, content)
+    return ImportedSkill(directory, skill, (*findings, *_left_behind(skill, names)))
+
+
+def _entry(reader: FolderReader, uri: SkillUri, directory: str) -> SkillEntry:
+    """Return the entry that a folder's file list and `SKILL.md` make together.
+
+    Raises:
+        InvalidEntryError: The list is none, or the two break a rule.
+        FrontmatterError: `SKILL.md` has no readable frontmatter.
+        SourceError: One of the two cannot be read.
+    """
+    lines = parse_file_list(uri, _read(reader, directory, FILE_LIST, MAX_FILE_LIST))
+    document = parse_skill_md(_read(reader, directory, SKILL_FILE, MAX_TOTAL_SIZE))
+    frontmatter = dict(document.frontmatter.fields)
+    entry = parse_entry({"uri": uri.text, "frontmatter": frontmatter, "resources": lines})
+    entry.check_limits()
+    return entry
+
+
+def _promised(reader: FolderReader, directory: str, path: str, line: ManifestFile) -> bytes:
+    """Read a file as it was when its digest was made.
+
+    Raises:
+        VerificationError: It is another file by now.
+        SourceError: It is not there, or cannot be read.
+    """
+    content = restored(_read(reader, directory, path, line.size), line)
+    line.verify(content)
+    return content
+
+
+def _read(reader: FolderReader, directory: str, path: str, most: int) -> bytes:
+    folder, _, name = _join(directory, path).rpartition("/")
+    try:
+        content, _ = reader.read(folder, name, most)
+    except OSError as error:
+        raise SourceError(f"{quoted(path)} is not there, or is no file that can be read") from error
+    return content
+
+
+def _left_behind(skill: Skill, names: list[str]) -> list[Finding]:
+    """Say which files of the folder nobody promised anything about."""
+    known = {SKILL_FILE, FILE_LIST, *(file.path for file in skill.files)}
+    return [
+        Finding(
+            "file-list-unlisted", "the file list does not have it, so it is left behind", file=as_text(name)
+        )
+        for name in sorted(set(names) - known)[:_MOST_UNLISTED]
+    ]
+
+
+def _finding_of(error: SkillError) -> Finding:
+    if isinstance(error, FrontmatterError):
+        return Finding(error.reason, str(error), line=error.line, fix=error.fix)
+    return Finding("file-list-invalid", str(error), file=FILE_LIST, fix=error.fix)
+
+
+def _join(directory: str, path: str) -> str:
+    return f"{directory}/{path}" if directory else path

@@ -1,0 +1,312 @@
+"""The `exec` dialect, the skills page: skills by name, with scripts, references and assets.
+
+Each model is written with `to_json` and read with a `parse_…` that takes any
+JSON: what must be there is there or the value is None, what may be there and
+is malformed is left out, and findings say so.
+"""
+
+import re
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from skillwire.core.characters import quoted
+from skillwire.core.fields import MAX_DESCRIPTION, MAX_NAME
+from skillwire.core.finding import Finding
+from skillwire.core.manifest import MAX_FILES, MAX_TOTAL_SIZE
+from skillwire.core.uri import SkillUri
+from skillwire.core.yaml12 import JsonValue
+from skillwire.errors import InvalidUriError
+from skillwire.wire.core import LIST_SKILLS, JsonDict
+from skillwire.wire.members import Members, open_object
+
+CAPABILITY: Final = "skills"
+SCRIPTS: Final = "scripts"
+LIST_METHOD: Final = LIST_SKILLS
+READ_METHOD: Final = "skills/read"
+READ_REFERENCE_METHOD: Final = "skills/read_reference"
+EXECUTE_METHOD: Final = "skills/execute"
+LIST_CHANGED: Final = "notifications/skills/list_changed"
+
+SKILL_NOT_FOUND: Final = -32002
+EXECUTION_FAILED: Final = -32003
+REFERENCE_NOT_FOUND: Final = -32004
+
+MAX_WORD: Final = 256
+MAX_URI: Final = 2048
+AUDIENCES: Final = ("user", "assistant")
+
+_NOTHING: Mapping[str, JsonValue] = {}
+_NAME = re.compile(r"[a-z0-9-]+")
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\d(?:T\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?:Z|[+-]\d\d:\d\d)?)?")
+_MAX_BLOB = MAX_TOTAL_SIZE * 4 // 3 + 4
+_ITEM = ("name", "description", "title", "keywords", "annotations")
+_SKILL = ("name", "description", "instructions", "scripts", "references", "assets", "metadata")
+# A stand-in for the skill's own URI, to try paths on.
+_HERE = SkillUri.build("skill")
+
+
+@dataclass(frozen=True, slots=True)
+class Annotations:
+    """For whom a skill or a file is, how important it is from 0 to 1, and when it last changed."""
+
+    audience: tuple[str, ...] = ()
+    priority: float | None = None
+    last_modified: str | None = None
+
+    def to_json(self) -> JsonDict:
+        return _present(
+            audience=list(self.audience) or None, priority=self.priority, lastModified=self.last_modified
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ExecItem:
+    """A skill as `skills/list` tells of it: enough to choose it, and nothing of its content."""
+
+    name: str
+    description: str
+    title: str | None = None
+    keywords: tuple[str, ...] = ()
+    annotations: Annotations = field(default_factory=Annotations)
+    extra: Mapping[str, JsonValue] = field(default_factory=lambda: _NOTHING)
+
+    def to_json(self) -> JsonDict:
+        return {
+            **_present(
+                name=self.name,
+                title=self.title,
+                description=self.description,
+                keywords=list(self.keywords) or None,
+                annotations=self.annotations.to_json() or None,
+            ),
+            **self.extra,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ExecFile:
+    """A script, reference or asset: its file name, what it is, and its path inside the skill."""
+
+    name: str
+    description: str
+    path: str
+    annotations: Annotations = field(default_factory=Annotations)
+
+    def to_json(self) -> JsonDict:
+        return _present(
+            name=self.name,
+            description=self.description,
+            path=self.path,
+            annotations=self.annotations.to_json() or None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ExecSkill:
+    """A whole skill, as `skills/read` answers with it under `skill`."""
+
+    name: str
+    description: str
+    instructions: str
+    scripts: tuple[ExecFile, ...] = ()
+    references: tuple[ExecFile, ...] = ()
+    assets: tuple[ExecFile, ...] = ()
+    metadata: Mapping[str, JsonValue] | None = None
+    extra: Mapping[str, JsonValue] = field(default_factory=lambda: _NOTHING)
+
+    def to_json(self) -> JsonDict:
+        return {
+            **_present(
+                name=self.name,
+                description=self.description,
+                instructions=self.instructions,
+                scripts=[file.to_json() for file in self.scripts] or None,
+                references=[file.to_json() for file in self.references] or None,
+                assets=[file.to_json() for file in self.assets] or None,
+                metadata=None if self.metadata is None else dict(self.metadata),
+            ),
+            **self.extra,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceContent:
+    """A file's bytes, as `skills/read_reference` answers with them under `content`."""
+
+    uri: str
+    content: bytes
+    media_type: str | None = None
+
+    def to_json(self) -> JsonDict:
+        """Write the bytes as text exactly when they are UTF-8, else as base64."""
+        head = _present(uri=self.uri, mimeType=self.media_type)
+        try:
+            return {**head, "text": self.content.decode("utf-8")}
+        except UnicodeDecodeError:
+            return {**head, "blob": b64encode(self.content).decode("ascii")}
+
+
+def parse_item(value: object) -> tuple[ExecItem | None, list[Finding]]:
+    """Read one item of a stranger's listing; None without a usable name and description."""
+    members, findings = open_object(
+        value, required="exec-item-invalid", optional="exec-field-invalid", what="an item of the listing"
+    )
+    if members is None:
+        return None, findings
+    name, description = _name(members, "exec-item-invalid"), _description(members)
+    if name is None or description is None:
+        return None, findings
+    item = ExecItem(
+        name,
+        description,
+        title=members.text("title"),
+        keywords=members.texts("keywords", most=MAX_WORD),
+        annotations=_annotations(members),
+        extra=members.rest(*_ITEM),
+    )
+    return item, findings
+
+
+def parse_skill(result: object) -> tuple[ExecSkill | None, list[Finding]]:
+    """Read a stranger's whole answer to `skills/read`; None without what a skill must have."""
+    members, findings = _answer(result, "skill", "exec-skill-invalid")
+    if members is None:
+        return None, findings
+    name, description = _name(members, "exec-skill-invalid"), _description(members)
+    empty = members.value.get("instructions") == ""
+    instructions = "" if empty else members.required_text("instructions", most=MAX_TOTAL_SIZE)
+    if name is None or description is None or instructions is None:
+        return None, findings
+    skill = ExecSkill(
+        name,
+        description,
+        instructions,
+        scripts=_files(members, "scripts"),
+        references=_files(members, "references"),
+        assets=_files(members, "assets"),
+        metadata=members.mapping("metadata"),
+        extra=members.rest(*_SKILL),
+    )
+    return skill, findings
+
+
+def parse_content(result: object) -> tuple[ReferenceContent | None, list[Finding]]:
+    """Read a stranger's whole answer to `skills/read_reference`; None when no bytes can be had from it."""
+    code = "exec-content-invalid"
+    members, findings = _answer(result, "content", code)
+    uri = members.required_text("uri", most=MAX_URI) if members is not None else None
+    if members is None or uri is None:
+        return None, findings
+    if ("text" in members.value) == ("blob" in members.value):
+        findings.append(Finding(code, "`content` has not exactly one of `text` and `blob`", file=""))
+        return None, findings
+    content = _content(members)
+    if content is None:
+        return None, findings
+    return ReferenceContent(uri, content, members.text("mimeType", most=MAX_WORD)), findings
+
+
+def path_problem(path: str) -> str:
+    """Say why `path` cannot be a file's path inside a skill; empty when it can (EXEC-10)."""
+    try:
+        _HERE.join(path)
+    except InvalidUriError:
+        return f"does not stay inside the skill: {quoted(path[:80])}"
+    return ""
+
+
+def _answer(result: object, key: str, code: str) -> tuple[Members | None, list[Finding]]:
+    outer, findings = open_object(result, required=code, optional="exec-field-invalid", what="the answer")
+    if outer is None:
+        return None, findings
+    return open_object(
+        outer.value.get(key), required=code, optional="exec-field-invalid", what=f"`{key}` in the answer"
+    )
+
+
+def _name(members: Members, code: str) -> str | None:
+    name = members.required_text("name", most=MAX_NAME)
+    if name is not None and not _NAME.fullmatch(name):
+        members.malformed("name", f"has more than a-z, 0-9 and hyphens: {quoted(name)}", code=code)
+        return None
+    return name
+
+
+def _description(members: Members) -> str | None:
+    return members.required_text("description", most=MAX_DESCRIPTION)
+
+
+def _content(members: Members) -> bytes | None:
+    if "text" in members.value:
+        text = "" if members.value["text"] == "" else members.required_text("text", most=MAX_TOTAL_SIZE)
+        return None if text is None else text.encode()
+    blob = "" if members.value["blob"] == "" else members.required_text("blob", most=_MAX_BLOB)
+    try:
+        return None if blob is None else b64decode(blob, validate=True)
+    except ValueError:
+        members.malformed("blob", "is no base64", code="exec-content-invalid")
+        return None
+
+
+def _annotations(members: Members) -> Annotations:
+    value = members.mapping("annotations")
+    if value is None:
+        return Annotations()
+    inner = Members(
+        value, members.findings, required="exec-annotations-invalid", optional="exec-annotations-invalid"
+    )
+    audience = tuple(dict.fromkeys(inner.texts("audience", most=MAX_WORD)))
+    if not set(audience) <= set(AUDIENCES):
+        inner.malformed("audience", f"names others than {' and '.join(AUDIENCES)}")
+    priority = value.get("priority")
+    if priority is not None and not _is_priority(priority):
+        inner.malformed("priority", "is no number from 0 to 1")
+        priority = None
+    modified = inner.text("lastModified", most=MAX_WORD)
+    if modified is not None and not is_moment(modified):
+        inner.malformed("lastModified", "is no ISO 8601 date and time")
+        modified = None
+    return Annotations(
+        tuple(one for one in audience if one in AUDIENCES),
+        priority if isinstance(priority, int | float) else None,
+        modified,
+    )
+
+
+def is_moment(text: str) -> bool:
+    """Tell whether `text` is a date, or a date and time, as ISO 8601 writes them."""
+    if not _MOMENT.fullmatch(text):
+        return False
+    try:
+        datetime.fromisoformat(re.sub(r"\.\d+", "", text))
+    except ValueError:
+        return False
+    return True
+
+
+def _is_priority(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
+
+
+def _files(members: Members, kind: str) -> tuple[ExecFile, ...]:
+    found: list[ExecFile] = []
+    for item in members.objects(kind, most=MAX_FILES):
+        inner = members.inside(item)
+        name, path = inner.required_text("name", most=MAX_WORD), inner.required_text("path", most=MAX_URI)
+        if name is None or path is None:
+            continue
+        problem = path_problem(path)
+        if problem:
+            inner.malformed("path", problem, code="exec-path-invalid")
+            continue
+        description = inner.required_text("description") or name
+        found.append(ExecFile(name, description, path, _annotations(inner)))
+    return tuple(found)
+
+
+def _present(**members: object) -> JsonDict:
+    """Return the members that are there."""
+    return {name: value for name, value in members.items() if value is not None}
