@@ -79,7 +79,7 @@ class Primitive(Honest):
 
 
 class Executing(Honest):
-    """The skills page. `form` "silent" does not say whether there are scripts, "loud" says that there are none."""
+    """The skills page. `form` "loud" says that there are no scripts, and "silent" does not say it."""
 
     change: ClassVar[str] = CHANGED
 
@@ -178,4 +178,3 @@ class PromptOnly(Honest):
             raise RpcError(INVALID_PARAMS, "Unknown prompt")
         message = {"role": "user", "content": {"type": "text", "text": texts[name]}}
         return {"messages": [message] * (2 if name == "two" else 1)}
-

@@ -7,7 +7,7 @@ import typer
 from skillwire.cli.answer import Answer, answering
 from skillwire.cli.asking import NO, YES, TerminalAsk
 from skillwire.cli.failures import MisuseError
-from skillwire.cli.hosting import DEFAULT_WAIT, At, Config, Frozen, Lock, Wait, Wanted, with_host
+from skillwire.cli.hosting import DEFAULT_WAIT, Archives, At, Config, Frozen, Lock, Wait, Wanted, with_host
 from skillwire.cli.options import Json, Verbose, new_app
 from skillwire.cli.show import approvals_of, skill_json
 from skillwire.cli.states import print_refusal, reason_of
@@ -52,7 +52,7 @@ def approve(
         typer.Option(
             "--digest",
             metavar="SHA256:…",
-            help="The digest of all files, as `skillwire show` prints it: anything else is refused.",
+            help="The digest of what is promised, as `skillwire show` prints it: anything else is refused.",
             show_default=False,
         ),
     ] = None,
@@ -61,6 +61,7 @@ def approve(
     lock: Lock = None,
     frozen: Frozen = False,
     wait: Wait = DEFAULT_WAIT,
+    archives: Archives = False,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
@@ -73,7 +74,9 @@ def approve(
     with answering("approve", json=json, verbose=verbose) as answer:
         _check(yes=yes, digest=digest)
         grants = frozenset(grant or (Grant.LOAD,))
-        wanted = Wanted(config=config, targets=at or (), lock=lock, frozen=frozen, wait=wait)
+        wanted = Wanted(
+            config=config, targets=at or (), lock=lock, frozen=frozen, wait=wait, archives=archives
+        )
         asker = None if yes else TerminalAsk.find()
         with_host(
             answer, wanted, lambda host: _approve(answer, host, asker, reference, grants, digest, is_sure=yes)
@@ -156,7 +159,8 @@ async def _ask(host: Host, asker: TerminalAsk | None, skill: KnownSkill, grants:
     change = None
     if previous is not None and skill.entry.manifest is not None:
         difference = Change.between(previous, skill.entry.manifest)
-        change = None if difference.is_empty else difference
+        is_alike = previous.coverage is skill.entry.coverage
+        change = None if difference.is_empty and is_alike else difference
     occasion = Occasion.FIRST if change is None else Occasion.CHANGED
     question = Question(occasion, skill, change=change, previous=previous)
     words = (

@@ -34,6 +34,7 @@ from skillwire.host.asking import (
 )
 from skillwire.host.columns import broken
 from skillwire.host.failures import SkillChangedError
+from skillwire.host.promises import promised_files
 from skillwire.host.terminal import Terminal
 
 NO: Final = "n"
@@ -218,7 +219,8 @@ def _meant(typed: str, answers: Mapping[str, str]) -> str:
 
 def _paths_of(skill: KnownSkill) -> dict[str, str]:
     """Return the paths of a skill's files by the number they are shown with."""
-    uris = () if skill.entry.manifest is None else skill.entry.manifest.uris
+    files = promised_files(skill.entry)
+    uris = () if files is None else files.uris
     return {str(number): skill.entry.uri.relative_path(uri) for number, uri in enumerate(uris, 1)}
 
 

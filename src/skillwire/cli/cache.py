@@ -17,6 +17,8 @@ from skillwire.cli.tables import print_rows
 from skillwire.errors import SkillError
 from skillwire.host import ConfigError, Origin, OriginKind, Places
 from skillwire.host.state.cache import MAX_BYTES, CacheUsage, ContentCache, OriginUsage
+from skillwire.host.state.trees import FOLDER as TREES
+from skillwire.host.state.trees import Trees
 
 app = new_app()
 
@@ -34,6 +36,41 @@ class Action(StrEnum):
     LIST = "list"
     CLEAR = "clear"
     GC = "gc"
+
+
+class Kept:
+    """Everything kept of servers' skills: files by their digests, and unpacked archives."""
+
+    def __init__(self, place: Path) -> None:
+        self._all = (ContentCache(place), Trees(place / TREES))
+
+    def usage(self) -> CacheUsage:
+        found = [store.usage() for store in self._all]
+        sums: dict[Key, OriginUsage] = {}
+        for origin in (origin for usage in found for origin in usage.origins):
+            key = (origin.label, origin.fingerprint)
+            held = sums.get(key, OriginUsage(*key, 0, 0))
+            sums[key] = OriginUsage(*key, held.files + origin.files, held.size + origin.size)
+        return CacheUsage(
+            sum(usage.files for usage in found),
+            sum(usage.size for usage in found),
+            tuple(sums[key] for key in sorted(sums)),
+        )
+
+    def forget(self, origin: Origin) -> None:
+        for store in self._all:
+            store.forget(origin)
+
+    def forget_label(self, label: str) -> None:
+        for store in self._all:
+            store.forget_label(label)
+
+    def clear(self) -> None:
+        for store in self._all:
+            store.clear()
+
+    def gc(self) -> int:
+        return sum(store.gc() for store in self._all)
 
 
 @app.command()
@@ -68,7 +105,7 @@ def cache(
     with answering("cache", json=json, verbose=verbose) as answer:
         if label and action is not Action.CLEAR:
             raise MisuseError(f"{action} takes no label", fix="leave it out")
-        content = ContentCache(Places.default().cache)
+        content = Kept(Places.default().cache)
         before = content.usage()
         if action is Action.LIST:
             _list(answer, before, _configured(answer, config) or ())
@@ -107,7 +144,7 @@ def _row(origin: OriginUsage, configured: Collection[Key]) -> tuple[Part, Part, 
     return name, plural(origin.files, "file"), size_words(origin.size), words
 
 
-def _clear(answer: Answer, content: ContentCache, before: CacheUsage, label: str, *, yes: bool) -> None:
+def _clear(answer: Answer, content: Kept, before: CacheUsage, label: str, *, yes: bool) -> None:
     meant = [origin for origin in before.origins if not label or origin.label == label]
     if label and not meant:
         labels = ", ".join(sorted({origin.label for origin in before.origins if origin.label}))
@@ -141,7 +178,7 @@ def _agreed(answer: Answer, what: str) -> bool:
 
 def _gc(
     answer: Answer,
-    content: ContentCache,
+    content: Kept,
     before: CacheUsage,
     configured: Collection[Key] | None,
     lock: Path | None,

@@ -7,6 +7,7 @@ from skillwire.core.characters import visible
 from skillwire.core.manifest import digest_of
 from skillwire.host import Preview
 from skillwire.host.asking import Line, Paragraph, about, barred, foreign
+from skillwire.host.promises import is_promised
 from skillwire.host.skillfiles import is_script
 
 MOST_HIDDEN = 1000
@@ -32,6 +33,9 @@ def content_paragraphs(preview: Preview) -> list[Paragraph]:
         Paragraph("Size", (f"{len(preview.content):,} bytes",)),
         Paragraph("Digest", (digest_of(preview.content),)),
     ]
+    if skill.is_remote and not is_promised(skill.entry, preview.uri):
+        words = "nothing vouches for this file: the server may send another one next time"
+        found.append(Paragraph("Unverified", (words,), is_warning=True))
     if not is_text(preview):
         found.append(Paragraph("Not shown", ("it is binary, and no text",), is_warning=True))
     elif preview.hidden:

@@ -7,7 +7,7 @@ import typer
 from skillwire.cli.answer import Answer, answering
 from skillwire.cli.differences import print_comparison
 from skillwire.cli.failures import ExitCode
-from skillwire.cli.hosting import DEFAULT_WAIT, At, Config, Frozen, Lock, Wait, Wanted, with_host
+from skillwire.cli.hosting import DEFAULT_WAIT, Archives, At, Config, Frozen, Lock, Wait, Wanted, with_host
 from skillwire.cli.options import Json, Verbose, new_app
 from skillwire.host import Host
 from skillwire.host.comparison import Basis
@@ -28,6 +28,7 @@ def diff(
     lock: Lock = None,
     frozen: Frozen = False,
     wait: Wait = DEFAULT_WAIT,
+    archives: Archives = False,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
@@ -41,7 +42,9 @@ def diff(
     does or nothing was ever approved.
     """
     with answering("diff", json=json, verbose=verbose) as answer:
-        wanted = Wanted(config=config, targets=at or (), lock=lock, frozen=frozen, wait=wait)
+        wanted = Wanted(
+            config=config, targets=at or (), lock=lock, frozen=frozen, wait=wait, archives=archives
+        )
         with_host(answer, wanted, lambda host: _diff(answer, host, reference, full=full))
 
 

@@ -13,10 +13,11 @@ from collections.abc import Iterator, Sequence
 
 from skillwire.cli.answer import Answer, plural
 from skillwire.core.characters import visible
-from skillwire.core.manifest import ManifestFile
-from skillwire.host.asking import Line, one_line
+from skillwire.core.manifest import Coverage, ManifestFile
+from skillwire.host.asking import Line, is_older, one_line
 from skillwire.host.columns import broken
 from skillwire.host.comparison import Basis, Comparison, FieldChange, FileChange, FileState, Lack
+from skillwire.host.promises import coverage_words
 from skillwire.host.registry.confusables import skeleton
 from skillwire.host.textdiff import DiffLine, Hunk
 
@@ -48,7 +49,12 @@ def comparison_lines(comparison: Comparison, width: int | None = None) -> Iterat
     )
     if comparison.basis is Basis.LOCAL:
         return
-    yield from _own(f"From: {comparison.skill.id.origin}, a name you gave it", width)
+    skill = comparison.skill
+    yield from _own(f"From: {skill.id.origin}, a name you gave it", width)
+    if is_older(skill):
+        yield from _own(f"Dialect: {skill.dialect}", width)
+    for heading, words in _coverage(comparison):
+        yield from _own(f"{heading}: {words}", width)
     if comparison.basis in _BASES:
         when = comparison.previous.granted_at
         date = f" on {when.date().isoformat()}" if when is not None else ""
@@ -60,6 +66,16 @@ def comparison_lines(comparison: Comparison, width: int | None = None) -> Iterat
     for file in comparison.files:
         yield Line("")
         yield from _file_lines(file, width)
+
+
+def _coverage(comparison: Comparison) -> Iterator[tuple[str, str]]:
+    """Say what digests cover, where that is not each file by itself, now or when it was approved."""
+    uri = comparison.skill.id.uri
+    now, before = comparison.skill.entry.manifest, comparison.previous.manifest
+    if before is not None and comparison.is_covered_otherwise:
+        yield "Approved", coverage_words(before, uri)
+    if now is not None and (now.coverage is not Coverage.FILES or comparison.is_covered_otherwise):
+        yield "Now", coverage_words(now, uri)
 
 
 def headline_of(comparison: Comparison) -> str:
@@ -77,16 +93,18 @@ def headline_of(comparison: Comparison) -> str:
     parts = [*filter(None, (_counted(comparison, state) for state in FileState))]
     fields = comparison.frontmatter or ()
     parts += [f"{plural(len(fields), 'field')} of its frontmatter"] if fields and not parts else []
-    return f"changed: {', '.join(parts)}"
+    return f"changed: {', '.join(parts) or 'what its digests cover'}"
 
 
 def _contents(comparison: Comparison) -> str:
     manifest = comparison.skill.entry.manifest
     if manifest is None:
         return "it has no digests, so every load is asked about"
+    if manifest.coverage is not Coverage.FILES:
+        return coverage_words(manifest, comparison.skill.id.uri)
     scripts = sum(1 for file in comparison.files if file.is_script)
     called = f", {plural(scripts, 'script')}" if scripts else ""
-    return f"{plural(len(manifest), 'file')}, {manifest.total_size:,} bytes{called}"
+    return f"{coverage_words(manifest)}{called}"
 
 
 def _counted(comparison: Comparison, state: FileState) -> str:
@@ -138,7 +156,8 @@ def _value(value: object) -> str:
 
 def _file_lines(file: FileChange, width: int | None) -> Iterator[Line]:
     what = f"{file.state.value}{', a script' if file.is_script else ''}"
-    sizes = " to ".join(f"{side.size:,}" for side in (file.old, file.new) if side is not None)
+    sides = [side for side in (file.old, file.new) if side is not None]
+    sizes = " to ".join("?" if side.known_size is None else f"{side.size:,}" for side in sides)
     counts = f", +{file.lines.added:,}/-{file.lines.removed:,}" if file.lines is not None else ""
     yield from _own(f"{what}: {file.shown} ({sizes} bytes{counts})", width, is_warning=True)
     if file.lines is not None:

@@ -31,6 +31,7 @@ from skillwire.host import (
     find_config,
     read_servers,
 )
+from skillwire.host.archives import ArchivePolicy
 from skillwire.host.connections.labels import label_of
 
 Config: TypeAlias = Annotated[
@@ -68,6 +69,10 @@ Wait: TypeAlias = Annotated[
     typer.Option("--wait", metavar="SECONDS", min=0.1, max=600, help="How long to wait for servers."),
 ]
 
+Archives: TypeAlias = Annotated[
+    bool, typer.Option("--archives", help="Unpack skills that come as archives, within limits.")
+]
+
 LOCK_NAME = "skills.lock"
 DEFAULT_WAIT = 10.0
 
@@ -76,7 +81,8 @@ DEFAULT_WAIT = 10.0
 class Wanted:
     """What a command line says about the host it needs.
 
-    `command` is what stands after `--`: a server to start.
+    `command` is what stands after `--`: a server to start. `archives` says that
+    skills which come as archives are wanted too.
     """
 
     config: Path | None = None
@@ -85,6 +91,7 @@ class Wanted:
     lock: Path | None = None
     frozen: bool = False
     wait: float = DEFAULT_WAIT
+    archives: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +150,7 @@ async def opened(answer: Answer, wanted: Wanted, *, approve: Ask | None = None) 
         granted_by=_user_name(),
         lock=_lock_of(wanted),
         frozen=wanted.frozen,
+        archives=ArchivePolicy() if wanted.archives else None,
         wait_seconds=0,
     )
     async with host:

@@ -11,6 +11,7 @@ from skillwire.cli.answer import Answer, Part, answering, plural
 from skillwire.cli.failures import ExitCode
 from skillwire.cli.hosting import (
     DEFAULT_WAIT,
+    Archives,
     Config,
     Frozen,
     Lock,
@@ -33,6 +34,7 @@ from skillwire.cli.states import (
 )
 from skillwire.cli.tables import one_line, print_rows
 from skillwire.cli.targets import TargetCommand, Targets, command_in
+from skillwire.core.manifest import UNKNOWN_SIZE
 from skillwire.host import (
     Host,
     KnownSkill,
@@ -95,6 +97,7 @@ def list_(
     lock: Lock = None,
     frozen: Frozen = False,
     wait: Wait = DEFAULT_WAIT,
+    archives: Archives = False,
     prompt: Annotated[
         ListingForm | None, typer.Option("--prompt", help="Print what a model would be told, in this form.")
     ] = None,
@@ -111,7 +114,7 @@ def list_(
     skills: it is named, and the exit code is 1 only when nothing is left.
     """
     with answering("list", json=json, verbose=verbose) as answer:
-        wanted = Wanted(config, targets or (), command_in(context), lock, frozen, wait)
+        wanted = Wanted(config, targets or (), command_in(context), lock, frozen, wait, archives)
         places = places_of(wanted)
 
         async def work(host: Host) -> None:
@@ -157,11 +160,12 @@ def _answer(answer: Answer, host: Host, places: Places) -> None:
 
 def skill_json(host: Host, skill: KnownSkill) -> dict[str, object]:
     """Return what there is to say about a skill, for programs."""
-    manifest = skill.entry.manifest
+    files = skill.entry.files
+    is_sized = files is not None and UNKNOWN_SIZE not in files.sizes
     return {
         **common_json(host, skill),
-        "files": None if manifest is None else len(manifest),
-        "size": None if manifest is None else manifest.total_size,
+        "files": None if files is None else len(files),
+        "size": files.total_size if files is not None and is_sized else None,
     }
 
 

@@ -7,7 +7,7 @@ import typer
 
 from skillwire.cli.answer import Answer, answering
 from skillwire.cli.asking import TerminalAsk
-from skillwire.cli.hosting import DEFAULT_WAIT, At, Config, Frozen, Lock, Wait, Wanted, with_host
+from skillwire.cli.hosting import DEFAULT_WAIT, Archives, At, Config, Frozen, Lock, Wait, Wanted, with_host
 from skillwire.cli.options import Json, Verbose, new_app
 from skillwire.cli.states import print_refusal
 from skillwire.host import Host, LoadedSkill
@@ -28,6 +28,7 @@ def load(
     lock: Lock = None,
     frozen: Frozen = False,
     wait: Wait = DEFAULT_WAIT,
+    archives: Archives = False,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
@@ -37,7 +38,9 @@ def load(
     otherwise it fails and says why. Nothing goes to a model.
     """
     with answering("load", json=json, verbose=verbose) as answer:
-        wanted = Wanted(config=config, targets=at or (), lock=lock, frozen=frozen, wait=wait)
+        wanted = Wanted(
+            config=config, targets=at or (), lock=lock, frozen=frozen, wait=wait, archives=archives
+        )
         asker = TerminalAsk.find()
 
         async def work(host: Host) -> None:
@@ -83,6 +86,12 @@ def _document(loaded: list[LoadedSkill]) -> dict[str, object]:
         "pages": first.pages,
         "texts": [{"page": part.page, "text": part.text} for part in loaded],
         "files": [
-            {"path": file.path, "size": file.size, "mediaType": file.media_type} for file in first.files
+            {
+                "path": file.path,
+                "size": file.size,
+                "digest": file.has_digest,
+                "mediaType": file.media_type,
+            }
+            for file in first.files
         ],
     }

@@ -13,6 +13,7 @@ from skillwire.cli.failures import ExitCode, MisuseError
 from skillwire.cli.hosting import (
     DEFAULT_WAIT,
     LOCK_NAME,
+    Archives,
     At,
     Config,
     Lock,
@@ -81,6 +82,7 @@ def lock(
     at: At = None,
     file: Lock = None,
     wait: Wait = DEFAULT_WAIT,
+    archives: Archives = False,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
@@ -96,7 +98,9 @@ def lock(
     with answering("lock", json=json, verbose=verbose) as answer:
         _check(write, trust, frozen, partial=partial, yes=yes, digest=digest)
         path = file or Path(LOCK_NAME)
-        wanted = Wanted(config=config, targets=at or (), lock=path, frozen=frozen, wait=wait)
+        wanted = Wanted(
+            config=config, targets=at or (), lock=path, frozen=frozen, wait=wait, archives=archives
+        )
         if frozen:
             with_host(answer, wanted, lambda host: _frozen(answer, host, path, is_partial=partial))
         elif write:

@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from skillwire.errors import NotFoundError, SkillError
 from skillwire.host import Approval, Attention, Change, Host, KnownSkill, Refusal, ServerStatus, SkillId
+from skillwire.host.promises import coverage_words
 from skillwire.host.registry.naming import full_reference
 
 
@@ -92,6 +93,8 @@ async def _check_pin(host: Host, approval: Approval, known: Mapping[SkillId, Kno
         return Checked(skill.reference, pin, PinState.SAME)
     manifest = skill.entry.manifest
     detail = "it has no digests any more" if manifest is None else ""
+    if manifest is not None and manifest.coverage is not approval.manifest.coverage:
+        detail = f"now {coverage_words(manifest, pin.uri)}"
     change = None if manifest is None else Change.between(approval.manifest, manifest)
     return Checked(skill.reference, pin, PinState.DIFFERENT, _not_in_lock(skill.reference, detail), change)
 

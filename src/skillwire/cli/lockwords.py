@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from skillwire.cli.answer import plural
 from skillwire.core.manifest import digest_of
 from skillwire.core.uri import SkillUri
 from skillwire.errors import InvalidUriError
@@ -25,6 +24,7 @@ from skillwire.host import (
 )
 from skillwire.host.approval.approvals import binding_of
 from skillwire.host.asking import Paragraph, one_line
+from skillwire.host.promises import coverage_words
 from skillwire.host.skillfiles import is_script
 
 STATES: Final = {
@@ -75,8 +75,7 @@ def _pins(word: str, approvals: Sequence[Approval]) -> Iterator[Paragraph]:
         scripts = _scripts(approval)
         lines = [
             pin_words(approval.skill),
-            f"grants: {', '.join(sorted(approval.grants))}; {plural(len(approval.manifest), 'file')}, "
-            f"{approval.manifest.total_size:,} bytes",
+            f"grants: {', '.join(sorted(approval.grants))}; {_covers(approval)}",
         ]
         lines += [one_line(f"scripts: {', '.join(scripts[:MOST_FILES])}")] if scripts else []
         yield Paragraph(
@@ -89,6 +88,9 @@ def _pins(word: str, approvals: Sequence[Approval]) -> Iterator[Paragraph]:
 def _changes(before: Approval, after: Approval) -> Iterator[str]:
     if before.grants != after.grants:
         yield f"grants: {', '.join(sorted(before.grants))} to {', '.join(sorted(after.grants))}"
+    if before.manifest.coverage is not after.manifest.coverage:
+        yield f"before: {_covers(before)}"
+        yield f"now: {_covers(after)}"
     change = Change.between(before.manifest, after.manifest)
     lines = [
         (word, uri)
@@ -102,6 +104,10 @@ def _changes(before: Approval, after: Approval) -> Iterator[str]:
         yield f"and {len(lines) - MOST_FILES:,} more files"
     if change.is_empty and before.grants == after.grants:
         yield "who approved it, or when"
+
+
+def _covers(approval: Approval) -> str:
+    return coverage_words(approval.manifest, approval.skill.uri)
 
 
 def _scripts(approval: Approval) -> list[str]:
@@ -157,6 +163,7 @@ def _pin_json(approval: Approval) -> dict[str, object]:
         "fingerprint": approval.skill.origin.fingerprint,
         "uri": approval.skill.uri,
         "binding": binding_of(approval.manifest),
+        "covers": approval.manifest.coverage.value,
         "files": len(approval.manifest),
         "grants": sorted(approval.grants),
         "approvedAt": approval.granted_at.isoformat().replace("+00:00", "Z"),

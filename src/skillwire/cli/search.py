@@ -7,7 +7,7 @@ import typer
 
 from skillwire.cli.answer import Answer, Part, answering, plural
 from skillwire.cli.failures import ExitCode
-from skillwire.cli.hosting import DEFAULT_WAIT, Config, Frozen, Lock, Wait, Wanted, with_host
+from skillwire.cli.hosting import DEFAULT_WAIT, Archives, Config, Frozen, Lock, Wait, Wanted, with_host
 from skillwire.cli.list import skill_json
 from skillwire.cli.options import Json, Verbose, new_app
 from skillwire.cli.remembering import remember_references
@@ -39,6 +39,7 @@ def search(
     lock: Lock = None,
     frozen: Frozen = False,
     wait: Wait = DEFAULT_WAIT,
+    archives: Archives = False,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
@@ -48,7 +49,7 @@ def search(
     1 when nothing is found.
     """
     with answering("search", json=json, verbose=verbose) as answer:
-        wanted = Wanted(config, targets or (), command_in(context), lock, frozen, wait)
+        wanted = Wanted(config, targets or (), command_in(context), lock, frozen, wait, archives)
 
         async def work(host: Host) -> None:
             page = await _found(host, query, limit, cursor, everything=everything)

@@ -11,20 +11,32 @@ from skillwire.cli.answer import Answer, answering
 from skillwire.cli.asking import print_lines
 from skillwire.cli.contents import content_lines, content_paragraphs, is_text, path_of
 from skillwire.cli.findings import print_findings
-from skillwire.cli.hosting import DEFAULT_WAIT, At, Config, Frozen, Lock, Wait, Wanted, with_host
+from skillwire.cli.hosting import DEFAULT_WAIT, Archives, At, Config, Frozen, Lock, Wait, Wanted, with_host
 from skillwire.cli.options import Json, Verbose, new_app
 from skillwire.cli.states import common_json, print_refusal, state_of
-from skillwire.core.manifest import Manifest, digest_of
+from skillwire.core.manifest import UNKNOWN_SIZE, Coverage, Manifest, digest_of
 from skillwire.core.uri import SKILL_FILE
 from skillwire.host import Approval, Host, KnownSkill, Preview
 from skillwire.host.approval.approvals import binding_of
 from skillwire.host.asking import Paragraph, about, foreign, lines_of, one_line, requested_tools
+from skillwire.host.promises import (
+    archive_line,
+    coverage_words,
+    packed_skill_file,
+    promised_files,
+    total_words,
+)
 from skillwire.host.skillfiles import is_script
 
 SHORT_DIGEST = 12
 MOST_FIELDS = 50
 LONGEST_FIELD = 300
 
+_BINDINGS = {
+    Coverage.FILES: "Digest of all files",
+    Coverage.SKILL_FILE: "Digest of what is promised",
+    Coverage.ARCHIVE: "Digest of what is promised",
+}
 _SHOWN_FIELDS = frozenset({"name", "description", "allowed-tools"})
 
 app = new_app()
@@ -42,6 +54,7 @@ def show(
     lock: Lock = None,
     frozen: Frozen = False,
     wait: Wait = DEFAULT_WAIT,
+    archives: Archives = False,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
@@ -52,7 +65,9 @@ def show(
     everything hidden in it made visible. Nothing is loaded.
     """
     with answering("show", json=json, verbose=verbose) as answer:
-        wanted = Wanted(config=config, targets=at or (), lock=lock, frozen=frozen, wait=wait)
+        wanted = Wanted(
+            config=config, targets=at or (), lock=lock, frozen=frozen, wait=wait, archives=archives
+        )
         file = path or (SKILL_FILE if body else "")
         with_host(answer, wanted, lambda host: _show(answer, host, reference, file))
 
@@ -80,7 +95,8 @@ def approvals_of(host: Host, skill: KnownSkill) -> list[tuple[str, Approval]]:
 
 def skill_json(host: Host, skill: KnownSkill) -> dict[str, object]:
     """Return everything known of a skill, as the answers of several commands carry it."""
-    manifest = skill.entry.manifest
+    manifest, files = skill.entry.manifest, promised_files(skill.entry)
+    is_whole = skill.entry.files is not None and UNKNOWN_SIZE not in skill.entry.files.sizes
     return {
         **common_json(host, skill),
         "binding": None if manifest is None else binding_of(manifest),
@@ -89,8 +105,9 @@ def skill_json(host: Host, skill: KnownSkill) -> dict[str, object]:
         ],
         "frontmatter": dict(skill.entry.frontmatter.fields),
         "requestedTools": requested_tools(skill),
-        "files": None if manifest is None else [*_files_json(skill, manifest)],
-        "totalSize": None if manifest is None else manifest.total_size,
+        "archive": _archive_json(skill),
+        "files": None if files is None else [*_files_json(skill, files)],
+        "totalSize": files.total_size if files is not None and is_whole else None,
         "findings": [finding.to_json() for finding in skill.findings],
     }
 
@@ -106,13 +123,27 @@ def _approval_json(place: str, approval: Approval, skill: KnownSkill) -> dict[st
     }
 
 
+def _archive_json(skill: KnownSkill) -> dict[str, object] | None:
+    manifest = skill.entry.manifest
+    if manifest is None or manifest.coverage is not Coverage.ARCHIVE:
+        return None
+    line = archive_line(manifest, skill.id.uri)
+    inside = packed_skill_file(manifest, skill.id.uri)
+    return {
+        "uri": line.uri,
+        "digest": line.digest,
+        "size": line.known_size,
+        "skillFileDigest": None if inside is None else inside.digest,
+    }
+
+
 def _files_json(skill: KnownSkill, manifest: Manifest) -> Iterator[dict[str, object]]:
     for file in manifest.files:
         path = skill.entry.uri.relative_path(file.uri)
         yield {
             "path": path,
             "uri": file.uri,
-            "size": file.size,
+            "size": file.known_size,
             "digest": file.digest,
             "script": is_script(path),
         }
@@ -146,7 +177,7 @@ def _paragraphs(host: Host, skill: KnownSkill) -> Iterator[Paragraph]:
         yield _approval_paragraph(place, approval, skill)
     manifest = skill.entry.manifest
     if manifest is not None:
-        yield Paragraph("Digest of all files", (binding_of(manifest),))
+        yield Paragraph(_BINDINGS[manifest.coverage], (binding_of(manifest),))
     yield from about(skill)[2:]
     fields = [
         f"{name}: {_field_words(value)}"
@@ -160,6 +191,13 @@ def _paragraphs(host: Host, skill: KnownSkill) -> Iterator[Paragraph]:
     if manifest is None:
         words = "its files are made when they are read, so nothing can be said of them beforehand"
         yield Paragraph("No digests", (words,), is_warning=True)
+        return
+    if manifest.coverage is not Coverage.FILES:
+        words = coverage_words(manifest, skill.id.uri)
+        is_partial = manifest.coverage is Coverage.SKILL_FILE
+        yield Paragraph("What has a digest", (words,), is_warning=is_partial)
+    if manifest.coverage is Coverage.ARCHIVE:
+        yield foreign("The archive's address", [archive_line(manifest, skill.id.uri).uri])
     else:
         yield from _file_paragraphs(skill, manifest)
 
@@ -175,16 +213,18 @@ def _approval_paragraph(place: str, approval: Approval, skill: KnownSkill) -> Pa
 
 def _file_paragraphs(skill: KnownSkill, manifest: Manifest) -> Iterator[Paragraph]:
     lines: dict[bool, list[str]] = {True: [], False: []}
-    room = max(len(f"{size:,}") for size in manifest.sizes)
-    for file in manifest.files:
+    sizes = ["?" if file.known_size is None else f"{file.size:,}" for file in manifest.files]
+    room = max(map(len, sizes))
+    for file, size in zip(manifest.files, sizes, strict=True):
         path = skill.entry.uri.relative_path(file.uri)
         digest = file.digest.removeprefix("sha256:")[:SHORT_DIGEST]
-        lines[is_script(path)].append(f"{file.size:>{room},}  {digest}  {one_line(path)}")
+        lines[is_script(path)].append(f"{size:>{room}}  {digest}  {one_line(path)}")
     if lines[True]:
         heading = f"Scripts ({len(lines[True])}): bytes, digest, path"
         yield Paragraph(heading, tuple(lines[True]), is_foreign=True, is_warning=True)
     word = "Other files" if lines[True] else "Files"
-    heading = f"{word} ({len(manifest)} in all, {manifest.total_size:,} bytes): bytes, digest, path"
+    known = "with a digest" if manifest.coverage is Coverage.SKILL_FILE else "in all"
+    heading = f"{word} ({len(manifest)} {known}, {total_words(manifest)}): bytes, digest, path"
     yield Paragraph(heading, tuple(lines[False]), is_foreign=True)
 
 

@@ -5,6 +5,7 @@ from typing import Final
 from skillwire.cli.answer import Answer, Part, plural
 from skillwire.host import Host, HttpEndpoint, KnownSkill, Refusal, ServerConfig, ServerStatus
 from skillwire.host.approval.approvals import Standing
+from skillwire.host.asking import is_older
 from skillwire.host.attention import Attention, Trust
 
 STANDINGS: Final[dict[Standing, tuple[str, str]]] = {
@@ -36,6 +37,8 @@ def state_of(host: Host, skill: KnownSkill) -> Part:
     more = [_ATTENTIONS[attention]] if attention in _ATTENTIONS else []
     if not skill.is_listed and skill.offline_since is None:
         more.append("not listed")
+    if is_older(skill):
+        more.append(f"dialect {skill.dialect}")
     return ", ".join([words, *more]), style
 
 
@@ -47,6 +50,8 @@ def common_json(host: Host, skill: KnownSkill) -> dict[str, object]:
         "name": skill.name,
         "origin": {"kind": origin.kind.value, "label": origin.label, "fingerprint": origin.fingerprint},
         "uri": skill.id.uri,
+        "dialect": None if skill.offline_since is not None else skill.dialect.value,
+        "covers": None if skill.entry.coverage is None else skill.entry.coverage.value,
         "description": skill.description,
         "standing": host.standing(skill).value,
         "attention": host.attention(skill).value,

@@ -16,6 +16,8 @@ from skillwire.cli.folders import Folder, located
 from skillwire.cli.options import FollowLinks, Json, Verbose, new_app
 from skillwire.cli.progress import Meter, progress
 from skillwire.core.finding import Finding
+from skillwire.core.frontmatter import Frontmatter
+from skillwire.core.relations import Node, RelationGraph
 from skillwire.core.uri import SKILL_FILE
 from skillwire.sources.review import read_skill
 from skillwire.sources.walk import FoundSkill, Walk
@@ -31,7 +33,11 @@ class Reviewed:
 
     path: str
     findings: list[Finding]
-    name: str = ""
+    frontmatter: Frontmatter | None = None
+
+    @property
+    def name(self) -> str:
+        return "" if self.frontmatter is None else self.frontmatter.name
 
     def to_json(self) -> dict[str, object]:
         named = {"name": self.name} if self.name else {}
@@ -114,13 +120,14 @@ def review_folders(
             review.skills.append(_review_skill(folder, skill, follow_links=follow_links))
         review.folders += _grouped(folder, loose)
     _add_duplicates(review.skills, "name-not-unique" if unique else "duplicate-name")
+    _add_relations(review.skills)
     return review
 
 
 def _review_skill(folder: Folder, skill: FoundSkill, *, follow_links: bool) -> Reviewed:
     reading = read_skill(folder.real, skill, follow_links=follow_links)
     path = folder.path(skill.directory)
-    return Reviewed(path, [located(finding, path) for finding in reading.findings()], reading.name)
+    return Reviewed(path, [located(finding, path) for finding in reading.findings()], reading.frontmatter)
 
 
 def _loose_findings(folder: Folder, walk: Walk) -> list[tuple[str, Finding]]:
@@ -155,6 +162,18 @@ def _add_duplicates(skills: Sequence[Reviewed], code: str) -> None:
             message = f"the name {name!r} is also that of {places}"
             finding = Finding(code, message, fix="rename one of them, or serve them apart")
             skill.findings.insert(0, located(finding, skill.path))
+
+
+def _add_relations(skills: Sequence[Reviewed]) -> None:
+    """Add what there is to say about the relations that skills declare to each other."""
+    by_path = {skill.path: skill for skill in skills}
+    nodes = [
+        Node(skill.path, (Path(skill.path).parent / skill.name).as_posix(), skill.frontmatter)
+        for skill in skills
+        if skill.frontmatter is not None and skill.name
+    ]
+    for path, findings in RelationGraph(nodes).findings().items():
+        by_path[path].findings += [located(finding, path) for finding in findings]
 
 
 def _document(review: Review, tally: Tally, *, ok: bool) -> dict[str, object]:

@@ -13,6 +13,7 @@ from skillwire.cli.codes import Meaning, meaning_of
 from skillwire.cli.failures import ExitCode, MisuseError
 from skillwire.cli.hosting import (
     DEFAULT_WAIT,
+    Archives,
     At,
     Config,
     Frozen,
@@ -53,6 +54,7 @@ def why(
     lock: Lock = None,
     frozen: Frozen = False,
     wait: Wait = DEFAULT_WAIT,
+    archives: Archives = False,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
@@ -64,7 +66,9 @@ def why(
     when the skill can be loaded or you would be asked about it, else with 1.
     """
     with answering("why", json=json, verbose=verbose) as answer:
-        wanted = Wanted(config=config, targets=at or (), lock=lock, frozen=frozen, wait=wait)
+        wanted = Wanted(
+            config=config, targets=at or (), lock=lock, frozen=frozen, wait=wait, archives=archives
+        )
         meaning = meaning_of(reference)
         # A code needs no server, unless something else here has the same name.
         is_chain = meaning is None or _is_taken(wanted, reference)

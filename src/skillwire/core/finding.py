@@ -221,4 +221,9 @@ RULES: dict[str, Rule] = {
     "dependencies-invalid": Rule("P2076-05", _W, "The declared dependencies cannot be read; there are none."),
     "file-notes-invalid": Rule("EXEC-20", _W, "A line about one of the skill's files cannot be read."),
     "dependency-missing": Rule("P2076-05", _W, "The server does not offer what a skill declares to need."),
+    # what authors declare under our prefix
+    "needs-invalid": Rule("ASK-14", _W, "A declared dependency or scope cannot be read and is left out."),
+    "relation-invalid": Rule("ASK-13", _W, "A declared relation cannot be read; there is none."),
+    "relation-unknown": Rule("ASK-13", _W, "A skill names another that is not there, or that several are."),
+    "relation-cycle": Rule("ASK-13", _W, "A skill requires itself or is a part of itself, through others."),
 }

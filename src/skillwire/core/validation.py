@@ -12,6 +12,7 @@ from skillwire.core.entry import size_findings
 from skillwire.core.fields import field_findings, is_name
 from skillwire.core.finding import Finding
 from skillwire.core.frontmatter import SkillDocument, parse_skill_md
+from skillwire.core.needs import needs_in
 from skillwire.core.paths import as_text, path_findings
 from skillwire.core.uri import SKILL_FILE
 from skillwire.errors import FrontmatterError
@@ -61,6 +62,7 @@ def _skill_file_findings(folder: str | None, data: bytes, files: Mapping[str, Co
         return findings
     findings = field_findings(document.frontmatter, notes.line_of)
     findings += _folder_findings(folder, document, notes)
+    findings += needs_in(document.frontmatter, line=notes.line_of("metadata")).findings
     findings += [
         Finding(
             "yaml-subset",

@@ -11,12 +11,14 @@ from typing import Final
 
 from skillwire.core.characters import visible
 from skillwire.core.fields import MAX_DESCRIPTION
-from skillwire.core.manifest import Manifest
+from skillwire.core.manifest import Coverage, Manifest
 from skillwire.host.approval.approvals import Change, Occasion, Question, Reply
 from skillwire.host.columns import broken
+from skillwire.host.promises import archive_line, coverage_words, path_in, size_words, total_words
 from skillwire.host.registry.known import KnownSkill
 from skillwire.host.skillfiles import is_script
 from skillwire.host.terminal import Terminal
+from skillwire.wire.dialect import Dialect
 
 BAR: Final = "| "
 MARGIN: Final = "  "
@@ -33,12 +35,14 @@ _HEADLINES = {
     Occasion.DYNAMIC: "A skill without digests wants to be loaded.",
     Occasion.SCRIPTS: "A script of a skill would be run on this machine.",
     Occasion.ALLOWED_TOOLS: "A skill asks for tools it may use without further questions.",
+    Occasion.UNVERIFIED: "Files of a skill would be read that have no digest.",
     Occasion.CROSS_ORIGIN: "A skill of one server would cause a read on another.",
     Occasion.CALL: "A tool would be called while the model acts on a server's skill.",
 }
 _VERBS = {
     Occasion.SCRIPTS: "Run scripts of",
     Occasion.ALLOWED_TOOLS: "Let it use these tools:",
+    Occasion.UNVERIFIED: "Read files without digests of",
     Occasion.CROSS_ORIGIN: "Allow this one read for",
     Occasion.CALL: "Allow this one call for",
 }
@@ -80,9 +84,14 @@ def paragraphs_of(question: Question) -> tuple[Paragraph, ...]:
     if skill is not None:
         found += about(skill)
     if question.change is not None and skill is not None:
-        found.append(_change(skill, question.change))
+        found += _coverage_change(skill, question.previous)
+        was = skill.entry.coverage if question.previous is None else question.previous.coverage
+        found.append(_change(skill, question.change, was))
     if skill is not None and question.occasion in _LOADS:
         found += _contents(skill)
+    if question.occasion is Occasion.UNVERIFIED:
+        words = "the server can send anything in their place; your answer holds while the skill is loaded"
+        found.append(Paragraph("No digests", (words,), is_warning=True))
     if question.servers:
         found.append(Paragraph("Servers", tuple(one_line(label) for label in question.servers)))
     if question.uri:
@@ -182,10 +191,17 @@ def about(skill: KnownSkill) -> list[Paragraph]:
         foreign("Its address there", [skill.id.uri]),
         foreign("It says of itself", [skill.description], longest=MAX_DESCRIPTION),
     ]
+    if is_older(skill):
+        found.insert(2, Paragraph("Dialect", (skill.dialect.value,)))
     if skill.offline_since is not None:
         words = f"the server is away; this is the copy you approved on {skill.offline_since}"
         found.insert(2, Paragraph("Offline", (words,), is_warning=True))
     return found
+
+
+def is_older(skill: KnownSkill) -> bool:
+    """Tell whether a skill was told of in another dialect than the released one, which is worth a word."""
+    return skill.dialect not in (Dialect.CORE, Dialect.LOCAL)
 
 
 def requested_tools(skill: KnownSkill) -> str:
@@ -243,34 +259,67 @@ def _contents(skill: KnownSkill) -> list[Paragraph]:
     if manifest is None:
         words = "no listing can vouch for what will come, so this is asked again at every load"
         found.append(Paragraph("No digests", (words,), is_warning=True))
-    else:
+    elif manifest.coverage is Coverage.FILES:
         found += _files(skill, manifest)
+    else:
+        found += coverage_paragraphs(skill, manifest)
+    if skill.entry.is_summary:
+        words = "its listing tells only some fields; tools it may ask for show when it is loaded"
+        found.append(Paragraph("Not told", (words,)))
     if tools := requested_tools(skill):
         heading = "It asks for these tools (loading does not grant them)"
         found.append(foreign(heading, [tools], is_warning=True))
     return found
 
 
+def coverage_paragraphs(skill: KnownSkill, manifest: Manifest) -> list[Paragraph]:
+    """Say what the digests of a skill cover, where that is not each file by itself."""
+    words = coverage_words(manifest, skill.id.uri)
+    if manifest.coverage is Coverage.ARCHIVE:
+        url = archive_line(manifest, skill.id.uri).uri
+        return [Paragraph("What you agree to", (words,)), foreign("The archive's address", [url])]
+    found = [Paragraph("What you agree to", (words,), is_warning=True)]
+    told = [("no digest  ", path_in(skill.entry, uri)) for uri in skill.entry.dynamic_files]
+    return [*found, listed(f"Files it tells of ({len(told)})", told, is_warning=True)] if told else found
+
+
 def _files(skill: KnownSkill, manifest: Manifest) -> list[Paragraph]:
-    paths = [(skill.entry.uri.relative_path(file.uri), file.size) for file in manifest.files]
-    room = max(len(f"{size:,}") for _, size in paths)
-    scripts = [(f"{size:>{room},} bytes  ", path) for path, size in paths if is_script(path)]
-    others = [(f"{size:>{room},} bytes  ", path) for path, size in paths if not is_script(path)]
+    paths = [
+        (skill.entry.uri.relative_path(file.uri), size_words(file.known_size)) for file in manifest.files
+    ]
+    room = max(len(size) for _, size in paths)
+    scripts = [(f"{size:>{room}}  ", path) for path, size in paths if is_script(path)]
+    others = [(f"{size:>{room}}  ", path) for path, size in paths if not is_script(path)]
     found: list[Paragraph] = []
     if scripts:
         heading = f"Scripts ({len(scripts)}; loading does not run them)"
         found.append(listed(heading, scripts, is_warning=True))
-    total = f"{len(paths)} in all, {manifest.total_size:,} bytes"
+    total = f"{len(paths)} in all, {total_words(manifest)}"
     found.append(listed(f"{'Other files' if scripts else 'Files'} ({total})", others))
     return found
 
 
-def _change(skill: KnownSkill, change: Change) -> Paragraph:
+def _coverage_change(skill: KnownSkill, previous: Manifest | None) -> list[Paragraph]:
+    """Say what an approval was for, where that was another kind of promise."""
+    now = skill.entry.manifest
+    if previous is None or now is None or previous.coverage is now.coverage:
+        return []
+    words = coverage_words(previous, skill.id.uri)
+    return [Paragraph("What you agreed to before", (words,), is_warning=True)]
+
+
+def _change(skill: KnownSkill, change: Change, was: Coverage | None) -> Paragraph:
     def named(word: str, uris: Sequence[str]) -> list[tuple[str, str]]:
-        paths = [skill.entry.uri.relative_path(uri) for uri in uris]
-        return [(f"{word} {'the script ' if is_script(path) else ''}", path) for path in paths]
+        rows: list[tuple[str, str]] = []
+        for uri in uris:
+            path = path_in(skill.entry, uri)
+            what = "the archive " if path == uri else "the script " if is_script(path) else ""
+            rows.append((f"{word} {what}", path))
+        return rows
 
     heading = "What changed since you approved it"
+    if change.is_empty and skill.entry.coverage is not None and was is not skill.entry.coverage:
+        return Paragraph(heading, ("what its digests cover",), is_warning=True)
     if change.is_empty:
         words = "nothing now: it was something else meanwhile, or you took your approval back"
         return Paragraph(heading, (words,), is_warning=True)

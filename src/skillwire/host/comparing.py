@@ -2,7 +2,8 @@
 
 The approved bytes come from the cache, by their digest and checked again; the
 new ones are fetched like a preview, checked and not loaded, and only of files
-that differ.
+that differ. An archive is compared file by file where both sides of it can be
+looked into.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,12 +12,13 @@ from typing import Final
 
 import anyio.to_thread
 
+from skillwire.core.entry import SkillEntry
 from skillwire.core.frontmatter import Frontmatter, parse_skill_md
-from skillwire.core.manifest import Manifest, ManifestFile
+from skillwire.core.manifest import Coverage, Manifest, ManifestFile
 from skillwire.core.uri import SKILL_FILE
-from skillwire.errors import FrontmatterMismatchError, SkillError, VerificationError
+from skillwire.errors import SkillError, VerificationError
 from skillwire.host.activation import DynamicFiles
-from skillwire.host.approval.approvals import Change
+from skillwire.host.approval.approvals import Change, binding_of
 from skillwire.host.approval.earlier import earlier_of
 from skillwire.host.approval.policy import ProjectLock
 from skillwire.host.approval.store import ApprovalStore
@@ -32,6 +34,7 @@ from skillwire.host.comparison import (
 )
 from skillwire.host.failures import UnavailableError
 from skillwire.host.loading import Machinery
+from skillwire.host.promises import path_in, require_told, told_differences
 from skillwire.host.refusals import Refusal
 from skillwire.host.registry.known import KnownSkill
 from skillwire.host.state.cache import ContentCache
@@ -82,11 +85,14 @@ async def compare(
         problems = [Refusal.of(error, skill.reference)]
     reader = _Reader(machinery, cache, skill, is_blocked=bool(problems))
     is_wanted = full or previous.basis is not Basis.NOTHING
+    before, after = previous.manifest, skill.entry.manifest
+    if is_wanted:
+        before, after = await reader.looked_into(before, after)
     files = [
         await reader.completed(file) if is_wanted else _lacking(file, Lack.NOT_WANTED)
-        for file in _differing(skill, previous.manifest)
+        for file in _differing(skill, before, after)
     ]
-    fields = await _field_changes(reader, skill, previous)
+    fields = await _field_changes(reader, skill, before)
     problems += reader.problems
     is_dynamic = skill.entry.manifest is None
     return Comparison(skill, previous, tuple(files), fields, is_dynamic, tuple(problems))
@@ -101,15 +107,19 @@ class _Reader:
     skill: KnownSkill
     is_blocked: bool
     problems: list[Refusal] = field(default_factory=list[Refusal])
+    _unpacked: dict[str, bytes] = field(default_factory=dict[str, bytes])
     _files: int = 0
     _bytes: int = 0
 
     async def completed(self, file: FileChange) -> FileChange:
         """Return a change with its lines, or with the reason why there are none."""
+        sides = [side for side in (file.old, file.new) if side is not None]
+        if not all(self.skill.entry.uri.contains(side.uri) for side in sides):
+            return _lacking(file, Lack.PACKED)
         if file.moved_from:
             return _lacking(file, Lack.MOVED)
-        size = (file.old.size if file.old else 0) + (file.new.size if file.new else 0)
-        if any(side.size > MOST_FILE_BYTES for side in (file.old, file.new) if side is not None):
+        size = sum(side.known_size or 0 for side in sides)
+        if any((side.known_size or 0) > MOST_FILE_BYTES for side in sides):
             return _lacking(file, Lack.TOO_LARGE)
         if self._files >= MOST_FILES or self._bytes + size > MOST_BYTES:
             return _lacking(file, Lack.TOO_MUCH)
@@ -124,10 +134,53 @@ class _Reader:
         except SkillError as error:
             return _lacking(file, Lack.REFUSED, Refusal.of(error, self.skill.reference))
         self._check_frontmatter(file, new)
+        if max(len(old), len(new)) > MOST_FILE_BYTES:
+            return _lacking(file, Lack.TOO_LARGE)
         return await anyio.to_thread.run_sync(_with_lines, file, old, new)
+
+    async def looked_into(
+        self, before: Manifest | None, after: Manifest | None
+    ) -> tuple[Manifest | None, Manifest | None]:
+        """Return both sides with the files of archives in the place of these, if that can be had of both."""
+        if after is None or (before is not None and binding_of(before) == binding_of(after)):
+            return before, after
+        old, new = before, after
+        if before is not None and before.coverage is Coverage.ARCHIVE:
+            old = await self._kept(before)
+        if after.coverage is Coverage.ARCHIVE:
+            new = await self._opened()
+        is_known = new is not None and (old is not None or before is None)
+        return (old, new) if is_known else (before, after)
+
+    async def _kept(self, manifest: Manifest) -> Manifest | None:
+        """Return the files of an approved archive, if it is still kept."""
+        archives = self.machinery.fetcher.archives
+        skill = self.skill
+        try:
+            found = await anyio.to_thread.run_sync(archives.kept, skill.id.origin, manifest, skill.entry.uri)
+        except SkillError:
+            return None  # The limits were others when it was unpacked.
+        if found is None:
+            return None
+        self._unpacked = found.contents
+        return found.manifest
+
+    async def _opened(self) -> Manifest | None:
+        """Return the files of the archive that is shown now, unless it cannot be had."""
+        if self.is_blocked:
+            return None
+        try:
+            opened = await self.machinery.fetcher.opened(self.skill)
+        except SkillError as error:
+            self.problems.append(Refusal.of(error, self.skill.reference))
+            return None
+        self.skill = opened
+        return opened.entry.files
 
     async def approved(self, file: ManifestFile) -> bytes | None:
         """Return bytes that were approved, if they are still kept and still the same."""
+        if file.digest in self._unpacked:
+            return self._unpacked[file.digest]
         try:
             return await anyio.to_thread.run_sync(self.cache.get, self.skill.id.origin, file)
         except VerificationError:
@@ -143,17 +196,13 @@ class _Reader:
         if file.path != SKILL_FILE or file.new is None:
             return
         try:
-            names = self.skill.entry.frontmatter.differences(parse_skill_md(content).frontmatter)
-            if names:
-                message = f"{SKILL_FILE} has other values than the listing says"
-                raise FrontmatterMismatchError(message, uri=file.new.uri, differences=names)
+            require_told(self.skill.entry, parse_skill_md(content).frontmatter)
         except SkillError as error:
             self.problems.append(Refusal.of(error, self.skill.reference))
 
 
-def _differing(skill: KnownSkill, before: Manifest | None) -> list[FileChange]:
+def _differing(skill: KnownSkill, before: Manifest | None, after: Manifest | None) -> list[FileChange]:
     """Return the files that differ: `SKILL.md` first, then scripts, so that no crowd of others hides them."""
-    after = skill.entry.manifest
     if after is None:
         return []
     old = before or Manifest.of(())
@@ -176,11 +225,10 @@ def _changed(
 ) -> FileChange:
     file = new or old
     assert file is not None, "a file that differs was there before or is there now"
-    uri = skill.entry.uri
+    entry = skill.entry
     source = (gone or {}).get(file.digest, "")
-    return FileChange(
-        uri.relative_path(file.uri), state, old, new, moved_from=uri.relative_path(source) if source else ""
-    )
+    moved_from = path_in(entry, source) if source else ""
+    return FileChange(path_in(entry, file.uri), state, old, new, moved_from=moved_from)
 
 
 def _lacking(file: FileChange, lack: Lack, refusal: Refusal | None = None) -> FileChange:
@@ -206,12 +254,12 @@ def _text(content: bytes) -> str | None:
 
 
 async def _field_changes(
-    reader: _Reader, skill: KnownSkill, previous: Previous
+    reader: _Reader, skill: KnownSkill, approved: Manifest | None
 ) -> tuple[FieldChange, ...] | None:
     """Compare what the listing says of the fields with the `SKILL.md` that was approved."""
-    if previous.manifest is None:
+    if approved is None:
         return ()
-    line = previous.manifest.find(skill.id.uri)
+    line = approved.find(skill.id.uri)
     content = None if line is None else await reader.approved(line)
     if content is None:
         return None
@@ -219,10 +267,10 @@ async def _field_changes(
         before = parse_skill_md(content).frontmatter
     except SkillError:
         return None
-    return tuple(_fields(before, skill.entry.frontmatter))
+    return tuple(_fields(before, skill.entry))
 
 
-def _fields(before: Frontmatter, after: Frontmatter) -> Iterable[FieldChange]:
-    old, new = before.fields, after.fields
-    for name in before.differences(after):
+def _fields(before: Frontmatter, entry: SkillEntry) -> Iterable[FieldChange]:
+    old, new = before.fields, entry.frontmatter.fields
+    for name in told_differences(entry, before):
         yield FieldChange(name, old.get(name), new.get(name), name in old, name in new)

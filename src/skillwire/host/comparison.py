@@ -59,6 +59,7 @@ class Lack(StrEnum):
     TOO_MUCH = "too-much"
     NOT_WANTED = "not-wanted"
     MOVED = "moved"
+    PACKED = "packed"
     REFUSED = "refused"
 
     @property
@@ -73,6 +74,7 @@ _LACKS = {
     Lack.TOO_MUCH: "not read, because so many other files differ",
     Lack.NOT_WANTED: "not read",
     Lack.MOVED: "the same bytes were approved at another path",
+    Lack.PACKED: "an archive, which cannot be looked into on both sides; digests differ",
     Lack.REFUSED: "the new bytes cannot be had",
 }
 
@@ -169,11 +171,18 @@ class Comparison:
         return self.previous.basis
 
     @property
+    def is_covered_otherwise(self) -> bool:
+        """Whether digests cover something else of the skill than when it was approved."""
+        before, after = self.previous.manifest, self.skill.entry.manifest
+        return before is not None and after is not None and before.coverage is not after.coverage
+
+    @property
     def is_same(self) -> bool:
         """Whether nothing differs from what was approved; a local skill needs no approval."""
         if self.basis is Basis.LOCAL:
             return True
-        return not (self.basis is Basis.NOTHING or self.files or self.frontmatter or self.is_dynamic)
+        differs = self.files or self.frontmatter or self.is_dynamic or self.is_covered_otherwise
+        return not (self.basis is Basis.NOTHING or differs)
 
     @property
     def is_approved(self) -> bool:
@@ -195,6 +204,8 @@ class Comparison:
             "same": self.is_same,
             "approved": self.is_approved,
             "dynamic": self.is_dynamic,
+            "covers": _coverage_json(self.skill.entry.manifest),
+            "covered": _coverage_json(self.previous.manifest),
             "files": [file.to_json() for file in self.files],
             "frontmatter": None if fields is None else [changed.to_json() for changed in fields],
             "problems": [problem.to_json() for problem in self.problems],
@@ -203,6 +214,8 @@ class Comparison:
 
 def shown_path(path: str, uri: str) -> str:
     """Return a file's path as one word: as its URI spells it where it has blanks or is otherwise odd."""
+    if path == uri:
+        return path if len(path) <= 3 * _LONGEST_PATH else f"{path[: 3 * _LONGEST_PATH]}…"
     if _PLAIN_PATH.fullmatch(path) and visible(path) == path and len(path) <= _LONGEST_PATH:
         return path
     parts = path.count("/") + 1
@@ -210,8 +223,12 @@ def shown_path(path: str, uri: str) -> str:
     return word if len(word) <= 3 * _LONGEST_PATH else f"{word[: 3 * _LONGEST_PATH]}…"
 
 
+def _coverage_json(manifest: Manifest | None) -> str | None:
+    return None if manifest is None else manifest.coverage.value
+
+
 def _file_json(file: ManifestFile | None) -> Json | None:
-    return None if file is None else {"digest": file.digest, "size": file.size}
+    return None if file is None else {"digest": file.digest, "size": file.known_size}
 
 
 def _lines_json(lines: TextDiff) -> Json:

@@ -16,10 +16,8 @@ from skillwire.host.failures import (
     ApprovalError,
     CrossOriginError,
     NotLoadedError,
-    SkillChangedError,
     UnknownReferenceError,
 )
-from skillwire.host.fetching import STALE
 from skillwire.host.gate import Decision, OpenWindow, ToolCall, ToolKind, Verdict, allowed_tools, decide
 from skillwire.host.introduction import Introduction
 from skillwire.host.loading import is_same, load, recorded, require_unchanged
@@ -32,10 +30,11 @@ from skillwire.host.presentation import (
     frame_resource,
     frame_skill,
 )
-from skillwire.host.promises import is_promised
+from skillwire.host.reading import content_of
 from skillwire.host.registry.known import KnownSkill
 from skillwire.host.registry.naming import match
 from skillwire.host.skillfiles import (
+    as_they_come,
     children_of,
     file_meant,
     published_directory,
@@ -122,7 +121,7 @@ class Conversation(Introduction):
         with recorded(machinery.audit, "read_skill_file", reference):
             window = self._require_window(reference)
             uri = uri_of(window.skill, path, relative_to)
-            content = await self._content(window, uri)
+            content = await content_of(machinery, window, uri)
             text = text_of(content, uri)
             return frame_file(window, uri, text, page, page_length=machinery.page_length)
 
@@ -134,7 +133,7 @@ class Conversation(Introduction):
         """
         with recorded(self._machinery().audit, "read_skill_bytes", reference):
             window = self._require_window(reference)
-            return await self._content(window, uri_of(window.skill, path))
+            return await content_of(self._machinery(), window, uri_of(window.skill, path))
 
     def list_skill_files(self, reference: str) -> tuple[SkillFileLine, ...]:
         """List the supporting files of a loaded skill, from the entry that is held; nothing is sent.
@@ -164,19 +163,16 @@ class Conversation(Introduction):
             skill = window.skill
             inside = path.strip("/")
             uri = skill.entry.uri.root if inside in ("", ".") else uri_of(skill, inside)
-            if not skill.is_remote:
+            if not skill.is_remote or skill.entry.unpacked is not None:
                 return children_of(skill, uri)
             connection = machinery.fetcher.connection(skill.id.origin.label)
             if skill.entry.is_dynamic and skill.dialect is not Dialect.CORE:
                 # No older dialect has directories; what it tells of a skill names the files.
                 return told_files(await connection.get_skill(skill.entry.uri), uri)
             items = await connection.read_directory(published_directory(skill, uri))
-            if skill.entry.manifest is None:
-                return tuple(
-                    SkillFileLine(skill.entry.uri.relative_path(item.uri), item.size, item.media_type or "")
-                    for item in items
-                )
-            held = skill.entry.manifest.uris
+            if skill.entry.files is None:
+                return as_they_come(skill, items)
+            held = skill.entry.files.uris
             strange = [item.uri for item in items if not item.is_directory and item.uri not in held]
             if strange:
                 error = UnlistedFileError(
@@ -205,7 +201,7 @@ class Conversation(Introduction):
             await self._require_own_origin(ToolCall("read_resource", ToolKind.READ, server=server, uri=uri))
             if (held := self._held_file(server, uri)) is not None:
                 window, file = held
-                text = text_of(await self._content(window, file), file)
+                text = text_of(await content_of(machinery, window, file), file)
                 return frame_file(window, file, text, page, page_length=machinery.page_length)
             machinery.audit.record("read", origin=server, uri=uri, source="server")
             content = await connection.read_resource(uri)
@@ -272,7 +268,7 @@ class Conversation(Introduction):
             window = self._require_window(reference)
             skill = window.skill
             uri = uri_of(skill, path)
-            content = await self._content(window, uri)
+            content = await content_of(machinery, window, uri)
             line = skill.entry.files.find(uri) if skill.entry.files else None
             question = Question(
                 Occasion.SCRIPTS,
@@ -351,39 +347,6 @@ class Conversation(Introduction):
             window = self._windows.find(skill.id)
         assert window is not None, "only loaded skills were looked through"
         return window
-
-    async def _content(self, window: Activation, uri: str) -> bytes:
-        """Return the bytes of a file of a loaded skill, under the entry that was loaded."""
-        machinery, skill = self._machinery(), window.skill
-        if not skill.entry.is_dynamic and not machinery.consent.covers(skill):
-            current = machinery.registry.known(skill.id)
-            kind = ApprovalError if current is not None and is_same(current, skill) else SkillChangedError
-            raise kind(f"{skill.reference} is no longer approved as it was loaded", reference=skill.reference)
-        if skill.is_remote and not skill.entry.is_dynamic and not is_promised(skill.entry, uri):
-            await self._require_permission(window, uri)
-        try:
-            return await machinery.fetcher.file(skill, uri, window.fetched)
-        except UnlistedFileError:
-            raise
-        except STALE as error:
-            return await require_unchanged(machinery, skill, error)
-
-    async def _require_permission(self, window: Activation, uri: str) -> None:
-        """Make sure, once for a window, that files without digests may be read in it."""
-        if not window.skill.entry.uri.contains(uri):
-            raise UnlistedFileError(f"{quoted(uri)} is not inside the skill", uri=uri[:500])
-        if window.fetched.permission is None:
-            try:
-                await self._machinery().consent.require_unverified(window.skill, uri)
-            except ApprovalDeniedError:
-                window.fetched.permission = False
-                raise
-            window.fetched.permission = True
-        if not window.fetched.permission:
-            raise ApprovalDeniedError(
-                f"the user does not want files of {window.skill.reference} that have no digest",
-                reference=window.skill.reference,
-            )
 
     async def _require_own_origin(self, call: ToolCall) -> None:
         decision = await self.authorise(call)

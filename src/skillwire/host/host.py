@@ -18,6 +18,7 @@ from skillwire.host.approval.consent import Consent, DynamicPolicy, PromptLimits
 from skillwire.host.approval.locktrust import LockTrust
 from skillwire.host.approval.policy import ProjectLock
 from skillwire.host.approval.store import ApprovalStore
+from skillwire.host.archives import NO_ARCHIVES, ArchivePolicy, Archives
 from skillwire.host.attention import Attention, Attentions
 from skillwire.host.comparing import compare, previous_of
 from skillwire.host.comparison import Comparison
@@ -43,6 +44,8 @@ from skillwire.host.registry.registry import Registry, RegistryView
 from skillwire.host.state.audit import AuditLog
 from skillwire.host.state.cache import MAX_BYTES, MAX_BYTES_PER_ORIGIN, ContentCache
 from skillwire.host.state.places import Places
+from skillwire.host.state.trees import FOLDER as TREES
+from skillwire.host.state.trees import Trees
 from skillwire.host.state.trust import FolderTrust
 
 logger = logging.getLogger(__name__)
@@ -64,7 +67,8 @@ class Host(Conversation):
     `writable_roots` are where the agent's tools may write. What outlives a
     run lies in `places`. `prompts` and `limits` say how much a server may ask
     of the user and of this program, and the two `cache_bytes` how much of what
-    was read stays on the disk, in all and of one server. `show` says how much
+    was read stays on the disk, in all and of one server. `archives` says which
+    archives are unpacked; without it none are. `show` says how much
     attention single skills may have, by reference, `label/*` or `*`; it comes
     before what a configuration says.
     """
@@ -86,6 +90,7 @@ class Host(Conversation):
         prompts: PromptLimits | None = None,
         show: Mapping[str, Attention] | None = None,
         limits: ConnectionLimits | None = None,
+        archives: ArchivePolicy | None = None,
         cache_bytes: int = MAX_BYTES,
         cache_bytes_per_server: int = MAX_BYTES_PER_ORIGIN,
         page_length: int = DEFAULT_PAGE_LENGTH,
@@ -106,6 +111,7 @@ class Host(Conversation):
         self._granted_by = granted_by
         self._prompts = prompts or PromptLimits()
         self._limits = limits
+        self._archive_policy = archives or NO_ARCHIVES
         self._quotas = {"max_bytes": cache_bytes, "max_bytes_per_origin": cache_bytes_per_server}
         self._page_length = page_length
         self._wait_seconds = wait_seconds
@@ -323,9 +329,10 @@ class Host(Conversation):
 
     async def forget_server(self, label: str) -> None:
         """Forget a server the user has removed: its approvals and everything cached of it."""
-        store, cache = self._open_store(), self._cache
+        store, cache, trees = self._open_store(), self._cache, self._trees
         await anyio.to_thread.run_sync(store.forget_origin, label)
         await anyio.to_thread.run_sync(cache.forget_label, label)
+        await anyio.to_thread.run_sync(trees.forget_label, label)
         self._open_machinery().audit.record("forget", origin=label)
 
     async def trust_folder(self, folder: Path) -> RegistryView:
@@ -368,7 +375,9 @@ class Host(Conversation):
         self._store = ApprovalStore(self._places.state, key=self._state_key)
         self._trust = FolderTrust(self._places.state, key=self._state_key)
         self._cache = ContentCache(self._places.cache, **self._quotas)
+        self._trees = Trees(self._places.cache / TREES, **self._quotas)
         audit = AuditLog(self._places.audit)
+        self._archives = Archives(self._archive_policy, self._trees, audit)
         trust = LockTrust(self._places.state, key=self._state_key)
         await anyio.to_thread.run_sync(self._lock.open, trust)
         consent = Consent(
@@ -385,7 +394,10 @@ class Host(Conversation):
         for server in self._servers:
             label = server.label
             connections[label] = Connection(
-                server, limits=self._limits, on_change=lambda label=label: registry.invalidate(label)
+                server,
+                limits=self._limits,
+                formats=self._archive_policy.formats_for(label),
+                on_change=lambda label=label: registry.invalidate(label),
             )
         registry = Registry(
             list(connections.values()),
@@ -398,7 +410,7 @@ class Host(Conversation):
         for connection in connections.values():
             stack.callback(connection.begin_closing)
         await stack.enter_async_context(registry)
-        fetcher = Fetcher(connections, self._cache, audit)
+        fetcher = Fetcher(connections, self._cache, self._archives, audit)
         return Machinery(
             registry,
             fetcher,
@@ -439,7 +451,7 @@ class Host(Conversation):
         if not self._lock.is_frozen:
             known |= self._store.approvals()
         approvals = [approval for approval in known.values() if approval.skill.origin == origin]
-        return await anyio.to_thread.run_sync(cached_skills, approvals, self._cache)
+        return await anyio.to_thread.run_sync(cached_skills, approvals, self._cache, self._archives)
 
 
 def _require_distinct(servers: Sequence[ServerConfig]) -> None:

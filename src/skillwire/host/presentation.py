@@ -11,13 +11,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from skillwire.core.characters import hidden_characters, revealed, visible
+from skillwire.core.entry import SkillEntry
 from skillwire.core.fields import MAX_DESCRIPTION
-from skillwire.core.manifest import Manifest
+from skillwire.core.manifest import Coverage
 from skillwire.core.media import media_type_of
-from skillwire.core.uri import SKILL_FILE, SkillUri
+from skillwire.core.uri import SKILL_FILE
 from skillwire.host.activation import Activation
 from skillwire.host.failures import NoSuchPageError
 from skillwire.host.origin import Origin
+from skillwire.host.promises import is_promised, promised_files
 from skillwire.host.registry.known import KnownSkill
 
 LOAD_TOOL = "load_skill"
@@ -36,6 +38,14 @@ _LISTED = (
     "matches the server's listing. That means it arrived as the server published it, "
     "not that it can be trusted"
 )
+_PACKED = (
+    "came out of the archive that matches the server's listing. That means it arrived as the server "
+    "published it, not that it can be trusted"
+)
+_UNVERIFIED = (
+    "UNVERIFIED: only the skill's SKILL.md has a digest, so this is whatever the server sent for this read"
+)
+_ALONE = "only SKILL.md has a digest; what other files hold is not known before they are read"
 _DYNAMIC = "made by the server for this read; there is no listing it could be held against"
 _LOCAL = "as it lies in the user's own folder"
 _STANDING = (
@@ -47,11 +57,15 @@ _STANDING = (
 
 @dataclass(frozen=True, slots=True)
 class SkillFileLine:
-    """One file of a skill, as it is listed: nothing of it has been read."""
+    """One file of a skill, as it is listed: nothing of it has been read.
+
+    The size is None where nobody told it. `has_digest` is false when nothing vouches for the file.
+    """
 
     path: str
     size: int | None
     media_type: str
+    has_digest: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +112,8 @@ def frame_skill(
     files = files_of(skill)
     lines = [
         f"Skill: {skill.reference}",
-        *_origin_lines(skill, is_away=is_away),
+        *_origin_lines(skill, _state_of(skill, skill.id.uri), is_away=is_away),
+        *_coverage_lines(skill),
         *_page_lines(page, pages, f'{LOAD_TOOL}(skill="{skill.reference}", page={page + 1})'),
         *_hidden_lines(window.document.body),
         *_file_lines(skill, files),
@@ -128,7 +143,7 @@ def frame_file(window: Activation, uri: str, content: str, page: int, *, page_le
     shown = json.dumps(visible(path), ensure_ascii=False)
     lines = [
         f"File: {_named(path)} of the skill {skill.reference}",
-        *_origin_lines(skill),
+        *_origin_lines(skill, _state_of(skill, uri)),
         *_nested_lines(skill, uri),
         *_page_lines(page, pages, f'{READ_TOOL}(skill="{skill.reference}", path={shown}, page={page + 1})'),
         *_hidden_lines(content),
@@ -191,23 +206,47 @@ def pages_of(text: str, length: int) -> tuple[str, ...]:
 
 
 def files_of(skill: KnownSkill) -> tuple[SkillFileLine, ...]:
-    """List a skill's supporting files from its manifest; of a dynamic skill nothing is known."""
-    return () if skill.entry.manifest is None else tuple(_lines(skill.entry.uri, skill.entry.manifest))
+    """List a skill's supporting files, as far as they are known: promised ones, then those only told of.
+
+    Of a dynamic skill, and of one in an archive that is not unpacked, mostly nothing is.
+    """
+    return (*_promised_lines(skill.entry), *_told_lines(skill.entry))
 
 
-def _lines(uri: SkillUri, manifest: Manifest) -> Iterable[SkillFileLine]:
-    for file in manifest.files:
-        path = uri.relative_path(file.uri)
+def _promised_lines(entry: SkillEntry) -> Iterable[SkillFileLine]:
+    files = promised_files(entry)
+    for file in () if files is None else files.files:
+        path = entry.uri.relative_path(file.uri)
         if path != SKILL_FILE:
-            yield SkillFileLine(path, file.size, media_type_of(path))
+            yield SkillFileLine(path, file.known_size, media_type_of(path))
 
 
-def _origin_lines(skill: KnownSkill, *, is_away: bool = False) -> list[str]:
+def _told_lines(entry: SkillEntry) -> Iterable[SkillFileLine]:
+    """Yield what a server told of besides; a skill whose files all have digests has no others."""
+    if entry.coverage is not Coverage.SKILL_FILE:
+        return
+    for uri in entry.dynamic_files:
+        if entry.uri.contains(uri) and (path := entry.uri.relative_path(uri)) != SKILL_FILE:
+            yield SkillFileLine(path, None, media_type_of(path), has_digest=False)
+
+
+def _state_of(skill: KnownSkill, uri: str) -> str:
+    """Say what the bytes of a file were held against."""
     if not skill.is_remote:
-        return [f"Origin: {skill.id.origin}", f"State: {_LOCAL}."]
+        return _LOCAL
+    if skill.entry.is_dynamic:
+        return _DYNAMIC
+    if not is_promised(skill.entry, uri):
+        return _UNVERIFIED
+    return _PACKED if skill.entry.coverage is Coverage.ARCHIVE else _LISTED
+
+
+def _origin_lines(skill: KnownSkill, state: str, *, is_away: bool = False) -> list[str]:
+    if not skill.is_remote:
+        return [f"Origin: {skill.id.origin}", f"State: {state}."]
     lines = [
         f"Origin: {skill.id.origin}, a name given by this host's user; {_named(skill.id.uri)}",
-        f"State: {_DYNAMIC if skill.entry.is_dynamic else _LISTED}.",
+        f"State: {state}.",
         f"Standing: {_STANDING}.",
     ]
     if skill.offline_since is not None:
@@ -215,6 +254,10 @@ def _origin_lines(skill: KnownSkill, *, is_away: bool = False) -> list[str]:
     elif is_away:
         lines.append("Offline: the server is away; this is the host's own copy of what it listed.")
     return lines
+
+
+def _coverage_lines(skill: KnownSkill) -> list[str]:
+    return [f"Note: {_ALONE}."] if skill.entry.coverage is Coverage.SKILL_FILE else []
 
 
 def _nested_lines(skill: KnownSkill, uri: str) -> list[str]:
@@ -239,7 +282,7 @@ def _hidden_lines(text: str) -> list[str]:
 
 
 def _file_lines(skill: KnownSkill, files: Sequence[SkillFileLine]) -> list[str]:
-    if skill.entry.is_dynamic and skill.is_remote:
+    if skill.is_remote and not files and skill.entry.files is None:
         return [f'Files: unknown beforehand; ask with {FILES_TOOL}(skill="{skill.reference}")']
     if not files:
         return []
@@ -247,10 +290,15 @@ def _file_lines(skill: KnownSkill, files: Sequence[SkillFileLine]) -> list[str]:
         f"Files ({len(files)}, none read yet; paths are from the skill's root): "
         f'{READ_TOOL}(skill="{skill.reference}", path="…")'
     ]
-    lines += [f"  {_named(file.path)} ({file.size} bytes)" for file in files[:_MOST_FILES]]
+    lines += [f"  {_named(file.path)} ({_file_words(file)})" for file in files[:_MOST_FILES]]
     if len(files) > _MOST_FILES:
         lines.append(f'  … and {len(files) - _MOST_FILES} more: {FILES_TOOL}(skill="{skill.reference}")')
     return lines
+
+
+def _file_words(file: SkillFileLine) -> str:
+    size = "size unknown" if file.size is None else f"{file.size} bytes"
+    return size if file.has_digest else f"{size}, unverified"
 
 
 def _page(pages: Sequence[str], page: int) -> str:

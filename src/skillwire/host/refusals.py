@@ -60,7 +60,9 @@ class Refusal:
         some = list(findings)[:_MOST_FINDINGS]
         words = "; ".join(f"{finding.message} [{finding.code}]" for finding in some)
         first = some[0] if some else None
-        return cls("invalid-entry", subject, words, first.rule if first else "", first.fix if first else "")
+        # Some rules are the host's own, and the entry breaks none of its server's.
+        code = first.code if first is not None and first.code in REFUSALS else "invalid-entry"
+        return cls(code, subject, words, first.rule if first else "", first.fix if first else "")
 
     @property
     def kind(self) -> Kind:

@@ -1,5 +1,6 @@
 """The files of a skill as its texts name them, and as text."""
 
+from collections.abc import Iterable
 from urllib.parse import unquote
 
 from skillwire.core.characters import quoted
@@ -8,6 +9,7 @@ from skillwire.core.media import DIRECTORY_MEDIA_TYPE, media_type_of
 from skillwire.core.paths import fold_path
 from skillwire.core.uri import SKILL_FILE, canonical_uri, parse_uri
 from skillwire.errors import InvalidUriError, UnlistedFileError
+from skillwire.host.calls.directories import DirectoryItem
 from skillwire.host.failures import NotTextError
 from skillwire.host.presentation import SkillFileLine, files_of
 from skillwire.host.promises import promised_files
@@ -107,9 +109,19 @@ def children_of(skill: KnownSkill, uri: str) -> tuple[SkillFileLine, ...]:
 def told_files(entry: SkillEntry, uri: str) -> tuple[SkillFileLine, ...]:
     """List all files that a dynamic skill's server told of and that lie below the directory at `uri`."""
     return tuple(
-        SkillFileLine(path := entry.uri.relative_path(file), None, media_type_of(path))
+        SkillFileLine(path := entry.uri.relative_path(file), None, media_type_of(path), has_digest=False)
         for file in entry.dynamic_files
         if file.startswith(f"{uri}/")
+    )
+
+
+def as_they_come(skill: KnownSkill, items: Iterable[DirectoryItem]) -> tuple[SkillFileLine, ...]:
+    """List what a server says a directory holds, where nothing vouches for it."""
+    return tuple(
+        SkillFileLine(
+            skill.entry.uri.relative_path(item.uri), item.size, item.media_type or "", has_digest=False
+        )
+        for item in items
     )
 
 

@@ -5,11 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
+from skillwire.core.manifest import Coverage
 from skillwire.errors import SkillError
 from skillwire.host.approval.approvals import Approval, Change, Grant, Standing
 from skillwire.host.approval.policy import ProjectLock
+from skillwire.host.asking import is_older
 from skillwire.host.attention import Attention
 from skillwire.host.loading import Machinery
+from skillwire.host.promises import coverage_words
 from skillwire.host.refusals import Refusal
 from skillwire.host.registry.known import KnownSkill
 from skillwire.host.registry.naming import name_of
@@ -82,7 +85,8 @@ def label_steps(view: RegistryView, label: str) -> Iterator[Step]:
 
 def found_steps(machinery: Machinery, view: RegistryView, skill: KnownSkill) -> Iterator[Step]:
     where = str(skill.directory) if skill.directory else f"{skill.id.origin}, {skill.id.uri}"
-    yield Step("found", True, f"{where}{'' if skill.is_listed else ', which does not list it'}")
+    dialect = f", in the dialect {skill.dialect}" if is_older(skill) else ""
+    yield Step("found", True, f"{where}{'' if skill.is_listed else ', which does not list it'}{dialect}")
     status = status_of(view, skill.id.origin.label) if skill.is_remote else None
     if status is not None:
         yield server_step(status, is_found=status.state == "listed" or skill.offline_since is not None)
@@ -133,13 +137,13 @@ def _attention_steps(machinery: Machinery, skill: KnownSkill) -> Iterator[Step]:
 
 
 def _limit_step(machinery: Machinery, skill: KnownSkill) -> Step:
-    manifest = skill.entry.manifest
-    size = "no digests" if manifest is None else f"{_files(len(manifest))}, {manifest.total_size:,} bytes"
+    what = "archive" if skill.entry.coverage is Coverage.ARCHIVE else "size"
+    words = coverage_words(skill.entry.manifest, skill.id.uri)
     try:
         machinery.fetcher.require_safe(skill)
     except SkillError as error:
-        return Step("size", False, size, Refusal.of(error, skill.reference))
-    return Step("size", True, size)
+        return Step(what, False, words, Refusal.of(error, skill.reference))
+    return Step(what, True, words)
 
 
 def consent_steps(machinery: Machinery, around: Circumstances, skill: KnownSkill) -> Iterator[Step]:
@@ -189,11 +193,13 @@ def _change_steps(machinery: Machinery, skill: KnownSkill, *, is_frozen: bool) -
     words = "it has no digests any more"
     if after is not None:
         change = Change.between(before, after)
-        if change.is_empty:
+        is_alike = before.coverage is after.coverage
+        if change.is_empty and is_alike:
             yield Step("approval", True, "it was approved once with exactly these files, and is not now")
             return
         counts = {"changed": change.modified, "added": change.added, "removed": change.removed}
-        words = "; ".join(f"{_files(len(uris))} {word}" for word, uris in counts.items() if uris)
+        parts = [f"{_files(len(uris))} {word}" for word, uris in counts.items() if uris]
+        words = "; ".join(parts) if is_alike else f"then {coverage_words(before, skill.id.uri)}"
     if is_frozen:
         yield Step("change", True, f"it is pinned, with other files: {words}")
         return

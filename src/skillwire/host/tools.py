@@ -234,8 +234,9 @@ def _search_text(page: SearchPage) -> str:
 
 
 def _file_line(file: SkillFileLine) -> str:
-    size = "" if file.size is None else f" ({file.size} bytes)"
-    return f"- {visible(file.path)}{size}"
+    words = [] if file.size is None else [f"{file.size} bytes"]
+    words += [] if file.has_digest else ["unverified"]
+    return f"- {visible(file.path)}" + (f" ({', '.join(words)})" if words else "")
 
 
 def _schema(properties: Mapping[str, Any], *required: str) -> Mapping[str, Any]:

@@ -17,7 +17,7 @@ from skillwire.core.entry import SkillEntry, parse_entry
 from skillwire.core.finding import Finding
 from skillwire.core.frontmatter import parse_skill_md
 from skillwire.core.manifest import MAX_TOTAL_SIZE, ManifestFile
-from skillwire.core.paths import as_text, path_findings
+from skillwire.core.paths import as_text, folders_of, path_findings
 from skillwire.core.skill import Skill
 from skillwire.core.uri import SKILL_FILE, SkillUri
 from skillwire.errors import FrontmatterError, SkillError, SourceError
@@ -67,14 +67,18 @@ def _folders(root: Path, place: str) -> Iterator[tuple[str, list[str]]]:
     for count, (path, folders, names) in enumerate(os.walk(root)):
         if count >= MAX_FOLDERS:
             raise SourceError(f"{quoted(place)} holds more than {MAX_FOLDERS} folders")
-        directory = os.path.relpath(path, root).replace(os.sep, "/").removeprefix(".")
+        directory = "" if path == os.fspath(root) else os.path.relpath(path, root).replace(os.sep, "/")
         is_deep = directory.count("/") >= MAX_DEPTH
-        folders[:] = sorted(name for name in folders if name not in SKIPPED_FOLDERS and not is_deep)
-        for above in [known for known in files if not known or directory.startswith(f"{known}/")]:
+        folders[:] = [name for name in folders if not is_deep and _is_entered(name)]
+        for above in {"", *folders_of([f"{directory}/"])} & files.keys():
             files[above] += [_join(directory, name)[len(above) + bool(above) :] for name in names]
         if FILE_LIST in names:
             files[directory] = list(names)
     yield from sorted(files.items())
+
+
+def _is_entered(name: str) -> bool:
+    return not name.startswith(".") and name not in SKIPPED_FOLDERS
 
 
 def _imported(reader: FolderReader, place: str, directory: str, names: list[str]) -> ImportedSkill:
@@ -93,9 +97,12 @@ def _imported(reader: FolderReader, place: str, directory: str, names: list[str]
     findings += path_findings(contents)
     if any(finding.is_error for finding in findings):
         return ImportedSkill(directory, None, tuple(findings))
-    skill = Skill(entry.name, body=contents.pop(SKILL_FILE), path=entry.uri.path)
-    for path, content in sorted(contents.items()):
-        skill = skill.with_reference(path, content)
+    try:
+        skill = Skill(entry.name, body=contents.pop(SKILL_FILE), path=entry.uri.path)
+        for path, content in sorted(contents.items()):
+            skill = skill.with_reference(path, content)
+    except SkillError as error:
+        return ImportedSkill(directory, None, (*findings, _finding_of(error)))
     return ImportedSkill(directory, skill, (*findings, *_left_behind(skill, names)))
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from skillwire.core.finding import Finding
-from skillwire.core.frontmatter import parse_skill_md
+from skillwire.core.frontmatter import Frontmatter, parse_skill_md
 from skillwire.core.manifest import MAX_FILES, MAX_TOTAL_SIZE
 from skillwire.core.paths import as_text
 from skillwire.core.uri import SKILL_FILE
@@ -40,15 +40,21 @@ class SkillReading:
     problems: tuple[Finding, ...]
 
     @property
-    def name(self) -> str:
-        """The skill's `name`; empty when its frontmatter cannot be read or has none."""
+    def frontmatter(self) -> Frontmatter | None:
+        """The skill's frontmatter; None when it cannot be read."""
         skill_md = self.files.get(SKILL_FILE)
         if not isinstance(skill_md, bytes):
-            return ""
+            return None
         try:
-            return parse_skill_md(skill_md).frontmatter.name
+            return parse_skill_md(skill_md).frontmatter
         except FrontmatterError:
-            return ""
+            return None
+
+    @property
+    def name(self) -> str:
+        """The skill's `name`; empty when its frontmatter cannot be read or has none."""
+        frontmatter = self.frontmatter
+        return "" if frontmatter is None else frontmatter.name
 
     def findings(self) -> list[Finding]:
         """Validate what was read; sorted by file and line, with `SKILL.md` first."""

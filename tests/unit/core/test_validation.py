@@ -34,6 +34,9 @@ MADE_BY_SOURCES = {
     # And what only readers and publishers of a web site can see; their own tests show these.
     *("site-invalid", "site-form-unknown", "site-unverifiable", "site-entry-invalid", "site-type-unknown"),
     *("site-left-out", "name-not-unique"),
+    # And what only readers of an index can see; the tests of wire show these.
+    *("index-entry-invalid", "index-digest-invalid", "index-archive-invalid"),
+    *("index-schema-unknown", "index-type-unknown", "index-template-invalid"),
     # And what only dialects by name can see; the tests of wire and server show these.
     *("primitive-item-invalid", "primitive-skill-invalid", "primitive-field-invalid"),
     *("exec-item-invalid", "exec-skill-invalid", "exec-content-invalid"),

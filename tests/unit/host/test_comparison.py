@@ -14,6 +14,7 @@ from skillwire.host.approval.consent import Consent, PromptLimits
 from skillwire.host.approval.locktrust import LockTrust
 from skillwire.host.approval.policy import ProjectLock
 from skillwire.host.approval.store import ApprovalStore
+from skillwire.host.archives import ArchivePolicy, Archives
 from skillwire.host.attention import Attentions
 from skillwire.host.comparing import MOST_FILES, compare, previous_of
 from skillwire.host.comparison import MOST_FILE_BYTES, Basis, Comparison, FieldChange, FileState, Lack
@@ -24,6 +25,7 @@ from skillwire.host.registry.known import KnownSkill
 from skillwire.host.registry.registry import Registry
 from skillwire.host.state.audit import AuditLog
 from skillwire.host.state.cache import ContentCache
+from skillwire.host.state.trees import Trees
 from unit.host.known_skills import LOCAL, known, skill_md
 
 SCRIPT = b"echo 1\n"
@@ -48,7 +50,9 @@ class Bench:
             granted_by="",
             limits=PromptLimits(),
         )
-        fetcher = Fetcher({}, self.cache, audit)
+        self.trees = Trees(folder / "cache" / "trees")
+        self.archives = Archives(ArchivePolicy(), self.trees, audit)
+        fetcher = Fetcher({}, self.cache, self.archives, audit)
         self.machinery = Machinery(Registry([]), fetcher, consent, audit, (), (), 24_000, Attentions())
 
     def keep(self, skill: KnownSkill, files: Mapping[str, bytes], *, body: str = "Do it.\n") -> None:

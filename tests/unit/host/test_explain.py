@@ -16,6 +16,7 @@ from skillwire.host.approval.approvals import Approval, Grant, Question, Reply, 
 from skillwire.host.approval.consent import Consent, PromptLimits
 from skillwire.host.approval.policy import ProjectLock
 from skillwire.host.approval.store import ApprovalStore
+from skillwire.host.archives import NO_ARCHIVES, Archives
 from skillwire.host.attention import Attention, Attentions
 from skillwire.host.calls.enumeration import RefusedEntry
 from skillwire.host.explain import Circumstances, Explanation, Step, explain
@@ -28,6 +29,7 @@ from skillwire.host.registry.local import LocalRoot, LocalSkills
 from skillwire.host.registry.registry import Registry
 from skillwire.host.state.audit import AuditLog
 from skillwire.host.state.cache import ContentCache
+from skillwire.host.state.trees import Trees
 from unit.host.registry.remotes import MemoryRemote, entry_at
 
 ROOT = "skill://shop/refunds"
@@ -61,7 +63,9 @@ class Bench:
         registry = Registry(
             [remote], LocalSkills([LocalRoot(folder / "skills", "user")]), on_entries=self.consent.observe_all
         )
-        fetcher = Fetcher({}, ContentCache(folder / "cache"), audit)
+        trees = Trees(folder / "cache" / "trees")
+        archives = Archives(NO_ARCHIVES, trees, audit)
+        fetcher = Fetcher({}, ContentCache(folder / "cache"), archives, audit)
         self.machinery = Machinery(
             registry, fetcher, self.consent, audit, (), (), 24_000, Attentions(show=show)
         )

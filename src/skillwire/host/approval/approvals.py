@@ -64,13 +64,12 @@ class Approval:
         """
         if self.is_for(entry):
             return False
-        if entry.manifest is None or {self.manifest.coverage, entry.manifest.coverage} != _PARTIAL:
+        if entry.manifest is None or Coverage.FILES in (self.manifest.coverage, entry.manifest.coverage):
+            return True
+        if self.manifest.coverage is entry.manifest.coverage:
             return True
         before, after = self.manifest.find(self.skill.uri), entry.manifest.find(self.skill.uri)
         return before is None or after is None or before.digest != after.digest
-
-
-_PARTIAL = frozenset({Coverage.SKILL_FILE, Coverage.ARCHIVE})
 
 
 def binding_of(manifest: Manifest) -> str:

@@ -102,10 +102,11 @@ def make_card(
     metadata: Mapping[str, str | None] | None = None,
     extra: Mapping[str, JsonValue] = _NOTHING,
     needs: Sequence[str] = (),
+    is_described: bool = False,
 ) -> tuple[Card | None, list[Finding]]:
     """Make the card of a skill at `path`, or at its own name, and say everything that is wrong with it.
 
-    A description may be missing where a dialect does not ask for one.
+    `is_described` says that its dialect asks for a description, which may be missing elsewhere.
     """
     uri = made_up(called if path is None else path)
     if isinstance(uri, Finding):
@@ -120,7 +121,7 @@ def make_card(
     findings = [
         replace(finding, file="")
         for finding in published_findings(frontmatter)
-        if finding.is_error and finding.code != "description-missing"
+        if finding.is_error and (is_described or finding.code != "description-missing")
     ]
     passed_on = {key: value for key, value in extra.items() if key not in _OWN_MEMBERS}
     return Card(called, uri, frontmatter, passed_on, tuple(needs)), findings

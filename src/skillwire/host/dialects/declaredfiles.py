@@ -25,22 +25,22 @@ def placed(skill: SkillUri, files: Sequence[SkillFile]) -> dict[str, str]:
     keeps its path there (P2076-13). Any other gets a path made of its name. The
     declared URI goes back to the server that declared it and to nobody else.
     """
+    first: dict[str, SkillFile] = {}
+    for file in files:
+        first.setdefault(file.uri, file)
     paths: dict[str, str] = {}
     taken = {fold_path(SKILL_FILE)}
-    others: list[SkillFile] = []
-    for file in {file.uri: file for file in reversed(files)}.values():
+    for uri, file in first.items():
         path = _own_path(skill, file)
         if path is not None and is_free(path, taken):
             taken.add(fold_path(path))
-            paths[file.uri] = path
-        else:
-            others.append(file)
-    for file in others:
-        path = next(path for path in _invented(file.name) if is_free(path, taken))
-        taken.add(fold_path(path))
-        paths[file.uri] = path
-    order = dict.fromkeys(file.uri for file in files)
-    return {skill.join(paths[uri]): uri for uri in order}
+            paths[uri] = path
+    for uri, file in first.items():
+        if uri not in paths:
+            path = next(path for path in _invented(file.name) if is_free(path, taken))
+            taken.add(fold_path(path))
+            paths[uri] = path
+    return {skill.join(paths[uri]): uri for uri in first}
 
 
 def _own_path(skill: SkillUri, file: SkillFile) -> str | None:

@@ -185,6 +185,7 @@ def read_card(value: object) -> tuple[Card | None, list[Finding]]:
         description=item.description,
         metadata={"title": item.title, "keywords": joined(item.keywords)},
         extra=cast("dict[str, JsonValue]", extra),
+        is_described=True,
     )
     return card, [*findings, *more]
 

@@ -23,7 +23,7 @@ from skillwire.host.calls.enumeration import Listing
 from skillwire.host.dialects.april import april_items
 from skillwire.host.dialects.gathering import gathered
 from skillwire.host.dialects.june import june_items
-from skillwire.host.dialects.resources import is_closed, walk
+from skillwire.host.dialects.resources import is_closed
 from skillwire.host.dialects.unlisted import entry_from_file
 from skillwire.host.dialects.voice import MAX_INDEX_BYTES, Found, Hearing, Peer, is_absent
 from skillwire.host.failures import (
@@ -98,17 +98,6 @@ async def find(peer: Peer, hearing: Hearing) -> Found | None:
 async def find_april(peer: Peer, hearing: Hearing) -> Found | None:
     """Return the same voice, where the user chose the April form; `find` has tried both forms otherwise."""
     return await find(peer, hearing) if hearing.dialect is Dialect.INDEX_APRIL else None
-
-
-async def find_listed(peer: Peer, hearing: Hearing) -> Found | None:
-    """Return the voice of a server that declared nothing and has an index among its resources.
-
-    Raises:
-        SkillError: The server's resources cannot be listed.
-    """
-    if peer.declares_extension or not peer.has_resources:
-        return None
-    return await hear(peer, hearing) if (await walk(peer, hearing)).has_index else None
 
 
 async def hear(peer: Peer, hearing: Hearing) -> Found:

@@ -9,7 +9,9 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 
+from skillwire.errors import SkillError
 from skillwire.host.dialects import core, core0804, execution, indexes, march, primitive, prompt
+from skillwire.host.dialects.resources import is_closed
 from skillwire.host.dialects.voice import Found, Hearing, Peer
 from skillwire.host.failures import NotDeclaredError
 from skillwire.wire.core import EXTENSION, LIST_SKILLS
@@ -44,7 +46,13 @@ async def negotiate(peer: Peer, hearing: Hearing) -> Found:
     for dialect, find in ORDER:
         if hearing.dialect not in (None, dialect):
             continue
-        found = await find(peer, hearing)
+        try:
+            found = await find(peer, hearing)
+        except SkillError as error:
+            if last_resort is None or is_closed(error):
+                raise
+            logger.debug("the server was asked in vain for %s: %s", dialect, error)
+            continue
         if found is not None and found.is_last_resort:
             last_resort = last_resort or found
         elif found is not None:

@@ -78,7 +78,7 @@ def archives_off(formats: Iterable[ArchiveFormat]) -> Finding:
         "archives-off",
         f"the skill comes only as an archive ({names}), which this host does not unpack",
         file="",
-        fix="allow archives of this server, or ask its author to serve the files one by one",
+        fix="allow archives for this host or server, on the command line with --archives",
     )
 
 

@@ -27,7 +27,7 @@ Json = dict[str, Any]
 
 
 def june(**fields: Any) -> Json:
-    """Return an entry of the June index that breaks no rule, with some fields replaced or, if None, left out."""
+    """Return an entry of the June index that breaks no rule, with some fields replaced or left out."""
     entry = {"url": TEA_URI, "digest": digest_of(TEA), "frontmatter": TEA_FIELDS, **fields}
     return {name: value for name, value in entry.items() if value is not None}
 

@@ -180,7 +180,6 @@ async def test_a_server_that_declared_nothing_is_not_asked(mode: str) -> None:
     server = serving({INDEX_URI: in_june(june())}, declares=False)
     async with peer_of(server, mode) as peer:
         assert await indexes.find(peer, Hearing()) is None
-        assert await indexes.find_listed(peer, Hearing()) is None
 
     assert server.requests == []
 

@@ -1,0 +1,155 @@
+"""`ExecVoice`: the skills page as a host hears it, against servers that say whatever a test tells them."""
+
+from typing import Any
+
+import pytest
+from mcp.shared.exceptions import MCPError
+
+from skillwire.core.uri import SkillUri
+from skillwire.errors import INTERNAL_ERROR, INVALID_PARAMS, LimitError, NotFoundError
+from skillwire.host.dialects.execution import ExecVoice, find
+from skillwire.host.dialects.voice import Hearing
+from skillwire.host.failures import InvalidAnswerError, NotDeclaredError, PeerError
+from skillwire.wire.dialect import Dialect
+from unit.host.calls.strangers import MODES, Answers, Params, Stranger, always
+from unit.host.dialects.speaking import speaking
+
+both_generations = pytest.mark.parametrize("mode", MODES)
+HEARING = Hearing(seconds=20)
+SKILLS = {"skills": {"scripts": True}}
+CHARTS = SkillUri.parse("skill://charts/SKILL.md")
+ITEM = {"name": "charts", "description": "Use to plot.", "keywords": ["plot", "draw"]}
+
+
+def file(path: str, name: str = "") -> dict[str, str]:
+    return {"name": name or path.rpartition("/")[2], "description": "A file.", "path": path}
+
+
+def skill(**more: Any) -> dict[str, Any]:
+    return {"skill": {**ITEM, "instructions": "Plot.\n", **more}}
+
+
+def stranger(got: Any, content: Any = None) -> Stranger:
+    methods: dict[str, Answers] = {
+        "skills/list": always({"skills": [ITEM]}),
+        "skills/read": got if callable(got) else always(got),
+        "skills/read_reference": content if callable(content) else always(content),
+    }
+    return Stranger(methods, declares=False)
+
+
+def failing(code: int) -> Answers:
+    def answers(_params: Params) -> Any:
+        raise MCPError(code, "no")
+
+    return answers
+
+
+@both_generations
+@pytest.mark.requirement("NEG-11")
+@pytest.mark.parametrize("scripts", [True, False, None])
+async def test_the_dialect_is_told_by_scripts_whatever_they_are_set_to(scripts: object, mode: str) -> None:
+    there = stranger(skill())
+    async with speaking(there, {}, mode) as peer:
+        assert await find(peer, HEARING) is None
+        assert await find(peer, Hearing(dialect=Dialect.EXEC)) is None
+    async with speaking(there, {"skills": {}}, mode) as peer:
+        assert await find(peer, HEARING) is None
+        assert there.requests == []
+        assert await find(peer, Hearing(dialect=Dialect.EXEC)) is not None
+    async with speaking(there, {"skills": {"scripts": scripts}}, mode) as peer:
+        found = await find(peer, HEARING)
+
+        assert found is not None and found.listing.dialect is Dialect.EXEC
+        [entry] = found.listing.entries
+        assert entry.frontmatter.fields == {
+            "name": "charts",
+            "description": "Use to plot.",
+            "metadata": {"keywords": "plot, draw"},
+        }
+
+
+@both_generations
+@pytest.mark.requirement("EXEC-18")
+@pytest.mark.requirement("EXEC-19")
+async def test_files_are_asked_for_by_name_and_scripts_never(mode: str) -> None:
+    got = skill(
+        references=[file("references/a.md"), file("references/same.md"), file("SKILL.md"), file("../x.md")],
+        assets=[file("assets/same.md"), file("references/a.md/b"), file("References/A.md")],
+        scripts=[file("scripts/plot.py"), file("references/a.md")],
+    )
+    there = stranger(got, {"content": {"uri": "file:///elsewhere", "text": "Text.\n"}})
+    async with speaking(there, SKILLS, mode) as peer:
+        voice = ExecVoice()
+        await voice.list(peer, HEARING)
+        entry = await voice.get(peer, CHARTS)
+        content = await voice.read(peer, "skill://charts/references/a.md", max_bytes=100)
+        await voice.read(peer, "skill://charts/assets/same.md", max_bytes=100)
+        so_far = list(there.requests)
+        with pytest.raises(NotDeclaredError):
+            await voice.read(peer, "skill://charts/scripts/plot.py", max_bytes=100)
+        for path in ("references/b.md", "x.md", "references/a.md/b"):
+            with pytest.raises(NotFoundError):
+                await voice.read(peer, f"skill://charts/{path}", max_bytes=100)
+
+        assert entry.dynamic_files == tuple(
+            f"skill://charts/{path}"
+            for path in ("references/a.md", "references/same.md", "assets/same.md", "scripts/plot.py")
+        )
+        assert content == b"Text.\n"
+        assert (
+            so_far
+            == there.requests
+            == [
+                ("skills/list", {}),
+                ("skills/read", {"name": "charts"}),
+                ("skills/read_reference", {"name": "charts", "reference": "a.md"}),
+                ("skills/read_reference", {"name": "charts", "reference": "assets/same.md"}),
+            ]
+        )
+
+
+@pytest.mark.requirement("CONF-17")
+@pytest.mark.parametrize(
+    ("got", "error"),
+    [
+        (failing(-32002), NotFoundError),
+        (failing(INVALID_PARAMS), NotFoundError),
+        (failing(INTERNAL_ERROR), PeerError),
+        ({}, InvalidAnswerError),
+        ({"skill": {"name": "charts"}}, InvalidAnswerError),
+        (skill(name="other"), InvalidAnswerError),
+        (skill(instructions="x" * 1000), LimitError),
+        ({**skill(), "resultType": "input_required"}, InvalidAnswerError),
+    ],
+)
+async def test_an_answer_that_is_no_skill_is_one_clear_error(got: Any, error: type[Exception]) -> None:
+    async with speaking(stranger(got), SKILLS) as peer:
+        voice = ExecVoice()
+        await voice.list(peer, HEARING)
+        with pytest.raises(error):
+            await voice.read(peer, CHARTS.text, max_bytes=500)
+
+
+@pytest.mark.requirement("CONF-17")
+@pytest.mark.parametrize(
+    ("content", "error"),
+    [
+        (failing(-32004), NotFoundError),
+        (failing(-32002), NotFoundError),
+        (failing(INTERNAL_ERROR), PeerError),
+        ({"content": {"uri": "x"}}, InvalidAnswerError),
+        ({"content": {"uri": "x", "text": "a", "blob": "YQ=="}}, InvalidAnswerError),
+        ({"content": {"uri": "x", "blob": "!"}}, InvalidAnswerError),
+        ({"content": {"uri": "x", "text": "x" * 501}}, LimitError),
+        ({"content": {"uri": "x", "blob": "eHh4" * 200}}, LimitError),
+    ],
+)
+async def test_a_reference_that_cannot_be_had_is_one_clear_error(
+    content: Any, error: type[Exception]
+) -> None:
+    async with speaking(stranger(skill(references=[file("references/a.md")]), content), SKILLS) as peer:
+        voice = ExecVoice()
+        await voice.list(peer, HEARING)
+        with pytest.raises(error):
+            await voice.read(peer, "skill://charts/references/a.md", max_bytes=500)
