@@ -88,7 +88,7 @@ class Executing(Honest):
         return {"resources": {"listChanged": True}, "skills": {"listChanged": True, **scripts}}
 
     def _handlers(self) -> dict[str, Handler]:
-        handlers = {
+        handlers: dict[str, Handler] = {
             **super()._handlers(),
             "skills/read": self.read_skill,
             "skills/read_reference": self.read_reference,

@@ -3,7 +3,7 @@
 It is built on the SDK and knows nothing of skills: no `skills/*`, only
 resources, templates and completion. `WORLD` is JSON, read anew for each request:
 `declares`, `resources` by URI (a text, `{"blob": …}` or `{"error": code}`),
-`listed` URIs, `templates`, `completions`. `ERA` is `modern` or `legacy`, which
+`listed` URIs (an object: an error instead), `templates`, `completions`. `ERA` is `modern` or `legacy`, which
 hides the newer generation. With `--http` it prints its URL.
 """
 
@@ -67,12 +67,13 @@ class IndexPeer:
 
     async def _list(self, ctx: Context, params: types.PaginatedRequestParams) -> Json:
         listed = self.world().get("listed", [])
+        if isinstance(listed, dict):
+            raise MCPError(types.INTERNAL_ERROR, "the listing is out of order")
         return {"resources": [{"uri": uri, "name": uri} for uri in listed], **NOT_KEPT}
 
     async def _read(self, ctx: Context, params: types.ReadResourceRequestParams) -> Json:
-        found = self.world()["resources"].get(params.uri, {"error": types.INVALID_PARAMS})
-        if isinstance(found, str):
-            found = {"text": found}
+        told = self.world()["resources"].get(params.uri, {"error": types.INVALID_PARAMS})
+        found: Json = {"text": told} if isinstance(told, str) else told
         if "error" in found:
             raise MCPError(found["error"], "there is no such resource")
         return {"contents": [{"uri": params.uri, "mimeType": "text/plain", **found}], **NOT_KEPT}

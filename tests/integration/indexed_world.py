@@ -48,6 +48,7 @@ class World:
 
     folder: Path
     endpoint: Endpoint
+    era: str
     resources: dict[str, Any] = field(default_factory=dict[str, Any])
 
     def publish(self, index: object = None, **fields: Any) -> None:
@@ -64,7 +65,7 @@ class World:
         return ServerConfig(LABEL, self.endpoint, seconds=seconds, skills=SkillSettings(dialect=dialect))
 
     def asked(self, method: str = "resources/read") -> list[str]:
-        """Return the URIs that a method was called with since the last look."""
+        """Return the URIs that a method was called with since the log was begun."""
         lines = [json.loads(line) for line in log_file(self.folder).read_text("utf-8").splitlines()]
         return [line["uri"] for line in lines if line["method"] == method]
 
@@ -100,14 +101,14 @@ def world(
     log_file(folder).write_text("")
     command = [sys.executable, str(program), str(world_file(folder)), str(log_file(folder)), era]
     if transport == "stdio":
-        yield World(folder, StdioEndpoint(command[0], tuple(command[1:]), dict(env)))
+        yield World(folder, StdioEndpoint(command[0], tuple(command[1:]), dict(env)), era)
         return
     process = subprocess.Popen([*command, "--http"], stdout=subprocess.PIPE, env={**os.environ, **env})
     assert process.stdout is not None
     try:
         url = process.stdout.readline().decode().strip()
         assert url, "the server did not start"
-        yield World(folder, HttpEndpoint(url))
+        yield World(folder, HttpEndpoint(url), era)
     finally:
         process.kill()
         process.wait(STOPPED_WITHIN)

@@ -69,7 +69,7 @@ def _is_in(uri: str, scope: str) -> bool:
 
 def main(world: str, log: str, era: str, *options: str) -> None:
     peer = ResourcePeer(Path(world), Path(log), era)
-    anyio.run(over_http if "--http" in options else over_stdio, peer)
+    anyio.run(over_http if "--http" in options else over_stdio, peer, era)
 
 
 if __name__ == "__main__":

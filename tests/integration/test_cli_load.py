@@ -58,7 +58,7 @@ def test_standard_output_has_exactly_what_the_model_would_receive(desk: Desk) ->
     assert page["text"].startswith("Skill: acme/refunds\nOrigin: MCP server acme, a name given by")
     assert document.json["origin"]["label"] == "acme"
     assert document.json["files"] == [
-        {"path": "references/policy.md", "size": 9, "mediaType": "text/markdown"}
+        {"path": "references/policy.md", "size": 9, "unverified": False, "mediaType": "text/markdown"}
     ]
     other = plain.lines[-1].removeprefix("----- end ").removesuffix(" -----")
     assert other != boundary

@@ -53,6 +53,7 @@ from skillwire.host import (
 )
 from skillwire.host.approval.lockfile import write_lock
 
+NEEDY = f"{LABEL}/needy"
 NEVER_AT_REST = {
     "skill-error": "the base of all errors: what is raised has a code of its own",
     "verification-failed": "the base of four errors, each with a code of its own",
@@ -309,6 +310,10 @@ async def load(visit: Visit) -> object:
     return await refused(visit.host.load(REFUNDS))
 
 
+async def load_needy(visit: Visit) -> object:
+    return await refused(visit.host.load(NEEDY))
+
+
 def reading(path: str) -> Deed:
     async def deed(visit: Visit) -> None:
         await visit.host.load(REFUNDS)
@@ -346,6 +351,7 @@ async def ask_again(visit: Visit) -> None:
 
 
 afterwards("server-error", "rude_errors", load)
+afterwards("arguments-needed", "primitive", load_needy, reference=NEEDY, options={"dynamic": "ask"})
 afterwards("size-mismatch", "wrong_length", load, form="shorter")
 afterwards("digest-mismatch", "swapped_body", load)
 afterwards("frontmatter-mismatch", "frontmatter_lies", load, form="changed")

@@ -15,7 +15,7 @@ from hostile.byname import NOTES, POLICY_URI
 from hostile.catalog import LOGO
 from hostile.hosting import LABEL, User, Visit, config, refused
 from hostile.running import WIRES, hostile
-from integration.hosting_serve import over_stdio, written
+from integration.hosting_serve import cached, over_stdio, written
 from serving import http_server
 from skillwire.host.approval.approvals import Occasion, Reply
 from skillwire.host.attention import SkillSettings
@@ -129,7 +129,20 @@ async def test_an_announced_change_of_skills_by_name_is_looked_at_when_someone_a
         assert sent(visit) == [("skills/list", "")]
 
 
-@pytest.mark.requirement("CONF-23")
+async def test_nothing_of_a_skill_by_name_is_kept_so_each_load_brings_what_is_there_now(
+    tmp_path: Path,
+) -> None:
+    async with visiting("primitive", tmp_path) as visit:
+        first = await visit.host.load(REFUNDS)
+        visit.host.close(REFUNDS)
+        visit.peer.say(version=2)
+        second = await visit.host.load(REFUNDS)
+
+        assert "version 1." in first.text and "version 2." in second.text
+        assert visit.user.occasions == [Occasion.DYNAMIC, Occasion.DYNAMIC]
+        assert cached(tmp_path) == []
+
+
 @pytest.mark.parametrize("path", ["references/other.md", "SKILL.md.bak", "files/notes-all"])
 async def test_a_file_that_was_not_declared_is_not_asked_for(path: str, tmp_path: Path) -> None:
     async with visiting("primitive", tmp_path) as visit:

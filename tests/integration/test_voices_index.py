@@ -1,6 +1,7 @@
 """Servers that list their skills in `skill://index.json`: whole journeys of a host, in either form."""
 
 import sys
+from base64 import b64encode
 from collections.abc import AsyncGenerator, Generator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,8 +17,10 @@ from integration.hosting_serve import written
 from integration.indexed_world import LABEL, WIRES, World, digest, june, skill_text, told, world
 from integration.peers import BRISK
 from serving import environment, http_server
-from skillwire.core.manifest import Coverage
-from skillwire.host.approval.approvals import Occasion, Reply
+from skillwire.core.archive import ArchiveFormat, pack
+from skillwire.core.manifest import Coverage, digest_of
+from skillwire.host.approval.approvals import Occasion
+from skillwire.host.archives import ArchivePolicy
 from skillwire.host.calls.completing import complete
 from skillwire.host.calls.enumeration import Listing
 from skillwire.host.connections.connection import Connection
@@ -29,8 +32,6 @@ from skillwire.host.host import Host
 from skillwire.wire.april import SCHEMA
 from skillwire.wire.dialect import Dialect
 from skillwire.wire.index import INDEX_URI
-
-pytestmark = pytest.mark.anyio
 
 TEA = f"{LABEL}/tea"
 TEA_URI = "skill://tea/SKILL.md"
@@ -115,7 +116,8 @@ async def test_the_index_alone_makes_the_registry_and_loading_reads_one_verified
     assert "Read [the guide]" in loaded.text
     assert user.occasions == [Occasion.FIRST]
     assert set(shop.asked()) == {INDEX_URI, TEA_URI}
-    assert not [method for method in shop.methods() - {"skills/list"} if method.startswith("skills/")]
+    assert {"skills/list"} == {method for method in shop.methods() if method.startswith("skills/")}
+    assert ("initialize" in shop.methods()) == (shop.era == "legacy")
 
 
 @pytest.mark.requirement("IDX-10")
@@ -235,6 +237,36 @@ async def test_what_is_listed_is_a_skill_and_what_is_only_there_is_none(shop: Wo
     assert shop.asked().count("skill://packed.zip") == 0
 
 
+@pytest.mark.requirement("ARC-01")
+@pytest.mark.requirement("ARC-02")
+@pytest.mark.requirement("ARC-14")
+async def test_where_archives_are_allowed_the_first_supported_one_is_unpacked(
+    shop: World, tmp_path: Path
+) -> None:
+    files = {"SKILL.md": TEXT.encode(), "references/guide.md": b"From the archive.\n"}
+    data = pack(files, ArchiveFormat.ZIP)
+    archives = [
+        {"url": "skill://tea.7z", "mimeType": "application/x-7z-compressed", "digest": digest("7z")},
+        {"url": "skill://tea.zip", "mimeType": "application/zip", "digest": digest_of(data)},
+    ]
+    shop.resources["skill://tea.zip"] = {"blob": b64encode(data).decode()}
+    del shop.resources[TEA_URI]
+    user = User()
+    for index in (
+        {"skills": [{"frontmatter": told("tea"), "archives": archives}]},
+        {"$schema": SCHEMA, "skills": [{**told("tea"), "type": "archive", **archives[1]}]},
+    ):
+        shop.publish(index)
+        async with visiting(tmp_path, shop.server(), user=user, archives=ArchivePolicy()) as host:
+            assert one(host)[::2] == (TEA, Coverage.ARCHIVE)
+            assert "the guide" in (await host.load(TEA)).text
+            text = (await host.read_skill_file(TEA, "references/guide.md")).text
+
+        assert "From the archive." in text
+    assert user.occasions == [Occasion.FIRST]
+    assert {TEA_URI, GUIDE_URI, "skill://tea.7z"}.isdisjoint(shop.asked())
+
+
 # Without a usable index
 
 
@@ -294,6 +326,15 @@ async def test_what_was_listed_stays_known_while_the_index_cannot_be_read(
 
         assert one(host)[0] == TEA
         assert problem(host) == "server-error"
+
+
+@pytest.mark.requirement("IDX-07")
+async def test_a_server_whose_other_listings_fail_still_serves_skills_by_uri(
+    shop: World, tmp_path: Path
+) -> None:
+    shop.publish(None, listed={})
+    async with visiting(tmp_path, shop.server(), user=User(), dynamic="ask") as host:
+        assert "the guide" in (await host.load(f"{LABEL}/{TEA_URI}")).text
 
 
 @pytest.mark.requirement("NEG-12")
@@ -526,7 +567,7 @@ async def test_our_own_june_index_loses_nothing_but_nested_skills(own: Endpoint,
 @pytest.mark.requirement("DRAFT-04")
 @pytest.mark.requirement("CONF-06")
 async def test_our_own_april_index_promises_the_skill_file(own_april: Endpoint, tmp_path: Path) -> None:
-    user = User(Reply.ALWAYS)
+    user = User()
     server = chosen(own_april, Dialect.INDEX_APRIL)
     for _ in range(2):
         async with visiting(tmp_path, server, user=user, dynamic="ask") as host:

@@ -162,7 +162,7 @@ async def test_a_server_that_declares_nothing_is_asked_for_resources_and_never_f
 async def test_a_server_without_skills_among_its_resources_is_one_without_skills(
     silent: World, tmp_path: Path
 ) -> None:
-    publish(silent, README, item("skill://tea/notes.md"), item("skill://SKILL.md"), 7, declares=False)
+    publish(silent, README, item("skill://tea/notes.md"), item("skill://SKILL.md"), declares=False)
     async with hosting(tmp_path, [silent.server()], user=User()) as host:
         await host.refresh()
 
@@ -289,7 +289,7 @@ async def test_entries_that_break_a_rule_cost_only_themselves(pipe: World, tmp_p
         await host.refresh()
 
         assert shown(host) == [(TEA, Dialect.LIST_MARCH, None)]
-        assert hidden(host) == ["duplicate-uri", "name-invalid", "duplicate-uri", "description-too-long"]
+        assert hidden(host) == ["duplicate-uri", "invalid-entry", "duplicate-uri", "invalid-entry"]
 
 
 @pytest.mark.requirement("APPR-02")
@@ -408,7 +408,9 @@ async def test_a_server_of_4_august_is_heard_only_where_the_user_says_so(
     running: World, tmp_path: Path, is_dynamic: bool
 ) -> None:
     files = {} if is_dynamic else {TEA_URI: TEXT, GUIDE_URI: "Boil water.\n"}
-    publish(running, entries=[older_entry(**files)])
+    # Nobody tells how a file of a dynamic skill is spelled, so it is asked for in the canonical way.
+    canonical = {GUIDE_URI.replace("%26", "&"): "Boil water.\n"} if is_dynamic else {}
+    publish(running, entries=[older_entry(**files)], resources=canonical)
     user, server = User(), running.server(dialect=Dialect.CORE_0804)
     async with hosting(tmp_path / "off", [running.server()], user=user, dynamic="ask") as host:
         await host.refresh()
@@ -419,7 +421,7 @@ async def test_a_server_of_4_august_is_heard_only_where_the_user_says_so(
         loaded = await host.load(TEA)
         guide = await host.read_skill_file(TEA, GUIDE)
 
-    assert off == ([], ["resources-invalid" if is_dynamic else "resource-invalid"])
+    assert off == ([], ["invalid-entry"])
     assert listed == [(TEA, Dialect.CORE_0804, None if is_dynamic else Coverage.FILES)]
     assert "Read [the guide]" in loaded.text
     assert "Boil water." in guide.text

@@ -7,8 +7,9 @@ import pytest
 
 from folders import write_files, write_skill
 from hostile.hosting import User, hosting, refused
-from interop.observing import LABEL, Observed, status_of, written_in_python
+from interop.observing import LABEL, Observed, written_in_python
 from skillwire.host.approval.approvals import Occasion
+from skillwire.wire.dialect import Dialect
 
 REFUNDS = f"{LABEL}/refunds"
 ROOT = "skill://refunds"
@@ -106,22 +107,27 @@ async def test_a_file_that_changes_at_fastmcp_is_a_changed_skill_and_a_new_quest
     ids=["extension-older", "plain", "plain-older"],
 )
 @pytest.mark.parametrize("transport", TRANSPORTS)
-async def test_fastmcp_without_the_extension_has_no_skills_and_readable_resources(
+async def test_fastmcp_without_the_extension_is_heard_by_its_resources_and_never_asked_for_skills(
     peer: Observed, flags: Sequence[str], tmp_path: Path
 ) -> None:
-    # The extension of FastMCP is silent on the older protocol, so there it is a server without skills.
+    # The extension of FastMCP is silent on the older protocol, where its resources have made-up descriptions.
     user = User()
     async with hosting(tmp_path, [peer.server], user=user) as host:
         await host.refresh()
-        status = status_of(host)
-        unlisted = await refused(host.load(f"{LABEL}/{ROOT}/SKILL.md"))
+        listed = {skill.reference: (skill.dialect, skill.description) for skill in host.view.skills}
         resource = await host.read_resource(LABEL, f"{ROOT}/SKILL.md")
-        loaded = host.loaded
+        asked_by_reading = list(user.questions)
+        loaded = await host.load(REFUNDS)
+        notes = await host.read_skill_file(REFUNDS, NOTES)
 
-    assert (status.state, status.problem) == ("no-skills", None)
-    assert unlisted.refusal == "not-declared"
+    description = "Use when testing {}." if "--plain" in flags else ""
+    assert listed == {
+        f"{LABEL}/{name}": (Dialect.LIST_MARCH, description.format(name)) for name in ("billing", "refunds")
+    }
     assert "Do it." in resource.text
-    assert (loaded, user.questions) == ((), [])
-    assert peer.read() == [f"{ROOT}/SKILL.md"]
+    assert asked_by_reading == []
+    assert "Do it." in loaded.text
+    assert "Within 30 days." in notes.text
+    assert user.occasions == [Occasion.FIRST]
     assert SKILL_METHODS.isdisjoint(peer.methods())
     assert ("initialize" in peer.methods()) == ("--older" in flags)

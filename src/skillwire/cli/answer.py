@@ -10,7 +10,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import TypeAlias
@@ -85,6 +85,12 @@ class Answer:
         sys.stdout.flush()
         sys.stdout.buffer.write(text.encode("utf-8") + b"\n")
 
+    def lines(self, items: Iterable[Mapping[str, object]]) -> None:
+        """Write JSON values for programs, one to a line, holding no more than one of them at a time."""
+        sys.stdout.flush()
+        for item in items:
+            sys.stdout.buffer.write(_inert_json(item, indent=False).encode("utf-8") + b"\n")
+
     def refuse(self, error: SkillError) -> None:
         """Say that the command failed, and why."""
         self.code = exit_code_of(error)
@@ -149,12 +155,12 @@ def _print(console: Console, parts: Sequence[Part], indent: int, *, hang: int = 
         console.print(Text(margin).append_text(line) if line else "", soft_wrap=True)
 
 
-def _inert_json(document: object) -> str:
+def _inert_json(document: object, *, indent: bool = True) -> str:
     """Write JSON in which no character can act on a terminal, and every reader sees the same text."""
     try:
-        text = orjson.dumps(document, option=orjson.OPT_INDENT_2).decode()
+        text = orjson.dumps(document, option=orjson.OPT_INDENT_2 if indent else 0).decode()
     except TypeError:  # It holds a file name that is not UTF-8.
-        text = json.dumps(document, indent=2, ensure_ascii=False)
+        text = json.dumps(document, indent=2 if indent else None, ensure_ascii=False)
     return _NOT_PLAIN.sub(lambda found: _inert(found.group()), text)
 
 

@@ -9,8 +9,8 @@ from skillwire.host import REFUSALS
 
 _AREAS: Final[Mapping[str, str]] = {
     "what a server says or does": "not-declared server-error server-unavailable not-signed-in too-slow "
-    "invalid-answer endless-listing message-too-large flooding source-unreadable not-found invalid-cursor "
-    "arguments-needed",
+    "invalid-answer endless-listing message-too-large flooding foreign-host unsafe-address "
+    "source-unreadable not-found invalid-cursor arguments-needed",
     "what a skill is": "skill-error invalid-skill invalid-uri invalid-frontmatter invalid-entry "
     "invalid-archive archives-off archive-budget duplicate-uri over-limit unsafe-paths dynamic-declined "
     "unverified-file",

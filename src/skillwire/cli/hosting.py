@@ -17,7 +17,7 @@ from skillwire.cli.answer import Answer, plural
 from skillwire.cli.failures import MisuseError
 from skillwire.cli.progress import progress
 from skillwire.cli.trusting import require_seen
-from skillwire.errors import SkillError
+from skillwire.errors import SkillError, SourceError
 from skillwire.host import (
     REFUSALS,
     Ask,
@@ -32,7 +32,11 @@ from skillwire.host import (
     read_servers,
 )
 from skillwire.host.archives import ArchivePolicy
+from skillwire.host.connections.endpoints import SiteEndpoint
 from skillwire.host.connections.labels import label_of
+
+_SITE = "well-known:"
+"""What stands before the address of a web site of skills, where a bare URL is an MCP server."""
 
 Config: TypeAlias = Annotated[
     Path | None,
@@ -179,6 +183,9 @@ def places_of(wanted: Wanted) -> Places:
         if re.match(r"https?://", target):
             servers.append(ServerConfig(_label_for_url(target), HttpEndpoint(target), title=target))
             continue
+        if target.startswith(_SITE):
+            servers.append(_site(target.removeprefix(_SITE)))
+            continue
         known = known or _configured(path)
         named = next((server for server in known.servers if server.label == target), None)
         if named is not None:
@@ -223,6 +230,13 @@ def _user_name() -> str:
 def _environment() -> dict[str, str]:
     """Return what a program gets that the user starts by hand: everything the user's shell has."""
     return dict(os.environ)
+
+
+def _site(url: str) -> ServerConfig:
+    try:
+        return ServerConfig(_label_for_url(url), SiteEndpoint(url), title=url)
+    except SourceError as error:
+        raise MisuseError(f"{url} cannot be used: {error}", fix=error.fix or "use https://HOST") from error
 
 
 def _label_for_url(url: str) -> str:

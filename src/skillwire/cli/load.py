@@ -89,7 +89,7 @@ def _document(loaded: list[LoadedSkill]) -> dict[str, object]:
             {
                 "path": file.path,
                 "size": file.size,
-                "digest": file.has_digest,
+                "unverified": not file.has_digest,
                 "mediaType": file.media_type,
             }
             for file in first.files

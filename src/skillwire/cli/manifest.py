@@ -60,6 +60,9 @@ def manifest(
         str, typer.Option(metavar="PATH", help="Put this path before every skill's.", show_default=False)
     ] = "",
     follow_links: FollowLinks = False,
+    lines: Annotated[
+        bool, typer.Option("--lines", help="Print JSON Lines: the entry of one skill to a line.")
+    ] = False,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
@@ -67,8 +70,13 @@ def manifest(
 
     For each skill: its URI, name and description, and every file with its
     size and digest. Exits with 1 when a skill cannot be published.
+
+    With --lines, each line is an entry as skills/list has it, in the order of
+    URIs, so that even a very large catalog can be read a line at a time.
     """
     with answering("manifest", json=json, verbose=verbose) as answer:
+        if lines and json:
+            raise MisuseError("--lines and --json exclude each other", fix="leave out one of them")
         root = Folder.named(folder)
         mount = Mount(DEFAULT_SCHEME, _checked(prefix))
         with progress(answer, "reading skills"):
@@ -76,7 +84,10 @@ def manifest(
         if not scanned.entries and not scanned.quarantined:
             message = f"no {SKILL_FILE} was found in {root.path()} or below it"
             raise NoSkillError(message, fix="name a folder that holds skills")
-        if json:
+        if lines:
+            answer.lines(entry.to_json() for entry in scanned.entries)
+            _print_aside(answer, scanned)
+        elif json:
             answer.document(_document(scanned))
         else:
             _print(answer, scanned)
@@ -148,6 +159,12 @@ def _print(answer: Answer, scanned: Scanned) -> None:
     if scanned.quarantined:
         published += f", {len(scanned.quarantined):,} not published"
     answer.line((published, STYLES["error"] if scanned.quarantined else "bold green"))
+
+
+def _print_aside(answer: Answer, scanned: Scanned) -> None:
+    """Say what is not among the lines, where it is no part of them."""
+    for place in scanned.quarantined:
+        print_findings(answer, f"not published: {place.path}", place.findings, aside=True)
 
 
 def _print_entry(answer: Answer, entry: SkillEntry) -> None:

@@ -36,7 +36,7 @@ app = new_app()
 @app.command()
 def serve(
     folders: Annotated[
-        list[Path] | None, typer.Argument(metavar="[DIR]...", help="Folders of skills.", show_default=False)
+        list[Path] | None, typer.Argument(metavar="DIR", help="Folders of skills.", show_default=False)
     ] = None,
     stdio: Annotated[
         bool, typer.Option("--stdio", help="Serve the program that started this one; needs no terminal.")
@@ -68,6 +68,12 @@ def serve(
         list[str] | None,
         typer.Option(metavar="NAME", help="Speak an older dialect too; may be repeated.", show_default=False),
     ] = None,
+    mirror: Annotated[
+        bool, typer.Option("--mirror", help="Repeat frontmatter in the metadata of resources.")
+    ] = False,
+    find: Annotated[
+        bool, typer.Option("--find", help="Offer a tool, find_skills, that finds skills by words.")
+    ] = False,
     upstream: Annotated[
         Path | None,
         typer.Option(
@@ -104,6 +110,8 @@ def serve(
             strict=strict,
             follow_links=follow_links,
             dialects=tuple(chosen(dialect or ())),
+            mirror=mirror,
+            find_tool=find,
             # For measurements only: shows what the plain path of the SDK would cost.
             is_fast=os.environ.get("SKILLWIRE_FAST") != "0",
         )

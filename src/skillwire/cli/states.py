@@ -3,7 +3,7 @@
 from typing import Final
 
 from skillwire.cli.answer import Answer, Part, plural
-from skillwire.host import Host, HttpEndpoint, KnownSkill, Refusal, ServerConfig, ServerStatus
+from skillwire.host import Host, KnownSkill, Refusal, ServerConfig, ServerStatus, StdioEndpoint
 from skillwire.host.approval.approvals import Standing
 from skillwire.host.asking import is_older
 from skillwire.host.attention import Attention, Trust
@@ -64,9 +64,9 @@ def common_json(host: Host, skill: KnownSkill) -> dict[str, object]:
 def place_of(server: ServerConfig) -> str:
     """Say where a server is, without anything that may be a secret: a URL's host and path, or a program."""
     endpoint = server.endpoint
-    if isinstance(endpoint, HttpEndpoint):
-        return endpoint.shown
-    return f"{endpoint.command} …" if endpoint.args else endpoint.command
+    if isinstance(endpoint, StdioEndpoint):
+        return f"{endpoint.command} …" if endpoint.args else endpoint.command
+    return endpoint.shown
 
 
 def is_used(server: ServerConfig) -> bool:

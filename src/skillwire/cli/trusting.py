@@ -10,7 +10,7 @@ from pathlib import Path
 
 from skillwire.cli.asking import NO, YES, TerminalAsk
 from skillwire.core.characters import visible
-from skillwire.host import HttpEndpoint, Places, ServerConfig, Servers
+from skillwire.host import Places, ServerConfig, Servers, StdioEndpoint
 from skillwire.host.asking import Paragraph, foreign
 from skillwire.host.failures import UntrustedConfigError
 from skillwire.host.state.filetrust import FileTrust
@@ -61,7 +61,7 @@ def _words(path: Path, found: Servers, trust: FileTrust) -> list[Paragraph]:
 
 
 def _line(server: ServerConfig) -> str:
-    if isinstance(server.endpoint, HttpEndpoint):
+    if not isinstance(server.endpoint, StdioEndpoint):
         return f"{server.label}: {server.endpoint.shown}"
     shown = server.endpoint.shown_args
     arguments = server.endpoint.args if shown is None else shown

@@ -44,8 +44,14 @@ class ArchiveFormat(StrEnum):
         name = path.lower()
         return next((format for suffix, format in _SUFFIXES.items() if name.endswith(suffix)), None)
 
+    @classmethod
+    def of_content(cls, data: bytes) -> "ArchiveFormat | None":
+        """Return the format by the first bytes; no archive of one begins like one of the other."""
+        return next((format for start, format in _STARTS.items() if data.startswith(start)), None)
+
 
 _MEDIA_TYPES = {ArchiveFormat.TAR_GZ: "application/gzip", ArchiveFormat.ZIP: "application/zip"}
+_STARTS = {b"\x1f\x8b": ArchiveFormat.TAR_GZ, b"PK": ArchiveFormat.ZIP}
 _SUFFIXES = {".tar.gz": ArchiveFormat.TAR_GZ, ".tgz": ArchiveFormat.TAR_GZ, ".zip": ArchiveFormat.ZIP}
 
 

@@ -203,12 +203,11 @@ def _is_of(path: str, scheme: str) -> bool:
 
 
 def _unknown(item: Unresolved) -> Finding:
+    named = f"`{item.relation.key}` names {quoted(item.reference)}"
     if item.candidates:
-        message = (
-            f"`{item.relation.key}` names {quoted(item.reference)}, which {len(item.candidates)} skills are"
-        )
+        message = f"{named}, which {len(item.candidates)} skills are"
         return Finding("relation-unknown", message, fix="write more of its path")
-    message = f"`{item.relation.key}` names {quoted(item.reference)}, and no skill here is that"
+    message = f"{named}, and no skill here is that"
     return Finding("relation-unknown", message, fix="correct it, or look at the folder that holds both")
 
 

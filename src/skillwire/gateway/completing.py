@@ -18,7 +18,8 @@ from skillwire.core.links import links_in
 from skillwire.core.manifest import MAX_FILES, MAX_TOTAL_SIZE, Coverage, Manifest, ManifestFile
 from skillwire.errors import FrontmatterMismatchError, LimitError, NotFoundError, SkillError
 from skillwire.host.calls.directories import DirectoryItem
-from skillwire.host.connections.connection import Connection
+from skillwire.host.connections.opening import AnyConnection
+from skillwire.host.promises import archive_format, archive_line
 
 Digests: TypeAlias = Literal["upstream", "computed"]
 
@@ -37,7 +38,7 @@ class Completed:
 class Completer:
     """Reads what is missing from one upstream's entries."""
 
-    def __init__(self, connection: Connection, budget: UnpackBudget) -> None:
+    def __init__(self, connection: AnyConnection, budget: UnpackBudget) -> None:
         self._connection = connection
         self._budget = budget
 
@@ -75,9 +76,9 @@ class Completer:
 
     async def _unpacked(self, entry: SkillEntry) -> dict[str, bytes]:
         assert entry.manifest is not None
-        line = entry.manifest.files[0]
+        line = archive_line(entry.manifest, entry.uri.text)
         data = await self._connection.read_file(line.published, max_bytes=DEFAULT_LIMITS.max_stream_size)
-        format = ArchiveFormat.of_path(line.uri)
+        format = archive_format(line) or ArchiveFormat.of_content(data)
         if format is None:
             raise NotFoundError(f"{quoted(line.uri)} is no archive this gateway can unpack", uri=line.uri)
         files = unpack(data, format, digest=line.digest, budget=self._budget)

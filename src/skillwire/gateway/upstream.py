@@ -24,8 +24,8 @@ from skillwire.gateway.completing import Completer, Digests
 from skillwire.gateway.naming import Prefix
 from skillwire.host.attention import Attention, Attentions
 from skillwire.host.calls.enumeration import Listing
-from skillwire.host.connections.connection import Connection
 from skillwire.host.connections.endpoints import ServerConfig
+from skillwire.host.connections.opening import connection_for
 from skillwire.host.failures import NotDeclaredError, UnavailableError
 from skillwire.host.origin import SkillId
 from skillwire.host.registry.known import KnownSkill
@@ -83,7 +83,7 @@ class Upstream(SnapshotSource):
         self._asked_again = anyio.Event()
         self._listed = anyio.Event()
         formats = frozenset(ArchiveFormat) if archives else frozenset[ArchiveFormat]()
-        self.connection = Connection(server, formats=formats, on_change=self._note_change)
+        self.connection = connection_for(server, formats=formats, on_change=self._note_change)
         self._completer = Completer(self.connection, UnpackBudget())
         self._state = _State()
         self._problem = ""

@@ -23,7 +23,8 @@ from skillwire.errors import (
 )
 from skillwire.host.activation import DynamicFiles
 from skillwire.host.archives import Archives, Read
-from skillwire.host.connections.connection import Connection, ConnectionState
+from skillwire.host.connections.connection import ConnectionState
+from skillwire.host.connections.opening import AnyConnection
 from skillwire.host.failures import FloodError, MessageTooLargeError, UnknownReferenceError, UnsafePathsError
 from skillwire.host.promises import is_promised, require_told
 from skillwire.host.registry.known import KnownSkill
@@ -43,7 +44,7 @@ class Fetcher:
 
     def __init__(
         self,
-        connections: Mapping[str, Connection],
+        connections: Mapping[str, AnyConnection],
         cache: ContentCache,
         archives: Archives,
         audit: AuditLog,
@@ -53,7 +54,7 @@ class Fetcher:
         self._cache = cache
         self._audit = audit
 
-    def connection(self, label: str) -> Connection:
+    def connection(self, label: str) -> AnyConnection:
         """Return the server the user calls `label`.
 
         Raises:

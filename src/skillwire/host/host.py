@@ -23,8 +23,8 @@ from skillwire.host.attention import Attention, Attentions
 from skillwire.host.comparing import compare, previous_of
 from skillwire.host.comparison import Comparison
 from skillwire.host.connections.config import read_servers
-from skillwire.host.connections.connection import Connection
 from skillwire.host.connections.endpoints import ServerConfig
+from skillwire.host.connections.opening import AnyConnection, connection_for
 from skillwire.host.connections.throttle import ConnectionLimits
 from skillwire.host.conversation import Conversation
 from skillwire.host.explain import Circumstances, Explanation, explain
@@ -390,10 +390,10 @@ class Host(Conversation):
             limits=self._prompts,
             attention=self._attention,
         )
-        connections: dict[str, Connection] = {}
+        connections: dict[str, AnyConnection] = {}
         for server in self._servers:
             label = server.label
-            connections[label] = Connection(
+            connections[label] = connection_for(
                 server,
                 limits=self._limits,
                 formats=self._archive_policy.formats_for(label),

@@ -143,6 +143,16 @@ REFUSALS: dict[str, Kind] = {
         "The server sent more messages than anyone asked for, and was disconnected.",
         "report it to the server's author, or remove the server",
     ),
+    "foreign-host": Kind(
+        "DISC-11",
+        "The web site refers to a host that is not allowed for it.",
+        "if you trust that host too, add it to the site's `hosts` in the configuration",
+    ),
+    "unsafe-address": Kind(
+        "DISC-13",
+        "The way there is not encrypted, or leads to an address inside a network.",
+        "report it to the site's author; a site of your own network has to be named as such",
+    ),
     "source-unreadable": Kind(
         "SDK-07", "A place skills come from cannot be read.", "check that it exists and may be read"
     ),

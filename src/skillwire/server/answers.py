@@ -5,7 +5,7 @@ This is the plain path. `hot.py` gives the same answers as prepared bytes.
 
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from operator import attrgetter, itemgetter
 from typing import Any
@@ -13,9 +13,10 @@ from typing import Any
 from skillwire.core.characters import quoted
 from skillwire.core.entry import SkillEntry
 from skillwire.core.media import media_type_of
-from skillwire.core.uri import DEFAULT_SCHEME, SKILL_FILE, SkillUri, canonical_uri
+from skillwire.core.uri import DEFAULT_SCHEME, SKILL_FILE, SkillUri, canonical_uri, segment_of
 from skillwire.errors import InvalidUriError, NotFoundError
 from skillwire.server.browsing import children_of, completions, schemes_of
+from skillwire.server.notes import NO_NOTES, Notes
 from skillwire.server.pages import DEFAULT_PAGE_SIZE, EntryPages, cut
 from skillwire.sources import Catalog, Snapshot
 from skillwire.wire.core import (
@@ -67,10 +68,11 @@ class Answers:
     never otherwise: `resultType`, `ttlMs` and `cacheScope`.
     """
 
-    def __init__(self, catalog: Catalog, terms: Terms) -> None:
+    def __init__(self, catalog: Catalog, terms: Terms, notes: Notes = NO_NOTES) -> None:
         self.catalog = catalog
         self.terms = terms
-        self._pages = EntryPages(catalog.snapshot, terms.page_size)
+        self.notes = notes
+        self._pages = EntryPages(catalog.snapshot, terms.page_size, notes.entry)
         self._directories: OrderedDict[tuple[int, str], list[JsonDict]] = OrderedDict()
 
     @property
@@ -91,7 +93,9 @@ class Answers:
         pages = self.pages
         page = pages.after(after)
         result: JsonDict = {
-            "skills": [entry.to_json() for entry in pages.snapshot.entries[page.start : page.stop]]
+            "skills": [
+                self.notes.entry(entry).to_json() for entry in pages.snapshot.entries[page.start : page.stop]
+            ]
         }
         if page.next_cursor is not None:
             result["nextCursor"] = page.next_cursor
@@ -108,7 +112,7 @@ class Answers:
         except InvalidUriError as error:
             raise NotFoundError(f"no skill is served at {quoted(uri)}: {error}", uri=uri) from error
         entry = await self.catalog.get_skill(wanted)
-        return self.on_terms({"skill": entry.to_json()}, modern=modern)
+        return self.on_terms({"skill": self.notes.entry(entry).to_json()}, modern=modern)
 
     async def read(self, uri: str) -> FileContent:
         """Return the file at `uri`, in any spelling.
@@ -120,14 +124,16 @@ class Answers:
         before = self.catalog.snapshot
         content = await self.catalog.read_file(uri)
         snapshot, wanted, digest = self.catalog.snapshot, canonical_uri(uri), ""
+        is_skill_file = wanted in snapshot.by_uri
         # When the catalog moved on meanwhile, only the bytes are certain.
         if snapshot is before:
             try:
                 file = snapshot.locate(wanted)[1]
                 digest = "" if file is None else file.digest
             except NotFoundError:
-                pass  # A skill that nobody lists.
-        media_type = snapshot.media_types.get(wanted) or media_type_of(wanted)
+                is_skill_file = segment_of(wanted) == SKILL_FILE  # Of a skill that nobody lists.
+        own_type = self.notes.media_type if is_skill_file else ""
+        media_type = own_type or snapshot.media_types.get(wanted) or media_type_of(wanted)
         return FileContent(uri, media_type, content, digest)
 
     def read_result(self, file: FileContent, *, modern: bool) -> JsonDict:
@@ -168,8 +174,9 @@ class Answers:
             except (NotFoundError, InvalidUriError):
                 root = root.rpartition("/")[0]
                 continue
-            children = children_of(Snapshot.of([entry]), directory)
+            children = children_of(Snapshot.of([entry]), directory, self.describe)
             if children is not None:
+                self._note_others(children, {entry.uri.published})
                 return self.on_terms(self._page(READ_DIRECTORY, children, cursor), modern=modern)
             break
         raise NotFoundError(f"{directory} is not a directory", uri=uri)
@@ -191,7 +198,7 @@ class Answers:
         start = 0
         if cursor is not None:
             start = bisect_right(entries, read_cursor(LIST_RESOURCES, cursor), key=_ENTRY_URI)
-        few = [self._describe(entry) for entry in entries[start : start + self.terms.page_size]]
+        few = [self.describe(entry) for entry in entries[start : start + self.terms.page_size]]
         taken = cut(few, 0, len(few), encode)[1]
         result: JsonDict = {"resources": few[:taken]}
         if start + taken < len(entries):
@@ -222,6 +229,11 @@ class Answers:
             "hasMore": len(values) > _MAX_COMPLETIONS,
         }
 
+    def describe(self, entry: SkillEntry) -> JsonDict:
+        """Describe a skill's `SKILL.md` as the resource it is."""
+        described = skill_resource(entry, modified=self.catalog.modified_at(entry.uri))
+        return self.notes.describe(described, entry)
+
     def on_terms(self, result: JsonDict, *, modern: bool = True) -> JsonDict:
         """Add what every modern result carries, and nothing to an older one."""
         if modern:
@@ -246,12 +258,18 @@ class Answers:
         key = (snapshot.revision, directory)
         children = self._directories.get(key)
         if children is None:
-            children = children_of(snapshot, directory, self._describe)
+            children = children_of(snapshot, directory, self.describe)
+            if children is not None:
+                self._note_others(children, snapshot.by_uri)
             if children is not None and len(children) > self.terms.page_size:
                 self._directories[key] = children  # It will be asked for again, page by page.
                 if len(self._directories) > _KEPT_DIRECTORIES:
                     self._directories.popitem(last=False)
         return children
 
-    def _describe(self, entry: SkillEntry) -> JsonDict:
-        return skill_resource(entry, modified=self.catalog.modified_at(entry.uri))
+    def _note_others(self, children: Sequence[JsonDict], skills: Container[str]) -> None:
+        """Add notes to the resources that are no skill's `SKILL.md`; those have theirs."""
+        if self.notes.annotate is not None:
+            for child in children:
+                if child["uri"] not in skills:
+                    self.notes.describe_other(child)

@@ -19,6 +19,7 @@ from skillwire.server.changes import ChangeBus, connection_of
 from skillwire.server.dialects.compat import Binding, Compat, Context
 from skillwire.server.failures import invalid_params, wire_errors
 from skillwire.server.handshake import HandshakeMiddleware
+from skillwire.server.noting import note_results
 from skillwire.server.results import as_json, is_modern, shared_terms
 from skillwire.server.skills import Skills
 from skillwire.wire.core import (
@@ -276,11 +277,12 @@ def install(server: Server[Any], skills: Skills) -> None:
     resources = ResourceMethods(skills)
 
     def take_over() -> None:
-        for methods in (resources, *skills.compat):
+        for methods in (resources, *skills.compat, *filter(None, [skills.find_tool])):
             methods.take_over(server)
 
     take_over()
     server.middleware.insert(0, HandshakeMiddleware(skills))
+    note_results(server, skills.notes)
     # Once more at the start: the server may have got handlers of its own since.
     own_lifespan(server, skills, at_start=take_over)
 

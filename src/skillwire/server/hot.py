@@ -85,6 +85,8 @@ class HotAnswers:
 
     def result(self, request: Request, *, modern: bool) -> Parts | None:
         """Return the result as JSON, or None when the plain path should answer."""
+        if self._skills.notes.annotate is not None:
+            return None  # Someone wants a look at every result.
         try:
             match request.method:
                 case "skills/list" if self._skills.is_known_by_name and not _declares(request):
@@ -106,6 +108,8 @@ class HotAnswers:
     async def fetch(self, request: Request, *, modern: bool) -> Parts | None:
         """Return the result of reading a file that is not at hand yet, or None as above."""
         uri = request.params["uri"]
+        if self._skills.notes.annotate is not None:
+            return None
         try:
             if self._skills.catalog.snapshot.locate(uri)[1] is None:
                 return None  # Nobody knows how long a dynamic skill takes.

@@ -11,6 +11,7 @@ from mcp.server.mcpserver import MCPServer
 from skillwire.errors import SkillError
 from skillwire.server.answers import Terms
 from skillwire.server.handlers import add_listening, install
+from skillwire.server.notes import Annotate, Notes
 from skillwire.server.pages import DEFAULT_PAGE_SIZE
 from skillwire.server.skills import Origin, Skills
 from skillwire.server.wellknown.serving import add_site
@@ -29,6 +30,10 @@ def add_skills(
     strict: bool = False,
     follow_links: bool = False,
     dialects: Iterable[str] = (),
+    mirror: bool = False,
+    annotate: Annotate | None = None,
+    skill_media_type: str = "",
+    find_tool: bool = False,
 ) -> Skills:
     """Publish skills from an MCP server: an `MCPServer`, a FastMCP server or a lowlevel `Server`.
 
@@ -42,6 +47,11 @@ def add_skills(
     default they may unless the server asks for authorization. With `strict`,
     the server does not start when anything is not fit to be published.
     `dialects` are older generations of the wire to be spoken as well.
+
+    With `mirror`, the resource of each `SKILL.md` repeats the frontmatter in its
+    `_meta`. `annotate` may add to the `_meta` of everything that tells of
+    skills. `skill_media_type` replaces `text/markdown` for each `SKILL.md`. With
+    `find_tool`, clients may look for skills by words, with a tool `find_skills`.
 
     Call it before the server runs; sources are opened and closed with it.
 
@@ -63,6 +73,8 @@ def add_skills(
         strict=strict,
         follow_links=follow_links,
         dialects=dialects,
+        notes=Notes(mirror=mirror, annotate=annotate, media_type=skill_media_type),
+        find_tool=find_tool,
     )
     if Dialect.WELL_KNOWN in skills.dialects:
         _refuse_site(server, scope)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import TypeVar
 
+from skillwire.core.entry import SkillEntry
 from skillwire.server.bytecache import ByteCache
 from skillwire.sources import Snapshot
 from skillwire.wire.core import LIST_SKILLS, write_entry
@@ -40,16 +41,24 @@ class Page:
         return self.next_cursor is None
 
 
+def _as_it_is(entry: SkillEntry) -> SkillEntry:
+    return entry
+
+
 class EntryPages:
     """The pages of `skills/list` over one snapshot, each written once and then kept.
 
     A page begins after a URI, not at a number, so that it can be asked for by
-    whoever holds a cursor of another snapshot or another process.
+    whoever holds a cursor of another snapshot or another process. `completed`
+    adds to an entry what else is said about it.
     """
 
-    def __init__(self, snapshot: Snapshot, page_size: int) -> None:
+    def __init__(
+        self, snapshot: Snapshot, page_size: int, completed: Callable[[SkillEntry], SkillEntry] = _as_it_is
+    ) -> None:
         self.snapshot = snapshot
         self._page_size = page_size
+        self._completed = completed
         self._kept: ByteCache[int, Page] = ByteCache(_KEPT_BYTES)
 
     def after(self, uri: str | None) -> Page:
@@ -64,7 +73,7 @@ class EntryPages:
 
     def for_snapshot(self, snapshot: Snapshot) -> "EntryPages":
         """Return the pages of a newer snapshot, taking over those whose entries are the same objects."""
-        pages = EntryPages(snapshot, self._page_size)
+        pages = EntryPages(snapshot, self._page_size, self._completed)
         before, now = self.snapshot.entries, snapshot.entries
         for start, page, size in self._kept.items():
             same = len(now) >= page.stop and all(
@@ -76,7 +85,9 @@ class EntryPages:
 
     def _written(self, start: int) -> Page:
         entries = self.snapshot.entries
-        written, stop = cut(entries, start, self._page_size, write_entry)
+        written, stop = cut(
+            entries, start, self._page_size, lambda entry: write_entry(self._completed(entry))
+        )
         cursor = None if stop == len(entries) else write_cursor(LIST_SKILLS, entries[stop - 1].uri.text)
         ending = b"]" if cursor is None else f'],"nextCursor":"{cursor}"'.encode()
         return Page(start, stop, b",".join(written), ending, cursor)

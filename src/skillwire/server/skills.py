@@ -20,6 +20,8 @@ from skillwire.server.dialects.compat import Compat
 from skillwire.server.dialects.prompts import Prompts
 from skillwire.server.dialects.rendering import Render
 from skillwire.server.dialects.speaking import chosen, speakers
+from skillwire.server.find_tool import FindTool
+from skillwire.server.notes import NO_NOTES, Notes
 from skillwire.sources import (
     Catalog,
     DirectorySource,
@@ -58,8 +60,12 @@ class Skills:
         strict: bool = False,
         follow_links: bool = False,
         dialects: Iterable[str] = (),
+        notes: Notes = NO_NOTES,
+        find_tool: bool = False,
     ) -> None:
         self.terms = terms
+        self.notes = notes
+        self.find_tool = FindTool(self) if find_tool else None
         self.dialects = chosen(dialects)
         self.compat: tuple[Compat, ...] = speakers(self.dialects, self)
         self.announcer = Announcer(
@@ -261,9 +267,10 @@ class Skills:
         try:
             async with Catalog([*self._sources, *self._mounts()]) as catalog:
                 self._review(catalog.snapshot.reports)
-                self._answers = Answers(catalog, self.terms)
+                self._answers = Answers(catalog, self.terms, self.notes)
                 async with anyio.create_task_group() as group:
                     group.start_soon(self.announcer.follow, catalog)
+                    group.start_soon(self._prepare)
                     ready.set_result(None)
                     await closing.wait()
                     group.cancel_scope.cancel()
@@ -274,6 +281,13 @@ class Skills:
                 ready.set_exception(error)
         finally:
             self._answers = None
+
+    async def _prepare(self) -> None:
+        for compat in self.compat:
+            try:
+                await compat.prepare()
+            except Exception:
+                logger.exception("%s is made ready when it is asked for", compat.dialect)
 
     def _mounts(self) -> list[Source]:
         return [

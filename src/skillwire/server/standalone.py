@@ -12,6 +12,7 @@ from skillwire import __version__
 from skillwire.server.answers import Terms
 from skillwire.server.handlers import add_listening, install
 from skillwire.server.hot import HotAnswers
+from skillwire.server.notes import Notes
 from skillwire.server.pages import DEFAULT_PAGE_SIZE
 from skillwire.server.skills import Skills
 from skillwire.sources import Source
@@ -36,6 +37,8 @@ class Offer:
     follow_links: bool = False
     is_fast: bool = True
     dialects: tuple[str, ...] = ()
+    mirror: bool = False
+    find_tool: bool = False
     more: Callable[[], Sequence[Source]] | None = None
     """Makes further sources, in the process that serves them."""
 
@@ -53,6 +56,8 @@ class Standalone:
             strict=offer.strict,
             follow_links=offer.follow_links,
             dialects=offer.dialects,
+            notes=Notes(mirror=offer.mirror),
+            find_tool=offer.find_tool,
         )
         self.server: Server[Any] = Server("skillwire", version=__version__, instructions=_INSTRUCTIONS)
         install(self.server, self.skills)

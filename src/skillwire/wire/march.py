@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, cast
+from urllib.parse import quote
 
 from skillwire.core.characters import quoted
 from skillwire.core.fields import is_name
@@ -161,7 +162,9 @@ def _line(uri: SkillUri, item: object, spellings: Mapping[str, str]) -> JsonValu
         found = uri.join(path)
     except InvalidUriError as error:
         raise InvalidEntryError(str(error)) from error
-    return {"uri": spellings.get(found, found), "digest": line.get("hash"), "size": line.get("size")}
+    # Some of the servers that have such lists know a file only in the spelling of Python's `quote`.
+    spelling = spellings.get(found) or f"{uri.published.removesuffix(SKILL_FILE)}{quote(path)}"
+    return {"uri": spelling, "digest": line.get("hash"), "size": line.get("size")}
 
 
 def _uri_of(head: ListedResource) -> SkillUri:

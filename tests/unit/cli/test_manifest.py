@@ -1,15 +1,23 @@
 """`skillwire manifest`: the entries a server would publish, and what it would hold back."""
 
 import hashlib
+import io
 import os
 import re
+import sys
+import tracemalloc
+from contextlib import redirect_stdout
 from pathlib import Path
+from typing import Any
 
+import orjson
 import pytest
 
 from commands import Command
 from folders import skill_md, write_files, write_skill
 from skillwire.cli import manifest as command
+from skillwire.cli.answer import Answer
+from skillwire.core.skill import Skill
 
 
 def digest(content: bytes) -> str:
@@ -240,3 +248,75 @@ def test_a_wide_terminal_gets_the_whole_digest(
     outcome = skillwire("manifest", "one")
 
     assert f"  SKILL.md  {len(skill_md('one'))}  {digest(skill_md('one'))}" in outcome.lines
+
+
+@pytest.mark.requirement("ASK-10")
+def test_lines_hold_one_core_entry_each_in_the_order_of_uris(here: Path, skillwire: Command) -> None:
+    write_skill(here / "skills" / "tea", {"references/a.md": "# A\n"})
+    write_files(
+        here / "skills", {"acme/refunds/SKILL.md": skill_md("refunds", extra='license: "a\\u2028b"\n')}
+    )
+
+    outcome, document = skillwire("manifest", "skills", "--lines"), skillwire("manifest", "skills", "--json")
+
+    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.out.endswith("}\n")
+    assert [orjson.loads(line) for line in outcome.out.split("\n")[:-1]] == document.json["skills"]
+
+
+@pytest.mark.requirement("ASK-10")
+def test_what_is_not_published_is_told_beside_the_lines(here: Path, skillwire: Command) -> None:
+    write_skill(here / "skills" / "tea")
+    write_files(here / "skills", {"broken/SKILL.md": "no frontmatter"})
+
+    outcome = skillwire("manifest", "skills", "--lines")
+
+    assert outcome.code == 1
+    assert [orjson.loads(line)["uri"] for line in outcome.lines] == ["skill://tea/SKILL.md"]
+    assert "not published: skills/broken" in outcome.err
+
+
+@pytest.mark.requirement("ASK-10")
+def test_lines_and_one_document_exclude_each_other(here: Path, skillwire: Command) -> None:
+    write_skill(here / "skills" / "tea")
+
+    outcome = skillwire("manifest", "skills", "--lines", "--json")
+
+    assert outcome.code == 2
+    assert outcome.json["error"]["code"] == "misuse"
+
+
+@pytest.mark.requirement("ASK-10")
+def test_thousands_of_entries_are_written_without_being_held_together() -> None:
+    count = 5_000
+    entry = Skill("tea", description="Use when thirsty.", body="Boil.\n" * 50).entry().to_json()
+    lines = Counting()
+    answer = Answer("manifest", json=False, verbose=False)
+
+    tracemalloc.start()
+    try:
+        with redirect_stdout(io.TextIOWrapper(io.BufferedWriter(lines))):
+            answer.lines({**entry, "uri": f"skill://tea-{number}/SKILL.md"} for number in range(count))
+            sys.stdout.flush()
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert lines.count == count
+    assert lines.size > 1_000_000 > 4 * peak
+
+
+class Counting(io.RawIOBase):
+    """Takes bytes, counts them and the lines, and forgets them."""
+
+    def __init__(self) -> None:
+        self.size = self.count = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        taken = bytes(data)
+        self.size += len(taken)
+        self.count += taken.count(b"\n")
+        return len(taken)

@@ -356,3 +356,47 @@ def test_a_skill_with_very_many_findings_does_not_flood_the_terminal(here: Path,
         "",
         "1 skill: 0 good, 1 with errors; 1 error, 60 warnings",
     ]
+
+
+def related(name: str, text: str) -> bytes:
+    return skill_md(name, extra=f"metadata:\n  skillwire/{text}\n")
+
+
+@pytest.mark.requirement("ASK-13")
+def test_relations_to_skills_that_are_not_there_and_in_circles_are_warnings(
+    here: Path, skillwire: Command
+) -> None:
+    write_files(
+        here / "skills",
+        {
+            "acme/refunds/SKILL.md": related("refunds", "requires: ledger, gone"),
+            "acme/ledger/SKILL.md": related("ledger", "requires: acme/refunds"),
+            "tea/SKILL.md": related("tea", "related: ledger"),
+        },
+    )
+
+    outcome = skillwire("validate", "skills", "--json")
+
+    found = {
+        skill["name"]: [(finding["code"], finding["severity"]) for finding in skill["findings"]]
+        for skill in outcome.json["skills"]
+    }
+    assert outcome.code == 0
+    assert found == {
+        "refunds": [("relation-unknown", "warning"), ("relation-cycle", "warning")],
+        "ledger": [("relation-cycle", "warning")],
+        "tea": [],
+    }
+    [cycle] = [skill["findings"][0] for skill in outcome.json["skills"] if skill["name"] == "ledger"]
+    assert (cycle["rule"], cycle["file"]) == ("ASK-13", "skills/acme/ledger/SKILL.md")
+    assert "skills/acme/refunds" in cycle["message"]
+
+
+@pytest.mark.requirement("ASK-14")
+def test_a_declared_need_that_cannot_be_read_is_a_warning_at_its_line(here: Path, skillwire: Command) -> None:
+    write_files(here / "skills", {"tea/SKILL.md": related("tea", "dependencies: kettle (2")})
+
+    outcome = skillwire("validate", "skills", "--json")
+
+    [skill] = outcome.json["skills"]
+    assert [(found["code"], found["line"]) for found in skill["findings"]] == [("needs-invalid", 4)]

@@ -37,12 +37,16 @@ MADE_BY_SOURCES = {
     # And what only readers of an index can see; the tests of wire show these.
     *("index-entry-invalid", "index-digest-invalid", "index-archive-invalid"),
     *("index-schema-unknown", "index-type-unknown", "index-template-invalid"),
+    # And what only a host can see that reads one; its tests of dialects show these.
+    *("archives-off", "archive-unsupported", "archive-unverifiable", "path-differs"),
     # And what only dialects by name can see; the tests of wire and server show these.
     *("primitive-item-invalid", "primitive-skill-invalid", "primitive-field-invalid"),
     *("exec-item-invalid", "exec-skill-invalid", "exec-content-invalid"),
     *("exec-field-invalid", "exec-annotations-invalid", "exec-path-invalid"),
     *("arguments-invalid", "dependencies-invalid", "file-notes-invalid"),
     *("dependency-missing", "prompt-invalid", "prompt-field-invalid", "prompt-arguments"),
+    # What only a look at several skills can see; the tests of relations show these.
+    *("relation-invalid", "relation-unknown", "relation-cycle"),
 }
 
 
@@ -180,6 +184,13 @@ MADE: dict[str, tuple[str, Severity, str, int | None, Callable[[], list[Finding]
     "hidden-characters": ("SEC-13", WARNING, SKILL_FILE, 6, lambda: with_body("\na\u202eb\n")),
     "terminal-escape": ("SEC-13", WARNING, SKILL_FILE, 6, lambda: with_body("\na\x1b[31mb\n")),
     "html-comment": ("SEC-13", INFO, SKILL_FILE, 7, lambda: with_body("\nText\n<!-- hidden -->\n")),
+    "needs-invalid": (
+        "ASK-14",
+        WARNING,
+        SKILL_FILE,
+        4,
+        lambda: with_field("metadata:\n  skillwire/scopes: two words"),
+    ),
     "broken-link": ("FMT-08", WARNING, SKILL_FILE, 6, lambda: with_body("\nSee [it](references/gone.md).\n")),
     "link-outside": ("FMT-08", WARNING, SKILL_FILE, 6, lambda: with_body("\nSee [it](../other/a.md).\n")),
     "unlinked-file": ("FMT-08", INFO, "notes.md", None, lambda: checked(more={"notes.md": b""})),

@@ -186,18 +186,20 @@ def test_any_listing_gives_only_skills_with_files_of_their_own(values: list[Any]
         assert all(skill.uri.contains(file.uri) for file in skill.files)
 
 
-def test_a_file_list_becomes_the_resources_of_an_entry() -> None:
+def test_a_file_list_becomes_the_resources_of_an_entry_in_the_spelling_of_its_server() -> None:
     content = file_list(
         {"path": "SKILL.md", "size": 1, "hash": DIGEST},
         {"path": "references/Q&A notes.md", "size": 2, "hash": DIGEST, "more": 1},
+        {"path": "50% (é).md", "size": 3, "hash": DIGEST},
     )
-    spelling = "skill://acme/refunds/references/Q%26A%20notes.md"
+    spelling = "skill://acme/refunds/references/Q&A%20notes.md"
 
-    lines = parse_file_list(REFUNDS, content, {"skill://acme/refunds/references/Q&A%20notes.md": spelling})
+    lines = parse_file_list(REFUNDS, content, {spelling: spelling})
 
     assert lines == [
         {"uri": "skill://acme/refunds/SKILL.md", "digest": DIGEST, "size": 1},
         {"uri": spelling, "digest": DIGEST, "size": 2},
+        {"uri": "skill://acme/refunds/50%25%20%28%C3%A9%29.md", "digest": DIGEST, "size": 3},
     ]
 
 

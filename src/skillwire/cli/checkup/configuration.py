@@ -25,6 +25,7 @@ from skillwire.host import (
     read_servers,
 )
 from skillwire.host.connections.configfile import parse_json, read_bytes
+from skillwire.host.connections.endpoints import SiteEndpoint
 from skillwire.host.state.filetrust import FileTrust
 
 _AREA = Area("configuration")
@@ -112,7 +113,7 @@ def _program(label: str, endpoint: StdioEndpoint) -> Check:
     return _AREA.ok(label, f"program {endpoint.command} is there")
 
 
-def _is_open_to_others(endpoint: HttpEndpoint) -> bool:
+def _is_open_to_others(endpoint: HttpEndpoint | SiteEndpoint) -> bool:
     parts = urlsplit(endpoint.shown)
     host = parts.hostname or ""
     if parts.scheme != "http" or host == "localhost" or host.endswith(".localhost"):

@@ -9,7 +9,7 @@ from skillwire.cli.answer import plural
 from skillwire.cli.checkup.check import Area, Check
 from skillwire.errors import SkillError
 from skillwire.host import REFUSALS, Listing, ServerConfig
-from skillwire.host.connections.connection import Connection
+from skillwire.host.connections.opening import connection_for
 from skillwire.host.failures import NotDeclaredError
 from skillwire.wire.dialect import Dialect
 
@@ -33,12 +33,13 @@ async def _check(server: ServerConfig, seconds: float) -> Check:
     start = time.monotonic()
     speaks = ""
     try:
-        async with Connection(server) as connection:
+        async with connection_for(server) as connection:
             with anyio.fail_after(seconds):
                 await connection.connect()
-                speaks = f"speaks MCP {connection.protocol_version}"
+                version = connection.protocol_version
+                speaks = "is a web site" if version is None else f"speaks MCP {version}"
                 listing = await connection.list_skills()
-            if listing.dialect is not Dialect.CORE:
+            if listing.dialect not in (Dialect.CORE, Dialect.WELL_KNOWN):
                 speaks = f"{speaks} and the older dialect {listing.dialect}"
             return _listed(server, speaks, listing, start)
     except NotDeclaredError:

@@ -27,7 +27,7 @@ from skillwire.host.adapters.servertools import (
     named_apart,
     text_of,
 )
-from skillwire.host.connections.endpoints import ServerConfig, StdioEndpoint
+from skillwire.host.connections.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
 from skillwire.host.connections.labels import label_of
 from skillwire.host.failures import (
     ConfigError,
@@ -65,10 +65,14 @@ async def open_clients(
     `servers` are those the host is made of, and `options` go to every
     `fastmcp.Client`. A server that cannot be reached costs only itself: its
     client is among the others, not connected. One on stdio is started once
-    more, beside the host's own.
+    more, beside the host's own. Web sites of skills have no tools, and no client.
     """
     enabled = [server for server in servers if server.is_enabled]
-    clients = {server.label: Client(_transport(server), **options) for server in enabled}
+    clients = {
+        server.label: Client(transport, **options)
+        for server in enabled
+        if (transport := _transport(server)) is not None
+    }
 
     async def connect(server: ServerConfig) -> None:
         try:
@@ -80,6 +84,8 @@ async def open_clients(
     async with AsyncExitStack() as stack:
         async with anyio.create_task_group() as group:
             for server in enabled:
+                if server.label not in clients:
+                    continue
                 group.start_soon(connect, server)
         yield clients
 
@@ -204,7 +210,7 @@ def _waiting_for(client: Client[Any], seconds: float) -> Generator[None]:
         raise UnavailableError(f"the call failed: {quoted(str(error) or type(error).__name__)}") from error
 
 
-def _transport(server: ServerConfig) -> ClientTransport:
+def _transport(server: ServerConfig) -> ClientTransport | None:
     endpoint = server.endpoint
     if isinstance(endpoint, StdioEndpoint):
         return StdioTransport(
@@ -215,4 +221,6 @@ def _transport(server: ServerConfig) -> ClientTransport:
             keep_alive=False,
             log_file=Path(os.devnull),  # What it says there, it also says to the host.
         )
+    if not isinstance(endpoint, HttpEndpoint):
+        return None
     return StreamableHttpTransport(endpoint.url, headers=dict(endpoint.headers), auth=server.auth)

@@ -124,7 +124,7 @@ def parse_files(value: object, uri: str, coverage: Coverage = Coverage.FILES) ->
             raise ValueError(f"{quoted(name)} has no well-formed sha256 digest")
         if not isinstance(size, int) or isinstance(size, bool) or size > MAX_JSON_SIZE:
             raise ValueError(f"{quoted(name)} has no size in bytes")
-        if size < 0 and ("size" in row or coverage is Coverage.FILES):
+        if size < 0 and "size" in row:
             raise ValueError(f"{quoted(name)} has no size in bytes")
         found[name] = ManifestFile(name, digest, size)
     # An archive may come with the line of the SKILL.md that must be in it.

@@ -1,4 +1,4 @@
-"""What a label stands for: the command or the URL behind it, and a fingerprint of that."""
+"""What a label stands for: the command, the URL or the web site behind it, and a fingerprint of that."""
 
 import hashlib
 import json
@@ -12,6 +12,7 @@ import httpx2
 
 from skillwire.host.attention import SkillSettings
 from skillwire.host.origin import Origin, OriginKind
+from skillwire.sources.wellknown.hosts import SiteAddress
 
 DEFAULT_SECONDS = 30.0
 
@@ -94,7 +95,39 @@ class HttpEndpoint:
         return f"HttpEndpoint({self.shown!r})"
 
 
-Endpoint: TypeAlias = StdioEndpoint | HttpEndpoint
+@dataclass(frozen=True)
+class SiteEndpoint:
+    """A web site with an index of skills, and the hosts it may send us to beside its own.
+
+    Raises:
+        SourceError: `url` is no address of a site, or one of `hosts` is no host.
+    """
+
+    url: str
+    hosts: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "hosts", tuple(self.hosts))
+        _ = self.address
+
+    @cached_property
+    def address(self) -> SiteAddress:
+        return SiteAddress.parse(self.url, self.hosts)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Names the site: its scheme, host, port and path. More hosts do not make it another one."""
+        scheme, host, port = _place(self.address.url)
+        target = httpx2.URL(self.address.url).raw_path.decode("ascii")
+        return _fingerprint(kind="site", scheme=scheme, host=host, port=port, target=target)
+
+    @property
+    def shown(self) -> str:
+        """The URL as it may be shown; there is nothing in it to hide."""
+        return self.address.url
+
+
+Endpoint: TypeAlias = StdioEndpoint | HttpEndpoint | SiteEndpoint
 
 
 @dataclass(frozen=True)
@@ -117,7 +150,8 @@ class ServerConfig:
 
     @cached_property
     def origin(self) -> Origin:
-        return Origin(OriginKind.SERVER, self.label, self.endpoint.fingerprint)
+        kind = OriginKind.SITE if isinstance(self.endpoint, SiteEndpoint) else OriginKind.SERVER
+        return Origin(kind, self.label, self.endpoint.fingerprint)
 
 
 def _place(url: str) -> tuple[str, str, int | None]:

@@ -9,12 +9,14 @@ from typing import Final, cast
 import httpx2
 
 from skillwire.core.characters import quoted, visible
+from skillwire.errors import SourceError
 from skillwire.host.connections.configfile import read_bytes
 from skillwire.host.connections.endpoints import (
     DEFAULT_SECONDS,
     Endpoint,
     HttpEndpoint,
     ServerConfig,
+    SiteEndpoint,
     StdioEndpoint,
 )
 from skillwire.host.connections.envfile import parse_env_file
@@ -30,6 +32,7 @@ _HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _HEADER_VALUE = re.compile(r"[\t -~]*")
 _STDIO_TYPES = frozenset({"stdio", "local"})
 _HTTP_TYPES = frozenset({"http", "streamable-http", "streamablehttp"})
+_SITE_TYPE = "well-known"
 _FEWEST_MILLISECONDS = 1000
 _MOST_NAMED = 5
 
@@ -81,6 +84,8 @@ class Entry:
             return self._stdio(raw)
         if isinstance(kind, str) and kind.lower() in _HTTP_TYPES:
             return self._http(raw)
+        if kind == _SITE_TYPE:
+            return self._site(raw)
         if kind == "sse":
             raise ConfigError(
                 f"{self._owner} uses the retired transport `sse`",
@@ -145,6 +150,19 @@ class Entry:
             return HttpEndpoint(url.text, headers, url.shown if url.has_input else None)
         except (httpx2.InvalidURL, ValueError) as error:
             raise self._no_input_in("url") from error
+
+    def _site(self, raw: Mapping[str, object]) -> SiteEndpoint:
+        """Read a web site of skills; it gets no credentials, so there is no place for any."""
+        if "headers" in raw:
+            raise self._wrong("is a web site, which is asked without any `headers`")
+        hosts = [
+            self._plain(value, f"hosts[{number}]") for number, value in enumerate(self._list(raw, "hosts"))
+        ]
+        try:
+            return SiteEndpoint(self._plain(raw.get("url"), "url"), tuple(hosts))
+        except SourceError as error:
+            message = f"{self._owner} is a web site that cannot be used: {error}"
+            raise ConfigError(message, fix=error.fix) from error
 
     def _check_url(self, url: str) -> None:
         """Refuse what is no plain web address; the address itself may hold a secret and is not repeated."""

@@ -13,7 +13,7 @@ from mcp.types import Implementation
 import skillwire
 from skillwire.core.characters import quoted
 from skillwire.errors import SkillError
-from skillwire.host.connections.endpoints import ServerConfig, StdioEndpoint
+from skillwire.host.connections.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
 from skillwire.host.connections.http import http_transport
 from skillwire.host.connections.link import Link, Streams
 from skillwire.host.connections.stdio import stdio_transport
@@ -48,6 +48,7 @@ def _transport(server: ServerConfig, link: Link) -> AbstractAsyncContextManager[
     endpoint = server.endpoint
     if isinstance(endpoint, StdioEndpoint):
         return stdio_transport(endpoint, link, write_seconds=server.seconds)
+    assert isinstance(endpoint, HttpEndpoint), "no MCP is spoken with a web site"
     return http_transport(endpoint, link, seconds=server.seconds, auth=server.auth)
 
 

@@ -28,7 +28,7 @@ def april_items(values: Sequence[object], hearing: Hearing) -> list[Item]:
     parsed = [parse_april_entry(value) for value in values]
     entries = [entry for entry, _ in parsed if entry is not None]
     homes = Homes(
-        [(entry.url, entry.name or "") for entry in entries if entry.type is AprilType.ARCHIVE],
+        [([entry.url], entry.name or "") for entry in entries if entry.type is AprilType.ARCHIVE],
         [SkillUri.parse(entry.url).text for entry in entries if entry.type is AprilType.SKILL_MD],
     )
     return [
@@ -44,7 +44,9 @@ def _item(entry: AprilEntry, homes: Homes, hearing: Hearing) -> Item:
     name = entry.name or ""
     frontmatter, findings = check_frontmatter({"name": name, "description": entry.description})
     try:
-        uri = homes.home_of(entry.url, name) if entry.type is AprilType.ARCHIVE else SkillUri.parse(entry.url)
+        uri = (
+            homes.home_of([entry.url], name) if entry.type is AprilType.ARCHIVE else SkillUri.parse(entry.url)
+        )
     except InvalidUriError as error:
         return Item(findings=(Finding("uri-invalid", str(error), file=""),))
     findings += path_findings(uri, name, any_path=hearing.dialect is not None)

@@ -34,7 +34,7 @@ def june_items(values: Sequence[object], hearing: Hearing) -> list[Item]:
     parsed = [parse_june_entry(value) for value in values]
     entries = [entry for entry, _ in parsed if entry is not None]
     homes = Homes(
-        [(entry.archives[0].url, _name(entry)) for entry in entries if entry.url is None],
+        [(_urls(entry), _name(entry)) for entry in entries if entry.url is None],
         [SkillUri.parse(entry.url).text for entry in entries if entry.url is not None],
     )
     return [
@@ -45,11 +45,7 @@ def june_items(values: Sequence[object], hearing: Hearing) -> list[Item]:
 
 def _item(entry: JuneEntry, homes: Homes, hearing: Hearing) -> Item:
     try:
-        uri = (
-            homes.home_of(entry.archives[0].url, _name(entry))
-            if entry.url is None
-            else SkillUri.parse(entry.url)
-        )
+        uri = homes.home_of(_urls(entry), _name(entry)) if entry.url is None else SkillUri.parse(entry.url)
     except InvalidUriError as error:
         return Item(findings=(Finding("uri-invalid", str(error), file=""),))
     manifest, problem = _promise(entry, uri, hearing)
@@ -115,3 +111,7 @@ def _size_in(extra: Mapping[str, JsonValue]) -> int:
 
 def _name(entry: JuneEntry) -> str:
     return cast(str, entry.frontmatter["name"])
+
+
+def _urls(entry: JuneEntry) -> list[str]:
+    return [archive.url for archive in entry.archives]

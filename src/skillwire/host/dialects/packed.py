@@ -5,7 +5,7 @@ read there: all files come out of the archive (ARC-13).
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from skillwire.core.archive import ArchiveFormat
@@ -40,35 +40,37 @@ def packed(
 class Homes:
     """The URIs of skills that come in archives alone; they follow from everything an index lists.
 
-    An archive next to others of its folder is named after its skill, so the
-    skill gets the path that the archive has without its suffix (DRAFT-08).
-    Where that is not the skill's name, or is the path of another skill too, it
-    gets a path below the archive's own, which no other archive can have.
+    An archive is mostly named after its skill, which then gets the path that
+    the archive has without its suffix (DRAFT-08). Where no archive of the skill
+    has its name, or another skill has that path too, the skill gets a path
+    below its first archive's own, which no other archive can have.
     """
 
-    def __init__(self, alone: Iterable[tuple[str, str]], listed: Iterable[str]) -> None:
-        """Take each such archive's URL and its skill's name, and the canonical URIs of all other skills."""
-        homes = [_beside(url, name) for url, name in alone]
+    def __init__(self, alone: Iterable[tuple[Sequence[str], str]], listed: Iterable[str]) -> None:
+        """Take the archives of each such skill with its name, and the canonical URIs of all other skills."""
+        homes = [_beside(urls, name) for urls, name in alone]
         self._claims = Counter([*listed, *(home for home in homes if home is not None)])
 
-    def home_of(self, url: str, name: str) -> SkillUri:
-        """Return the URI of the skill `name` in the archive at `url`.
+    def home_of(self, urls: Sequence[str], name: str) -> SkillUri:
+        """Return the URI of the skill `name` in the archives at `urls`.
 
         Raises:
             InvalidUriError: It would be too long.
         """
-        beside = _beside(url, name)
+        beside = _beside(urls, name)
         if beside is not None and self._claims[beside] <= 1:
             return SkillUri.parse(beside)
-        return SkillUri.parse(f"{canonical_uri(url)}/{name}/{SKILL_FILE}")
+        return SkillUri.parse(f"{canonical_uri(urls[0])}/{name}/{SKILL_FILE}")
 
 
-def _beside(url: str, name: str) -> str | None:
-    """Return the URI of a skill in the place of its archive, if the archive is named after it."""
-    uri = canonical_uri(url)
-    suffix = next((suffix for suffix in _SUFFIXES if uri.lower().endswith(suffix)), "")
-    root = uri.removesuffix(uri[len(uri) - len(suffix) :])
-    return f"{root}/{SKILL_FILE}" if suffix and segment_of(root) == name else None
+def _beside(urls: Sequence[str], name: str) -> str | None:
+    """Return the URI of a skill in the place of its archive, if one is named after it."""
+    for uri in map(canonical_uri, urls):
+        suffix = next((suffix for suffix in _SUFFIXES if uri.lower().endswith(suffix)), "")
+        root = uri[: len(uri) - len(suffix)]
+        if suffix and segment_of(root) == name:
+            return f"{root}/{SKILL_FILE}"
+    return None
 
 
 def archives_off(formats: Iterable[ArchiveFormat]) -> Finding:

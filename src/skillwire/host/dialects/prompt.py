@@ -100,18 +100,18 @@ class PromptVoice:
 
 async def find(peer: Peer, hearing: Hearing) -> Found | None:
     """Return this voice if the server has prompts, and said that it has skills; or if the user did."""
-    is_meant = hearing.dialect is Dialect.PROMPT or (
-        peer.declares_extension or peer.skills_capability is not None
-    )
-    if not (peer.has_prompts and is_meant):
+    is_pinned = hearing.dialect is Dialect.PROMPT
+    is_declared = peer.declares_extension or peer.skills_capability is not None
+    if not (peer.has_prompts and (is_pinned or is_declared)):
         return None
     voice = PromptVoice()
     try:
-        return Found(voice, await voice.list(peer, hearing))
+        listing = await voice.list(peer, hearing)
     except PeerError as error:
         if is_absent(error):
             return None
         raise
+    return Found(voice, listing) if is_pinned or listing.entries or listing.refused else None
 
 
 def read_card(value: object) -> tuple[Card | None, list[Finding]]:

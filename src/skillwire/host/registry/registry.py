@@ -314,6 +314,8 @@ class Registry:
 
     async def _confirm(self, remote: Remote, served: Served) -> None:
         """Ask about the skills that a server's instructions mention and its listing lacks."""
+        if served.dialect is not Dialect.CORE:
+            return  # In other dialects only the file itself could confirm it, and nothing is read unasked.
         uris = served.unconfirmed(uris_in(remote.instructions))
         if not uris:
             return

@@ -43,7 +43,7 @@ class Served:
         self.signals = 0
         """How often something said that the listing may have changed."""
         self._status = ServerStatus(origin)
-        self._dialect = Dialect.CORE
+        self.dialect = Dialect.CORE
         self._skills: dict[str, KnownSkill] = {}
         self._whole: dict[str, SkillEntry] = {}
         self._unlisted: dict[str, SkillEntry] = {}
@@ -118,7 +118,7 @@ class Served:
         self._unlisted = {uri: entry for uri, entry in self._unlisted.items() if uri not in listed}
         self._renewals.clear()
         self.hidden = tuple(_hidden(self.origin.label, refused) for refused in listing.refused[:MAX_HIDDEN])
-        self._dialect = listing.dialect
+        self.dialect = listing.dialect
         self._name(listed)
         self._settle("listed", asked, now, now + fresh_seconds(listing.ttl_ms))
         self._status = replace(
@@ -178,7 +178,7 @@ class Served:
         origin = self.origin
         references = references_for(origin.label, listed)
         self._skills = {
-            uri: KnownSkill(SkillId(origin, uri), references[uri], entry, self._dialect)
+            uri: KnownSkill(SkillId(origin, uri), references[uri], entry, self.dialect)
             for uri, entry in listed.items()
         }
         for uri, entry in self._unlisted.items():
@@ -187,7 +187,7 @@ class Served:
     def _unlisted_record(self, entry: SkillEntry) -> KnownSkill:
         uri = entry.uri.text
         reference = full_reference(self.origin.label, uri)
-        return KnownSkill(SkillId(self.origin, uri), reference, entry, self._dialect, is_listed=False)
+        return KnownSkill(SkillId(self.origin, uri), reference, entry, self.dialect, is_listed=False)
 
     def _settle(self, state: ServerState, asked: tuple[int, int], now: float, until: float) -> None:
         if asked != self._asked:

@@ -78,6 +78,9 @@ class Compat:
         """
         raise AssertionError("asked only for what `entry_named` found")
 
+    async def prepare(self) -> None:
+        """Make ready, in the background, what takes long; called once the skills are open."""
+
     async def read(self, uri: str) -> FileContent | None:
         """Return a resource of this dialect's own, such as an index; None when it has none there."""
         return None

@@ -115,6 +115,10 @@ class IndexCompat(Compat, ABC):
     def changed_resources(self) -> Sequence[str]:
         return [INDEX_URI]
 
+    async def prepare(self) -> None:
+        """Write the index before anyone asks: packing thousands of skills takes longer than clients wait."""
+        await self._index()
+
     async def read(self, uri: str) -> FileContent | None:
         try:
             wanted = canonical_uri(uri)

@@ -75,7 +75,7 @@ class SkillsMiddleware(HandshakeMiddleware):
         own = self._own
         for resource in result["resources"]:
             try:
-                line = self._skills.catalog.snapshot.locate(resource["uri"])[1]
+                entry, line = self._skills.catalog.snapshot.locate(resource["uri"])
             except (NotFoundError, SourceError):
                 if resource["uri"] in own:
                     resource.pop("_meta", None)
@@ -83,6 +83,8 @@ class SkillsMiddleware(HandshakeMiddleware):
             resource.pop("_meta", None)
             if line is not None:
                 resource["size"] = line.size
+            if resource["uri"] == entry.uri.published:
+                self._skills.notes.describe(resource, entry)
         return result
 
     @property

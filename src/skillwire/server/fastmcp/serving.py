@@ -31,6 +31,7 @@ from skillwire.server.fastmcp.middleware import SkillsMiddleware
 from skillwire.server.fastmcp.prompts import PromptsProvider
 from skillwire.server.fastmcp.scoped import ScopedListing
 from skillwire.server.fastmcp.sight import AnyFastMCP, Sight, SkillsHolder, VisibleSkillMethods
+from skillwire.server.fastmcp.tools import FindToolProvider
 from skillwire.server.fastmcp.viewpoint import Viewpoint
 from skillwire.server.handlers import (
     ResourceMethods,
@@ -38,6 +39,7 @@ from skillwire.server.handlers import (
     own_lifespan,
     refuse_second,
 )
+from skillwire.server.noting import note_results
 from skillwire.server.skills import Skills
 from skillwire.server.wellknown.serving import add_site
 from skillwire.sources import Snapshot
@@ -69,6 +71,9 @@ def attach(server: AnyFastMCP, skills: Skills) -> None:
     if Dialect.WELL_KNOWN in skills.dialects:
         add_site(server, skills)
     server.add_provider(PromptsProvider(skills, provider._viewpoint.may_see))
+    if skills.find_tool is not None:
+        skills.find_tool.may_see = provider._viewpoint.may_see
+        server.add_provider(FindToolProvider(skills.find_tool))
 
 
 class SkillsProvider(SkillsHolder):
@@ -269,6 +274,7 @@ class SkillsExtension(ServerExtension):
             self.skills.terms = replace(self.skills.terms, cache_scope="private")
         lowlevel = server._mcp_server
         lowlevel.middleware.insert(0, SkillsMiddleware(self.skills, self.sight))
+        note_results(lowlevel, self.skills.notes)
         lowlevel.add_request_handler(
             "resources/subscribe", types.SubscribeRequestParams, self._resources.subscribe
         )

@@ -33,7 +33,9 @@ def _networks6(*texts: str) -> tuple[IPv6Network, ...]:
     return tuple(map(IPv6Network, texts))
 
 
-_INTERNAL_4: Final = _networks4("10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")
+_INTERNAL_4: Final = _networks4(
+    "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"
+)
 _LINK_LOCAL_4: Final = _networks4("169.254.0.0/16")
 _NOBODY_4: Final = _networks4(
     "0.0.0.0/8",
@@ -64,7 +66,9 @@ def reach_of(address: Address) -> Reach:
             return Reach.LINK_LOCAL
         return Reach.NOBODY if _is_in(address, _NOBODY_4) else Reach.PUBLIC
     if address in _TRANSLATED:
-        return Reach.PUBLIC if reach_of(IPv4Address(int(address) & 0xFFFFFFFF)) is Reach.PUBLIC else Reach.NOBODY
+        return (
+            Reach.PUBLIC if reach_of(IPv4Address(int(address) & 0xFFFFFFFF)) is Reach.PUBLIC else Reach.NOBODY
+        )
     if _is_in(address, _INTERNAL_6):
         return Reach.INTERNAL
     if _is_in(address, _LINK_LOCAL_6):

@@ -70,7 +70,9 @@ class HostRule:
             raise SourceError(f"{quoted(text[:200])} is no host", fix="write a host such as cdn.example.net")
         place = Place.of(url)
         if is_wildcard and ("." not in place.host or literal(place.host) is not None):
-            raise SourceError(f"{quoted(text[:200])} allows too much", fix="name a domain, such as *.example.net")
+            raise SourceError(
+                f"{quoted(text[:200])} allows too much", fix="name a domain, such as *.example.net"
+            )
         return cls(place, is_wildcard)
 
     def admits(self, place: Place) -> bool:
@@ -156,7 +158,9 @@ class SiteAddress:
         """
         parsed = _parsed(url)
         if parsed is None or parsed.userinfo:
-            raise SiteAnswerError(f"the site refers to {quoted(url[:200])}, which is no web address", violates="DISC-04")
+            raise SiteAnswerError(
+                f"the site refers to {quoted(url[:200])}, which is no web address", violates="DISC-04"
+            )
         place = Place.of(parsed)
         rules = [rule for rule in (HostRule(self.own), *self.others) if rule.admits(place)]
         if not rules:

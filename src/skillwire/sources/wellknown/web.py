@@ -105,7 +105,9 @@ class Web:
             except httpx2.HTTPError as error:
                 raise _meaning_of(error) from error
         assert clock.cancelled_caught
-        raise SiteTooSlowError(f"the site took more than {self._seconds:g} seconds over {quoted(_short(url))}")
+        raise SiteTooSlowError(
+            f"the site took more than {self._seconds:g} seconds over {quoted(_short(url))}"
+        )
 
     async def _follow(self, url: str, max_bytes: int, headers: Mapping[str, str], raw: bool) -> Answer:
         for _ in range(MOST_REDIRECTS + 1):

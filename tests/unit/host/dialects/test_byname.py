@@ -1,6 +1,7 @@
 """What a host makes up for skills that have only names: URIs, and files that say what the server said."""
 
 import re
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -14,7 +15,7 @@ from skillwire.core.uri import SkillUri
 from skillwire.errors import LimitError, NotFoundError
 from skillwire.host.calls.enumeration import Listing, RefusedEntry
 from skillwire.host.dialects import execution, primitive, prompt
-from skillwire.host.dialects.byname import Card, Roster, joined, made_up, make_card, without_nested
+from skillwire.host.dialects.byname import Card, ReadCard, Roster, joined, made_up, make_card, without_nested
 from skillwire.host.failures import InvalidAnswerError
 from skillwire.wire.dialect import Dialect
 
@@ -23,11 +24,11 @@ texts = st.text(st.characters(exclude_categories=()), max_size=60)
 odd = st.sampled_from(
     ["---\n", "\n---\nx", "a: b", "\x00\x85\u2028\ufeff", "null", "'\"\\", "\r", "#", "\ud800"]
 )
-anything = st.one_of(texts, odd, st.builds(lambda a, b: a + b, odd, texts))
+anything = st.one_of(texts, odd, st.tuples(odd, texts).map("".join))
 names = st.one_of(
     st.from_regex(r"[a-z0-9]{1,5}(-[a-z0-9]{1,3}){0,2}(/[a-z0-9]{1,4}){0,2}", fullmatch=True), texts
 )
-items = st.fixed_dictionaries(
+items: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {"name": names, "description": anything},
     optional={
         "title": anything,
@@ -59,9 +60,8 @@ def listing_of(*called: str) -> Listing:
 )
 @pytest.mark.parametrize("read_card", [primitive.read_card, execution.read_card, prompt.read_card])
 def test_a_composed_file_says_exactly_what_was_listed_whatever_a_stranger_sends(
-    read_card: object, item: dict[str, object], instructions: str
+    read_card: ReadCard, item: dict[str, Any], instructions: str
 ) -> None:
-    assert callable(read_card)
     card, findings = read_card(item)
     if card is None or any(finding.is_error for finding in findings):
         assert findings
@@ -81,7 +81,7 @@ def test_a_composed_file_says_exactly_what_was_listed_whatever_a_stranger_sends(
 
 @given(item=items)
 def test_an_entry_that_is_listed_is_one_that_the_released_extension_allows_too(
-    item: dict[str, object],
+    item: dict[str, Any],
 ) -> None:
     card, findings = execution.read_card(item)
     if card is None or any(finding.is_error for finding in findings):
@@ -189,7 +189,7 @@ def test_a_description_that_is_too_long_is_refused_and_a_long_title_left_out() -
 
 
 def test_what_an_item_says_never_replaces_a_member_of_its_entry() -> None:
-    item = {
+    item: dict[str, Any] = {
         "name": "refunds",
         "description": "Use when asked.",
         "uri": "skill://evil/SKILL.md",

@@ -15,9 +15,7 @@ words = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=1
 paths = st.sampled_from(
     ["a.md", "A.md", "files", "files/a.md", "files/a.md/b", "SKILL.md", "skill.md", "../x"]
 )
-uris = st.one_of(
-    words, st.builds(lambda path: f"skill://refunds/{path}", paths), st.builds("https://x/{}".format, paths)
-)
+uris = st.one_of(words, paths.map("skill://refunds/{}".format), paths.map("https://x/{}".format))
 files = st.lists(st.builds(SkillFile, st.one_of(words, paths), uris), max_size=20)
 
 

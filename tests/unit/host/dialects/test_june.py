@@ -272,6 +272,12 @@ def test_skills_that_would_share_a_path_get_one_below_their_archives() -> None:
     assert [entry.uri.text for entry in heard(in_june(june(), zipped), BOTH).entries] == [TEA_URI, below[0]]
 
 
+def test_the_archive_that_is_named_after_its_skill_gives_it_its_path_wherever_it_stands() -> None:
+    strange, zipped = archive("skill://a/7.7z", "application/x-7z-compressed"), archive("skill://b/tea.zip")
+
+    assert one(packed("tea", strange, zipped), BOTH).uri.text == "skill://b/tea/SKILL.md"
+
+
 def test_one_archive_that_is_listed_twice_is_refused_twice() -> None:
     alone = packed("tea", archive("skill://tea.zip"))
 

@@ -1,0 +1,46 @@
+"""A server of a folder in one generation: `python dialect_server.py FOLDER ERA DIALECT… [--http]`.
+
+`ERA` is `modern` or `legacy`, which hides the newer generation. With `--http` it prints its URL.
+"""
+
+import sys
+from pathlib import Path
+
+import anyio
+import mcp_types as types
+from mcp.server.context import CallNext, HandlerResult
+from mcp.shared.exceptions import MCPError
+
+from skillwire.server.dialects.compat import Context
+from skillwire.server.http import listen_on, serve_http, url_of
+from skillwire.server.standalone import Offer, Standalone
+from skillwire.server.stdio import serve_stdio
+
+
+async def hide_the_newer_generation(ctx: Context, call_next: CallNext) -> HandlerResult:
+    if ctx.method == "server/discover":
+        raise MCPError(types.METHOD_NOT_FOUND, "Method not found")
+    return await call_next(ctx)
+
+
+def main(folder: str, era: str, *words: str) -> None:
+    dialects = tuple(word for word in words if not word.startswith("--"))
+    offer = Offer((Path(folder),), watch=False, dialects=dialects)
+
+    def hide(standalone: Standalone) -> None:
+        if era == "legacy":
+            standalone.server.middleware.insert(0, hide_the_newer_generation)
+
+    async def over_http() -> None:
+        with listen_on("127.0.0.1", 0) as listener:
+            print(url_of(listener, "127.0.0.1"), flush=True)  # noqa: T201 - the test reads it
+            await serve_http(offer, listener, host="127.0.0.1", on_ready=hide)
+
+    async def over_stdio() -> None:
+        await serve_stdio(offer, on_ready=hide)
+
+    anyio.run(over_http if "--http" in words else over_stdio)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,143 @@
+"""Every dialect our server speaks, heard by our host: in both generations, over both transports."""
+
+import subprocess
+import sys
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+
+from folders import skill_md, write_files
+from hostile.hosting import places
+from integration.peers import PROGRAM
+from serving import environment, words_of
+from skillwire.host import Host, Question, Reply
+from skillwire.host.approval.consent import DynamicPolicy
+from skillwire.host.archives import ArchivePolicy
+from skillwire.host.attention import SkillSettings
+from skillwire.host.connections.endpoints import Endpoint, HttpEndpoint, ServerConfig, StdioEndpoint
+from skillwire.server.dialects.speaking import SPOKEN
+from skillwire.wire.dialect import Dialect
+
+pytestmark = pytest.mark.anyio
+
+SERVER = Path(__file__).with_name("dialect_server.py")
+WIRES = [(transport, era) for transport in ("stdio", "http") for era in ("modern", "legacy")]
+HEARD = [Dialect.CORE, *SPOKEN]
+DEADLINE = 90.0
+
+POLICY = "Within 30 days.\nNot later.\n"
+SHOP: Mapping[str, str | bytes] = {
+    "refunds/SKILL.md": skill_md("refunds", body="Read [the policy](references/policy.md).\n"),
+    "refunds/references/policy.md": POLICY,
+    "refunds/assets/logo.png": b"\x89PNG\xff",
+    "acme/stock/SKILL.md": skill_md("stock", body="Count the boxes.\n"),
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_files(tmp_path / "shop", SHOP)
+    return tmp_path / "shop"
+
+
+@contextmanager
+def served(
+    folder: Path, env: Mapping[str, str], dialect: Dialect, transport: str, era: str
+) -> Generator[Endpoint]:
+    """Serve a folder in `core` and one dialect, and say how to reach it."""
+    spoken = [] if dialect is Dialect.CORE else [dialect.value]
+    if transport == "stdio":
+        command = words_of(folder, "--stdio", *(word for name in spoken for word in ("--dialect", name)))
+        if era == "legacy":
+            # On pipes the first message decides about the generation, so it must not get through.
+            log = folder.parent / "relay.log"
+            command = [sys.executable, str(PROGRAM), "honest", era, str(log), "--relay", *command]
+        yield StdioEndpoint(command[0], tuple(command[1:]), env)
+        return
+    command = [sys.executable, str(SERVER), str(folder), era, *spoken, "--http"]
+    process = subprocess.Popen(command, env=dict(env), stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    try:
+        yield HttpEndpoint(process.stdout.readline().decode().strip())
+    finally:
+        process.kill()
+        process.wait(30)
+        process.stdout.close()
+
+
+async def _yes(question: Question) -> Reply:
+    return Reply.ONCE
+
+
+def host_for(
+    tmp_path: Path,
+    endpoint: Endpoint,
+    dialect: Dialect | None,
+    *,
+    dynamic: DynamicPolicy = "decline",
+    archives: ArchivePolicy | None = None,
+) -> Host:
+    return Host(
+        [ServerConfig("shop", endpoint, seconds=30, skills=SkillSettings(dialect=dialect))],
+        roots=(),
+        places=places(tmp_path),
+        approve=_yes,
+        wait_seconds=60,
+        dynamic=dynamic,
+        archives=archives,
+    )
+
+
+@pytest.mark.requirement("NEG-12")
+@pytest.mark.requirement("CONF-01")
+@pytest.mark.parametrize(("transport", "era"), WIRES)
+@pytest.mark.parametrize("dialect", HEARD)
+async def test_a_skill_is_listed_loaded_and_read_in_every_dialect_on_every_wire(
+    dialect: Dialect, transport: str, era: str, tmp_path: Path, folder: Path, empty_home: Path
+) -> None:
+    with (
+        served(folder, environment(empty_home), dialect, transport, era) as endpoint,
+        anyio.fail_after(DEADLINE),
+    ):
+        async with host_for(tmp_path, endpoint, dialect, dynamic="ask") as host:
+            skills = {skill.reference: skill for skill in host.view.skills}
+            loaded = await host.load("shop/refunds")
+            policy = await host.read_skill_file("shop/refunds", "references/policy.md")
+
+    assert [*skills] == ["shop/refunds", "shop/stock"]
+    assert {skill.dialect for skill in skills.values()} == {dialect}
+    assert "Read [the policy](references/policy.md)." in loaded.text
+    assert POLICY.strip() in policy.text
+
+
+@pytest.mark.requirement("OPEN-15")
+async def test_a_server_of_many_dialects_is_heard_in_the_released_one(
+    tmp_path: Path, folder: Path, empty_home: Path
+) -> None:
+    everything = [dialect for dialect in SPOKEN if dialect is not Dialect.INDEX_APRIL]
+    env = environment(empty_home)
+    command = words_of(
+        folder, "--stdio", *(word for name in everything for word in ("--dialect", name.value))
+    )
+    endpoint = StdioEndpoint(command[0], tuple(command[1:]), env)
+
+    async with host_for(tmp_path, endpoint, None) as host:
+        found = [(skill.reference, skill.dialect, skill.entry.is_dynamic) for skill in host.view.skills]
+
+    assert found == [("shop/refunds", Dialect.CORE, False), ("shop/stock", Dialect.CORE, False)]
+
+
+@pytest.mark.requirement("ARC-13")
+@pytest.mark.parametrize(("transport", "era"), WIRES)
+async def test_our_own_archives_are_unpacked_and_read_where_the_host_allows_it(
+    transport: str, era: str, tmp_path: Path, folder: Path, empty_home: Path
+) -> None:
+    with served(folder, environment(empty_home), Dialect.INDEX_JUNE, transport, era) as endpoint:
+        async with host_for(tmp_path, endpoint, Dialect.INDEX_JUNE, archives=ArchivePolicy()) as host:
+            await host.load("shop/refunds")
+            policy = await host.read_skill_file("shop/refunds", "references/policy.md")
+
+    assert POLICY.strip() in policy.text
