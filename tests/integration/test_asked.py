@@ -20,7 +20,7 @@ from serving import http_server, modern, stdio_server
 from skillwire.core.skill import Skill
 from skillwire.core.uri import SkillUri
 from skillwire.core.yaml12 import JsonValue
-from skillwire.errors import INVALID_PARAMS, SkillError
+from skillwire.errors import INVALID_PARAMS, InvalidUriError, SkillError, SourceError
 from skillwire.host import get_skill, list_skills
 from skillwire.host.attention import Attention
 from skillwire.server import Skills, add_skills
@@ -616,13 +616,135 @@ async def test_no_spelling_leads_around_what_a_user_turned_off(
     async with hosting(tmp_path / "host", [over_stdio(folder, env)], user=user, **options) as host:
         await host.refresh()
         for spelling in ("desk/refunds", "desk/refunds/", "desk/acme/billing/refunds", REFUNDS, *SPELLINGS):
-            for reference in (spelling, f"desk:{spelling}", f"desk/{spelling}"):
+            for reference in (spelling, f"desk/{spelling}"):
                 with pytest.raises(SkillError) as refusal:
                     await host.load(reference)
                 caught.add(refusal.value.refusal)
         tea = await host.load("desk/tea")
 
-    assert caught == {"turned-off", "unknown-reference", "ambiguous-reference", "invalid-uri"} & caught
-    assert "turned-off" in caught
+    assert caught == {"turned-off", "unknown-reference", "not-found"}
     assert tea.reference == "desk/tea"
     assert [question.skill and question.skill.entry.name for question in user.questions] == ["tea"]
+
+
+# Directories that are no skills
+
+HANDBOOK = "docs://acme/handbook"
+
+
+@pytest.fixture
+def handbook(tmp_path: Path) -> Path:
+    folder = tmp_path / "handbook"
+    write_files(
+        folder,
+        {
+            "README.md": "# Handbook\n",
+            "a b/ü.txt": "ü\n",
+            "a b/logo.png": bytes(range(256)),
+            ".git/config": "secret\n",
+            "a b/.hidden": "secret\n",
+            "back\\slash.txt": "no URI can name this\n",
+            **{f"many/{number}.txt": str(number) for number in range(7)},
+        },
+    )
+    (folder / "empty").mkdir()
+    write_files(tmp_path, {"outside.txt": "secret\n"})
+    (folder / "link.txt").symlink_to(tmp_path / "outside.txt")
+    (folder / "up").symlink_to(tmp_path)
+    return folder
+
+
+@pytest.mark.requirement("ASK-32")
+async def test_a_tree_without_any_skill_is_walked_and_read_like_one(
+    handbook: Path, anyone: AnyServer, mode: str
+) -> None:
+    add_skills(anyone, page_size=3).add_directory(HANDBOOK, handbook)
+
+    async with talk(anyone, mode) as client:
+        listed = await listing(client, "skills/list", "skills")
+        waiting, files = [HANDBOOK], dict[str, Json]()
+        while waiting:
+            for child in await listing(client, "resources/directory/read", uri=waiting.pop()):
+                if child["mimeType"] == "inode/directory":
+                    waiting.append(child["uri"])
+                else:
+                    files[child["uri"]] = child
+        contents = {uri: await read(client, uri) for uri in files}
+        empty = await listing(client, "resources/directory/read", uri=f"{HANDBOOK}/empty")
+        roots = [item["uri"] for item in await listing(client, "resources/list")]
+
+    assert listed == empty == []
+    assert roots == [HANDBOOK]
+    assert contents == {
+        f"{HANDBOOK}/README.md": b"# Handbook\n",
+        f"{HANDBOOK}/a%20b/%C3%BC.txt": "ü\n".encode(),
+        f"{HANDBOOK}/a%20b/logo.png": bytes(range(256)),
+        **{f"{HANDBOOK}/many/{number}.txt": str(number).encode() for number in range(7)},
+    }
+    assert {uri: child["size"] for uri, child in files.items()} == {
+        uri: len(content) for uri, content in contents.items()
+    }
+
+
+@pytest.mark.requirement("ASK-32", "DIR-03", "DIR-14")
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/link.txt",
+        "/up",
+        "/up/outside.txt",
+        "/.git",
+        "/.git/config",
+        "/a%20b/.hidden",
+        "/../outside.txt",
+        "/%2E%2E/outside.txt",
+        "/..%2Foutside.txt",
+        "/README.md/",
+        "/many/",
+        "/gone",
+        "x",
+    ],
+)
+async def test_nothing_but_the_tree_itself_is_served(
+    handbook: Path, anyone: AnyServer, mode: str, path: str
+) -> None:
+    add_skills(anyone).add_directory(HANDBOOK, handbook)
+
+    async with talk(anyone, mode) as client:
+        codes = [
+            (await refused(client, method, uri=f"{HANDBOOK}{path}")).code
+            for method in ("resources/read", "resources/directory/read", "skills/get")
+        ]
+        file_as_directory = await refused(client, "resources/directory/read", uri=f"{HANDBOOK}/README.md")
+
+    assert set(codes) <= {INVALID_PARAMS, -32002}
+    assert file_as_directory.code == INVALID_PARAMS
+
+
+@pytest.mark.requirement("ASK-32")
+async def test_a_tree_and_skills_are_served_side_by_side(handbook: Path, folder: Path, mode: str) -> None:
+    server: MCPServer[Any] = MCPServer("demo")
+    add_skills(server, folder, watch=False).add_directory(HANDBOOK, handbook)
+    async with connect(server, mode) as client:
+        beside = await everything(client)
+        found = await directory(client, f"{HANDBOOK}/many")
+    async with plain(folder, mode) as client:
+        alone = await everything(client)
+
+    [root] = [item for item in beside["resources/list"]["resources"] if item["uri"] == HANDBOOK]
+    beside["resources/list"]["resources"].remove(root)
+    assert beside == alone
+    assert len(found) == 7
+
+
+@pytest.mark.requirement("ASK-32")
+@pytest.mark.parametrize("uri", ["handbook", "docs://", "docs://a/../b", "docs://a/", "docs://a?x"])
+def test_a_tree_needs_the_uri_of_a_directory(handbook: Path, uri: str) -> None:
+    with pytest.raises(InvalidUriError):
+        add_skills(MCPServer("demo")).add_directory(uri, handbook)
+
+
+@pytest.mark.requirement("ASK-32")
+def test_a_tree_needs_a_folder(handbook: Path) -> None:
+    with pytest.raises(SourceError):
+        add_skills(MCPServer("demo")).add_directory(HANDBOOK, handbook / "README.md")

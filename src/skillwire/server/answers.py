@@ -158,6 +158,14 @@ class Answers:
         children = self._children(self.catalog.snapshot, directory)
         if children is None:
             raise NotFoundError(f"{directory} is not a directory", uri=uri)
+        return self.directory_page(children, cursor, modern=modern)
+
+    def directory_page(self, children: Sequence[JsonDict], cursor: str | None, *, modern: bool) -> JsonDict:
+        """Answer `resources/directory/read` with children, sorted by URI, from wherever they come.
+
+        Raises:
+            InvalidCursorError: The cursor is none of ours.
+        """
         return self.on_terms(self._page(READ_DIRECTORY, children, cursor), modern=modern)
 
     async def read_unlisted_directory(self, uri: str, cursor: str | None, *, modern: bool) -> JsonDict:

@@ -112,6 +112,10 @@ class SkillMethods:
             try:
                 return answers.read_directory(uri, cursor, modern=modern)
             except NotFoundError:
+                for compat in self._skills.compat:
+                    children = await compat.children(uri)
+                    if children is not None:
+                        return answers.directory_page(children, cursor, modern=modern)
                 if not self._skills.has_unlisted:
                     raise
                 return await answers.read_unlisted_directory(uri, cursor, modern=modern)

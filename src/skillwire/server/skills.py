@@ -22,6 +22,7 @@ from skillwire.server.dialects.rendering import Render
 from skillwire.server.dialects.speaking import chosen, speakers
 from skillwire.server.find_tool import FindTool
 from skillwire.server.notes import NO_NOTES, Notes
+from skillwire.server.served_folder import ServedFolder
 from skillwire.sources import (
     Catalog,
     DirectorySource,
@@ -113,6 +114,20 @@ class Skills:
         sources = [self._source_of(origin) for origin in others]
         self._built.add(*built)
         self._sources += sources
+
+    def add_directory(self, uri: str, folder: str | Path) -> None:
+        """Serve a folder that is no skill, so that clients can walk it as they walk skills.
+
+            add_skills(server).add_directory("docs://handbook", "handbook/")
+
+        Its files are resources below `uri`, and its folders directories. Links,
+        and names that begin with a dot, are left out. Nothing in it is a skill.
+
+        Raises:
+            InvalidUriError: `uri` cannot be the URI of a directory.
+            SourceError: There is no such folder.
+        """
+        self.compat = (*self.compat, ServedFolder(self, uri, folder))
 
     def remove(self, uri: SkillUri) -> None:
         """Stop publishing a skill that was built in code.

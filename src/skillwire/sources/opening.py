@@ -7,6 +7,7 @@ the tree is rearranged meanwhile. Nothing here blocks on a FIFO or a device.
 
 import os
 import stat
+from itertools import islice
 from types import TracebackType
 
 # Windows has none of these flags; sources that read folders need Linux or macOS.
@@ -75,6 +76,17 @@ class FolderReader:
         if not stat.S_ISREG(found.st_mode):
             raise FileMovedError(f"{name!r} is not a regular file")
         return content, found
+
+    def names(self, folder: str, most: int) -> list[tuple[str, os.stat_result]]:
+        """Return what is in the folder at `folder`, up to `most` of it, by name and as it is itself.
+
+        Raises:
+            OSError: It is gone, no folder, cannot be read, or a link stands in the way.
+        """
+        if folder != self._path:
+            self._move_to(folder)
+        with os.scandir(self._descriptor) as listing:
+            return [(entry.name, entry.stat(follow_symlinks=False)) for entry in islice(listing, most)]
 
     def _move_to(self, folder: str) -> None:
         """Make `folder` the current one, closing what does not lie above it and opening what does."""

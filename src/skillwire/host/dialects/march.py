@@ -8,6 +8,7 @@ the file is there: where the file says something else, the load is refused
 """
 
 import logging
+import math
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
@@ -57,18 +58,14 @@ class MarchVoice:
 
     async def list(self, peer: Peer, hearing: Hearing) -> Listing:
         started = anyio.current_time()
-        resources = await walk(peer, hearing)
-        spent = anyio.current_time() - started
-        left = FILE_LIST_SECONDS if hearing.seconds is None else hearing.seconds - spent
-        return await self.take(peer, hearing, resources, seconds=min(left, FILE_LIST_SECONDS))
+        return await self.take(peer, hearing, await walk(peer, hearing), started)
 
-    async def take(
-        self, peer: Peer, hearing: Hearing, resources: Resources, *, seconds: float = FILE_LIST_SECONDS
-    ) -> Listing:
-        """Make a listing of resources that have been walked through."""
+    async def take(self, peer: Peer, hearing: Hearing, resources: Resources, started: float) -> Listing:
+        """Make a listing of resources that have been walked through; its time runs since `started`."""
         self._hearing = hearing
         skills = skills_among(resources.items)
-        file_lists = await _read_file_lists(peer, skills, seconds)
+        left = math.inf if hearing.seconds is None else hearing.seconds - (anyio.current_time() - started)
+        file_lists = await _read_file_lists(peer, skills, min(left, FILE_LIST_SECONDS))
         items = [_item(skill, file_lists.get(skill.uri.text), any_path=self._any_path) for skill in skills]
         self._manifests, self._spellings = {}, {}
         for skill, item in zip(skills, items, strict=True):
@@ -164,10 +161,13 @@ async def find_undeclared(peer: Peer, hearing: Hearing) -> Found | None:
 
 async def _found(peer: Peer, hearing: Hearing) -> Found | None:
     voice, is_chosen = MarchVoice(), hearing.dialect is Dialect.LIST_MARCH
+    started = anyio.current_time()
     try:
         resources = await walk(peer, hearing)
     except PeerError as error:
-        if is_absent(error):
+        # Of a server that never spoke of skills, a broken list of resources is nothing to complain of.
+        is_nothing = is_absent(error) or not (peer.declares_extension or is_chosen or is_closed(error))
+        if is_nothing:
             return None
         raise
     index = None
@@ -175,7 +175,7 @@ async def _found(peer: Peer, hearing: Hearing) -> Found | None:
         index = await hear(peer, hearing)
         if not index.is_last_resort:
             return index
-    listing = await voice.take(peer, hearing, resources)
+    listing = await voice.take(peer, hearing, resources, started)
     # Whoever chose this dialect knows that the server speaks it, with skills or without.
     if listing.entries or listing.refused or is_chosen:
         return Found(voice, listing)

@@ -85,6 +85,10 @@ class Compat:
         """Return a resource of this dialect's own, such as an index; None when it has none there."""
         return None
 
+    async def children(self, uri: str) -> Sequence[JsonDict] | None:
+        """Return what is in a directory that is no skill's, sorted by URI; None when there is none."""
+        return None
+
     def resources(self) -> Sequence[JsonDict]:
         """Return the resources of this dialect's own that belong into `resources/list`."""
         return ()
