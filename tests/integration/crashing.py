@@ -16,17 +16,18 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from approving import FILES, approval, entry, manifest, origin, skill_id
-from skillwire.core.manifest import ManifestFile
+from skillwire.core.manifest import ManifestFile, digest_of
 from skillwire.host.approval.lockfile import lock_bytes, read_lock, write_lock
 from skillwire.host.approval.locktrust import LockState, LockTrust
 from skillwire.host.approval.store import FILE, ApprovalStore
 from skillwire.host.state.audit import AuditLog
 from skillwire.host.state.cache import ContentCache
+from skillwire.host.state.trees import TreeKey, Trees
 
 CALLS = "chmod fchmod fsync link mkdir open rename replace rmdir symlink truncate unlink utime write".split()
 MOST_STEPS = 400
@@ -150,6 +151,35 @@ def forgotten(folder: Path) -> str:
     return {"old": "new", "new": "old"}.get(cached(folder), "other bytes")
 
 
+TREE = TreeKey(origin(), "skill://acme/refunds.tar.gz", digest_of(CONTENT))
+LEAVES = {digest_of(leaf): leaf for leaf in (b"one", b"two" * 1000, b"")}
+
+
+def plant(folder: Path) -> None:
+    assert Trees(folder / "trees").put(TREE, CONTENT, LEAVES)
+
+
+def plant_another(folder: Path) -> None:
+    assert Trees(folder / "trees").put(replace(TREE, origin=origin("umbrella")), CONTENT, LEAVES)
+
+
+def planted(folder: Path) -> str:
+    """Tell whether a tree is there, and that it is all there."""
+    trees = Trees(folder / "trees")
+    found = [
+        trees.read(TREE, ManifestFile("leaf", digest, len(leaf))) == leaf for digest, leaf in LEAVES.items()
+    ]
+    if trees.archive(TREE, len(CONTENT)) is None:
+        return "old" if not any(found) else "files without their archive"
+    return "new" if all(found) else "half a tree"
+
+
+def cleared(folder: Path) -> str:
+    if Trees(folder / "trees").archive(replace(TREE, origin=origin("umbrella")), len(CONTENT)) != CONTENT:
+        return "another server's tree is gone"
+    return {"old": "new", "new": "old"}.get(planted(folder), planted(folder))
+
+
 def forge(folder: Path) -> None:
     granted("refunds")(folder)
     path = folder / "state" / FILE
@@ -227,6 +257,13 @@ OPERATIONS = {
         lambda folder: (put(folder), put_another(folder))[0],
         lambda folder: void(ContentCache(folder / "cache").forget_label("acme")),
         forgotten,
+    ),
+    "first-tree": Operation(nothing, plant, planted),
+    "tree": Operation(plant_another, plant, planted),
+    "forget-tree": Operation(
+        lambda folder: (plant(folder), plant_another(folder))[0],
+        lambda folder: void(Trees(folder / "trees").forget_label("acme")),
+        cleared,
     ),
     "set-aside": Operation(forge, notice, nothing_approved),
     "rotate": Operation(many_events, rotate, no_event_lost),

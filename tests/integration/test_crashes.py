@@ -38,6 +38,7 @@ def outcomes() -> Iterator[dict[str, Any]]:
 
 @pytest.mark.requirement("APPR-01")
 @pytest.mark.requirement("APPR-10")
+@pytest.mark.requirement("ARC-12")
 @pytest.mark.requirement("CACHE-02")
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_a_crash_anywhere_leaves_the_old_state_or_the_new(outcomes: dict[str, Any], operation: str) -> None:

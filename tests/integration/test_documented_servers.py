@@ -17,6 +17,7 @@ EXPECTED = [
     {"refunds", "hello-world"},
     {"refunds", "hello-world"},
     {"refunds", "greeting", "open-invoices"},
+    {"refunds", "hello-world"},
 ]
 
 

@@ -52,6 +52,7 @@ from skillwire.host import (
     read_servers,
 )
 from skillwire.host.approval.lockfile import write_lock
+from skillwire.host.archives import ArchivePolicy
 
 NEEDY = f"{LABEL}/needy"
 NEVER_AT_REST = {
@@ -60,7 +61,6 @@ NEVER_AT_REST = {
     "refused": "the base of the host's own rules; it names calls no command makes, such as opening twice",
     "invalid-cursor": "a server says it of a request; a host begins the listing again",
     "duplicate-uri": "a server says it of its folders; to a host such entries are invalid",
-    "invalid-archive": "no archive is unpacked by a host yet",
     "protected-place": "it is about one call of a tool and a place, and about no skill",
     "invalid-arguments": "it is about one call of a tool, whose caller is told, and about no skill",
 }
@@ -97,6 +97,7 @@ LISTINGS: Mapping[str, tuple[str, str, dict[str, Any]]] = {
     "over-limit": ("claims", REFUNDS, {"form": "files"}),
     "unsafe-paths": ("twins", REFUNDS, {"form": "case"}),
     "dynamic-declined": ("dynamic", REFUNDS, {}),
+    "archives-off": ("packed", REFUNDS, {"form": "alone"}),
     "unknown-reference": ("honest", f"{LABEL}/refudns", {}),
     "ambiguous-reference": ("same_name_twice", REFUNDS, {}),
     "renamed": ("same_name_twice", f"{LABEL}/acme/billing/refunds", {}),
@@ -350,6 +351,10 @@ async def ask_again(visit: Visit) -> None:
     await refused(visit.host.load(REPORTS))
 
 
+async def load_archive(visit: Visit) -> object:
+    return await refused(visit.host.load(f"{LABEL}/tar-traversal"))
+
+
 afterwards("server-error", "rude_errors", load)
 afterwards("arguments-needed", "primitive", load_needy, reference=NEEDY, options={"dynamic": "ask"})
 afterwards("size-mismatch", "wrong_length", load, form="shorter")
@@ -371,6 +376,15 @@ afterwards(
     reply=Reply.DENY,
     options={"prompts": PromptLimits(questions_per_server=1)},
 )
+afterwards(
+    "invalid-archive",
+    "hostile_archives",
+    load_archive,
+    reference=f"{LABEL}/tar-traversal",
+    options={"archives": ArchivePolicy()},
+)
+afterwards("archive-budget", "packed", load, options={"archives": ArchivePolicy(budget=0)})
+afterwards("unverified-file", "packed", reading("references/policy.md"), form="plain")
 afterwards("not-loaded", "honest", unread)
 afterwards("unlisted-file", "honest", reading("references/nothing.md"))
 afterwards("not-text", "honest", reading("assets/logo.png"))

@@ -15,9 +15,9 @@ PAGES = {
 }
 
 NEEDED = (
-    "approval client dialect directory entry folder gate gateway host loading manifest origin reading server "
-    "skill window"
-).split() + ["progressive disclosure"]
+    "approval,client,dialect,directory,entry,folder,gate,gateway,host,loading,manifest,origin,"
+    "progressive disclosure,reading,server,skill,window"
+).split(",")
 
 # Words that mean two things, and what to write instead.
 UNCLEAR = {

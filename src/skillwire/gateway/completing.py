@@ -15,7 +15,14 @@ from skillwire.core.characters import quoted
 from skillwire.core.entry import SkillEntry, parse_entry
 from skillwire.core.frontmatter import SkillDocument, parse_skill_md
 from skillwire.core.links import links_in
-from skillwire.core.manifest import MAX_FILES, MAX_TOTAL_SIZE, Coverage, Manifest, ManifestFile
+from skillwire.core.manifest import (
+    MAX_FILES,
+    MAX_TOTAL_SIZE,
+    UNKNOWN_SIZE,
+    Coverage,
+    Manifest,
+    ManifestFile,
+)
 from skillwire.errors import FrontmatterMismatchError, LimitError, NotFoundError, SkillError
 from skillwire.host.calls.directories import DirectoryItem
 from skillwire.host.connections.opening import AnyConnection
@@ -66,13 +73,26 @@ class Completer:
         return Completed(_checked(whole), "computed", contents)
 
     async def _with_frontmatter(self, entry: SkillEntry) -> Completed:
-        """Complete an entry that has all digests, and of the frontmatter only some fields."""
+        """Complete an entry that has all digests; sizes and parts of the frontmatter may be missing."""
         assert entry.manifest is not None
-        line = entry.manifest.require(entry.uri.text)
-        content = await self._connection.read_file(line.published, max_bytes=line.most_bytes)
-        line.verify(content)
-        whole = replace(entry, frontmatter=_document(entry, content).frontmatter, is_summary=False)
-        return Completed(_checked(whole), "upstream", {line.uri: content})
+        needed = [entry.manifest.require(entry.uri.text)]
+        if UNKNOWN_SIZE in entry.manifest.sizes:
+            entry.check_limits()
+            needed = list(entry.manifest.files)
+        contents: dict[str, bytes] = {}
+        left = MAX_TOTAL_SIZE
+        for line in needed:
+            content = await self._connection.read_file(line.published, max_bytes=min(line.most_bytes, left))
+            line.verify(content)
+            left -= len(content)
+            contents[line.uri] = content
+        whole = replace(
+            entry,
+            frontmatter=_document(entry, contents[entry.uri.text]).frontmatter,
+            manifest=_with_sizes(entry.manifest, contents),
+            is_summary=False,
+        )
+        return Completed(_checked(whole), "upstream", contents)
 
     async def _unpacked(self, entry: SkillEntry) -> dict[str, bytes]:
         assert entry.manifest is not None
@@ -128,6 +148,13 @@ class Completer:
             return await self._connection.read_directory(directory)
         except NotFoundError:
             return ()
+
+
+def _with_sizes(manifest: Manifest, contents: Mapping[str, bytes]) -> Manifest:
+    """Return a manifest with the sizes of what was read, where nobody told them."""
+    if UNKNOWN_SIZE not in manifest.sizes:
+        return manifest
+    return Manifest.of(replace(line, size=len(contents[line.uri])) for line in manifest.files)
 
 
 def _linked(entry: SkillEntry, skill_md: bytes) -> set[str]:

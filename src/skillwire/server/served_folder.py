@@ -54,7 +54,7 @@ class ServedFolder(Compat):
 
     async def read(self, uri: str) -> FileContent | None:
         path = self._path_of(uri)
-        content = await self._ask(lambda reader: _read(reader, path)) if path else None
+        content = await self._ask(lambda reader: self._read(reader, path)) if path else None
         if path is None or content is None:
             return None
         return FileContent(uri, media_type_of(path), content, "")
@@ -94,8 +94,9 @@ class ServedFolder(Compat):
                 found.append(file_resource(uri, media_type=media_type_of(name), size=status.st_size))
         return sorted(found, key=lambda resource: resource["uri"])
 
-
-def _read(reader: FolderReader, path: str) -> bytes | None:
-    folder, _, name = path.rpartition("/")
-    content, _ = reader.read(folder, name, MAX_FILE_BYTES)
-    return content if len(content) <= MAX_FILE_BYTES else None
+    def _read(self, reader: FolderReader, path: str) -> bytes | None:
+        folder, _, name = path.rpartition("/")
+        # Only to know how much room to make: it may be another file by now.
+        size = os.lstat(f"{self._folder}/{path}").st_size
+        content, status = reader.read(folder, name, min(size, MAX_FILE_BYTES))
+        return content if len(content) == status.st_size <= MAX_FILE_BYTES else None
