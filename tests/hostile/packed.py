@@ -15,6 +15,7 @@ from hostile.honest import Call, Honest
 from hostile.integrity import MARK
 
 INDEX = "skill://index.json"
+APRIL = "https://schemas.agentskills.io/discovery/0.2.0/schema.json"
 TYPES = {"tar.gz": "application/gzip", "zip": "application/zip"}
 ODD = "caf\u00e9.md"
 
@@ -115,7 +116,8 @@ class Indexed(Honest):
 
     def file(self, uri: str) -> bytes:
         if uri == INDEX:
-            return json.dumps({"skills": self.index()}).encode()
+            head = {"$schema": APRIL} if self.form == "april" else {}
+            return json.dumps({**head, "skills": self.index()}).encode()
         found = self.resources()
         return found[uri] if uri in found else super().file(uri)
 
@@ -166,7 +168,8 @@ class Packed(Indexed):
 
     `version` chooses what the archive holds; with `form` "alone" there is no
     other address, with "plain" no archive, and with "swapped" the archive is
-    another one than the index says. "inside" lets the `SKILL.md` in it differ.
+    another one than the index says. "inside" lets the `SKILL.md` in it differ,
+    and "april" tells of the archive in the older form, described as `said`.
     """
 
     def published(self) -> Published:
@@ -176,6 +179,10 @@ class Packed(Indexed):
 
     def index(self) -> list[Json]:
         made = self.published()
+        if self.form == "april":
+            told = {"name": "refunds", "type": "archive", "url": f"{made.root}.tar.gz"}
+            said = str(self.control.get("said", made.frontmatter["description"]))
+            return [{**told, "description": said, "digest": digest(self.archive())}]
         found = entry(made, self.archive(), url=made.uri, digest=digest(made.files[SKILL_FILE]))
         left_out = {"alone": ("url", "digest"), "plain": ("archives",)}.get(self.form, ())
         return [{name: value for name, value in found.items() if name not in left_out}]

@@ -3,7 +3,7 @@
 import json
 import logging
 from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -51,6 +51,7 @@ EXTRA = (
 )
 
 AnyServer: TypeAlias = Server[Any] | MCPServer[Any] | FastMCP[Any]
+Serve: TypeAlias = Callable[[Path, dict[str, str]], AbstractContextManager[Callable[[Json], Json]]]
 KINDS: list[Callable[[str], AnyServer]] = [Server, MCPServer, FastMCP]
 
 
@@ -513,12 +514,18 @@ def over_stdio_pipe(folder: Path, env: dict[str, str]) -> Generator[Callable[[Js
 @contextmanager
 def over_loopback(folder: Path, env: dict[str, str]) -> Generator[Callable[[Json], Json]]:
     with http_server(folder, "--find", "--no-watch", env=env) as server:
-        yield server.call
+
+        def call(request: Json) -> Json:
+            name = request["params"].get("name")
+            return server.call(request, **({"Mcp_Name": name} if name else {}))
+
+        yield call
 
 
 @pytest.mark.requirement("ASK-08")
-def test_the_command_offers_the_tool_on_request(folder: Path, env: dict[str, str]) -> None:
-    with over_stdio_pipe(folder, env) as call:
+@pytest.mark.parametrize("serve", [over_stdio_pipe, over_loopback])
+def test_the_command_offers_the_tool_on_request(folder: Path, env: dict[str, str], serve: Serve) -> None:
+    with serve(folder, env) as call:
         tools = call(modern("tools/list"))["result"]["tools"]
         found = call(modern("tools/call", 2, name="find_skills", arguments={"query": "tea"}))["result"]
         unknown = call(modern("tools/call", 3, name="gone", arguments={}))

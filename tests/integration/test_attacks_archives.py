@@ -361,3 +361,36 @@ async def test_a_person_can_look_into_an_archive_before_anything_is_approved(tmp
 
         assert preview.content == POLICY + b"v1"
         assert visit.user.questions == [] and visit.host.loaded == ()
+
+
+@pytest.mark.requirement("DRAFT-03")
+@pytest.mark.requirement("SEC-10")
+async def test_what_a_short_listing_does_not_tell_is_taken_from_the_file_once_it_is_loaded(
+    tmp_path: Path,
+) -> None:
+    async with visiting("packed", tmp_path, form="april", options=ARCHIVES) as visit:
+        listed = await visit.host.find(REFUNDS)
+        await visit.host.load(REFUNDS)
+        granted = await visit.host.request_allowed_tools(REFUNDS)
+
+        assert listed.entry.is_summary and "allowed-tools" not in listed.entry.frontmatter.fields
+        [window] = visit.host.loaded
+        assert window.skill.entry.frontmatter.fields["allowed-tools"] == "Read"
+        assert granted == ("Read",)
+        assert (await visit.host.load(REFUNDS)).is_again
+
+
+@pytest.mark.requirement("DRAFT-03")
+async def test_what_a_short_listing_tells_must_be_true(tmp_path: Path) -> None:
+    options, said = ARCHIVES, "Harmless. Use when asked."
+    async with visiting("packed", tmp_path, form="april", said=said, options=options) as visit:
+        assert (await refused(visit.host.load(REFUNDS))).refusal == "frontmatter-mismatch"
+        assert kept(tmp_path) == []
+
+
+@pytest.mark.requirement("ASK-24")
+async def test_the_address_of_an_archive_means_the_skill_in_it(tmp_path: Path) -> None:
+    async with visiting("packed", tmp_path, form="alone", options=ARCHIVES) as visit:
+        found = await visit.host.find(f"{LABEL}/{ARCHIVE}")
+
+        assert (found.reference, found.id.uri) == (REFUNDS, f"{ROOT}/SKILL.md")

@@ -32,6 +32,7 @@ from hostile.hosting import (
     visiting,
 )
 from hostile.running import hostile
+from integration.web_sites import INDEX, web_site
 from skillwire.cli import failures as command_line
 from skillwire.cli.app import run
 from skillwire.cli.codes import AREAS
@@ -53,6 +54,7 @@ from skillwire.host import (
 )
 from skillwire.host.approval.lockfile import write_lock
 from skillwire.host.archives import ArchivePolicy
+from skillwire.host.connections.endpoints import SiteEndpoint
 
 NEEDY = f"{LABEL}/needy"
 NEVER_AT_REST = {
@@ -133,6 +135,24 @@ async def _away(folder: Path) -> Explanation:
     server = ServerConfig(LABEL, StdioEndpoint(str(folder / "nothing-here")))
     async with hosting(folder, [server], user=User()) as host:
         return await host.explain(REFUNDS)
+
+
+@situation("foreign-host")
+async def _sent_elsewhere(folder: Path) -> Explanation:
+    return await _redirected(folder, "https://elsewhere.example/")
+
+
+@situation("unsafe-address")
+async def _sent_in_the_open(folder: Path) -> Explanation:
+    return await _redirected(folder, "http://a.example.net/", "*.example.net:80")
+
+
+async def _redirected(folder: Path, target: str, *hosts: str) -> Explanation:
+    with web_site() as site:
+        site.redirect(INDEX, target)
+        server = ServerConfig(LABEL, SiteEndpoint(site.url, hosts))
+        async with hosting(folder, [server], user=User()) as host:
+            return await host.explain(LABEL)
 
 
 @situation("not-signed-in")

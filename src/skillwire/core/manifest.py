@@ -29,7 +29,7 @@ class Coverage(StrEnum):
     SKILL_FILE = "skill-file"
     """`SKILL.md` alone; nobody promises anything about other files."""
     ARCHIVE = "archive"
-    """Everything, in one archive, which is the only line."""
+    """Everything, in one archive; the `SKILL.md` in it may have a line of its own besides."""
 
 
 @dataclass(frozen=True, slots=True)

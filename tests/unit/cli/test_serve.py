@@ -24,6 +24,8 @@ OPTIONS = [
     "--ttl",
     "--strict",
     "--no-watch",
+    "--find",
+    "--mirror",
     "--follow-links",
     "--json",
     "--verbose",

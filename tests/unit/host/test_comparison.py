@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from skillwire.cli.differences import comparison_lines
 from skillwire.core.entry import SkillEntry
 from skillwire.core.manifest import Manifest, ManifestFile, digest_of
 from skillwire.host.approval.approvals import Approval, Grant, now
@@ -26,6 +27,8 @@ from skillwire.host.registry.registry import Registry
 from skillwire.host.state.audit import AuditLog
 from skillwire.host.state.cache import ContentCache
 from skillwire.host.state.trees import Trees
+from unit.host.covered import FILES as COVERED
+from unit.host.covered import URL, archive, in_archive, with_skill_file
 from unit.host.known_skills import LOCAL, known, skill_md
 
 SCRIPT = b"echo 1\n"
@@ -377,3 +380,29 @@ async def test_odd_paths_are_shown_as_one_word(bench: Bench) -> None:
     assert shown[odd] == "a%20%20modified:%20SKILL.md.md"
     assert shown["plain.md"] == "plain.md"
     assert shown["\u202efdp.md"] == "%E2%80%AEfdp.md"
+
+
+@pytest.mark.requirement("APPR-08")
+async def test_an_archive_whose_approved_bytes_are_gone_is_compared_by_its_digest(bench: Bench) -> None:
+    old, new = in_archive(archive()), in_archive(archive({"SKILL.md": COVERED["SKILL.md"]}))
+    bench.approve(old)
+
+    found = await bench.compare(new)
+
+    [file] = found.files
+    assert (file.path, file.state, file.lack) == (URL, FileState.MODIFIED, Lack.PACKED)
+    assert found.frontmatter is None and not found.is_same
+    assert json.loads(json.dumps(found.to_json()))["files"][0]["old"]["size"] is None
+    assert f"modified: {URL} (? to ? bytes)" in "\n".join(map(str, comparison_lines(found)))
+
+
+async def test_a_skill_whose_digests_cover_something_else_is_not_the_same(bench: Bench) -> None:
+    old, new = with_skill_file(), known(extra="allowed-tools: Read\n")
+    bench.approve(old)
+
+    found = await bench.compare(new)
+
+    assert (found.files, found.is_covered_otherwise, found.is_same) == ((), True, False)
+    lines = "\n".join(map(str, comparison_lines(found)))
+    assert "changed: what its digests cover" in lines
+    assert "Approved: only SKILL.md has a digest" in lines and "Now: 1 file, " in lines

@@ -25,9 +25,11 @@ from difflib import get_close_matches
 from typing import Final
 
 from skillwire.core.characters import quoted, visible
+from skillwire.core.manifest import Coverage
 from skillwire.core.uri import SKILL_FILE, SkillUri
 from skillwire.errors import InvalidUriError
 from skillwire.host.failures import AmbiguousReferenceError, UnknownReferenceError
+from skillwire.host.promises import archive_line
 from skillwire.host.registry.known import KnownSkill
 
 NAMING_VERSION: Final = 1
@@ -122,7 +124,7 @@ def match(reference: str, known: Iterable[KnownSkill]) -> KnownSkill:
     """Return the one skill that `reference` means.
 
     That is the skill with exactly this reference; else, after a label, a URI
-    of the skill or of its folder, its path, or its name. A bare name never
+    of the skill, of its folder or of its archive, its path, or its name. A bare name never
     leads to a server's skill.
 
     Raises:
@@ -167,10 +169,19 @@ def _meant(rest: str, own: Sequence[KnownSkill]) -> list[KnownSkill]:
     """Return the skills of one server that the part of a reference after the label may mean."""
     if "://" in rest:
         uri = uri_in(f"/{rest}")
-        return [skill for skill in own if uri is not None and skill.id.uri == uri.text]
+        found = [skill for skill in own if uri is not None and skill.id.uri == uri.text]
+        return found or [skill for skill in own if _archive_of(skill) == rest]
     if "/" in rest:
         return [skill for skill in own if _path_of(skill.id.uri) == rest]
     return [skill for skill in own if name_of(skill.id.uri) == rest]
+
+
+def _archive_of(skill: KnownSkill) -> str | None:
+    """Return the URI of the archive that a skill comes as, which means that skill too (ASK-24)."""
+    manifest = skill.entry.manifest
+    if manifest is None or manifest.coverage is not Coverage.ARCHIVE:
+        return None
+    return archive_line(manifest, skill.id.uri).uri
 
 
 def _alike(name: str, names: set[str]) -> set[str]:
