@@ -89,7 +89,7 @@ def _document(loaded: list[LoadedSkill]) -> dict[str, object]:
             {
                 "path": file.path,
                 "size": file.size,
-                "unverified": not file.has_digest,
+                "unverified": file.is_unverified,
                 "mediaType": file.media_type,
             }
             for file in first.files

@@ -59,13 +59,14 @@ _STANDING = (
 class SkillFileLine:
     """One file of a skill, as it is listed: nothing of it has been read.
 
-    The size is None where nobody told it. `has_digest` is false when nothing vouches for the file.
+    The size is None where nobody told it. `is_unverified` says that nothing
+    vouches for the file, in a skill of which other files have digests.
     """
 
     path: str
     size: int | None
     media_type: str
-    has_digest: bool = True
+    is_unverified: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +228,7 @@ def _told_lines(entry: SkillEntry) -> Iterable[SkillFileLine]:
         return
     for uri in entry.dynamic_files:
         if entry.uri.contains(uri) and (path := entry.uri.relative_path(uri)) != SKILL_FILE:
-            yield SkillFileLine(path, None, media_type_of(path), has_digest=False)
+            yield SkillFileLine(path, None, media_type_of(path), is_unverified=True)
 
 
 def _state_of(skill: KnownSkill, uri: str) -> str:
@@ -298,7 +299,7 @@ def _file_lines(skill: KnownSkill, files: Sequence[SkillFileLine]) -> list[str]:
 
 def _file_words(file: SkillFileLine) -> str:
     size = "size unknown" if file.size is None else f"{file.size} bytes"
-    return size if file.has_digest else f"{size}, unverified"
+    return f"{size}, unverified" if file.is_unverified else size
 
 
 def _page(pages: Sequence[str], page: int) -> str:

@@ -12,7 +12,7 @@ from skillwire.errors import InvalidUriError, UnlistedFileError
 from skillwire.host.calls.directories import DirectoryItem
 from skillwire.host.failures import NotTextError
 from skillwire.host.presentation import SkillFileLine, files_of
-from skillwire.host.promises import promised_files
+from skillwire.host.promises import is_promised, promised_files
 from skillwire.host.registry.known import KnownSkill
 
 _SCRIPT_SUFFIXES = frozenset(
@@ -109,17 +109,21 @@ def children_of(skill: KnownSkill, uri: str) -> tuple[SkillFileLine, ...]:
 def told_files(entry: SkillEntry, uri: str) -> tuple[SkillFileLine, ...]:
     """List all files that a dynamic skill's server told of and that lie below the directory at `uri`."""
     return tuple(
-        SkillFileLine(path := entry.uri.relative_path(file), None, media_type_of(path), has_digest=False)
+        SkillFileLine(path := entry.uri.relative_path(file), None, media_type_of(path))
         for file in entry.dynamic_files
         if file.startswith(f"{uri}/")
     )
 
 
 def as_they_come(skill: KnownSkill, items: Iterable[DirectoryItem]) -> tuple[SkillFileLine, ...]:
-    """List what a server says a directory holds, where nothing vouches for it."""
+    """List what a server says a directory holds, where not every file has a digest."""
+    entry = skill.entry
     return tuple(
         SkillFileLine(
-            skill.entry.uri.relative_path(item.uri), item.size, item.media_type or "", has_digest=False
+            entry.uri.relative_path(item.uri),
+            item.size,
+            item.media_type or "",
+            is_unverified=not (entry.is_dynamic or item.is_directory or is_promised(entry, item.uri)),
         )
         for item in items
     )

@@ -235,7 +235,7 @@ def _search_text(page: SearchPage) -> str:
 
 def _file_line(file: SkillFileLine) -> str:
     words = [] if file.size is None else [f"{file.size} bytes"]
-    words += [] if file.has_digest else ["unverified"]
+    words += ["unverified"] if file.is_unverified else []
     return f"- {visible(file.path)}" + (f" ({', '.join(words)})" if words else "")
 
 

@@ -59,7 +59,7 @@ def test_files_without_digests_are_labelled_wherever_the_model_meets_them() -> N
     )
     assert "UNVERIFIED" not in read(PARTIAL, "SKILL.md")
     assert files_of(PARTIAL)[0] == SkillFileLine(
-        "references/policy.md", None, "text/markdown", has_digest=False
+        "references/policy.md", None, "text/markdown", is_unverified=True
     )
 
 
