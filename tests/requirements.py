@@ -26,26 +26,11 @@ RULINGS = frozenset({"CONF", "OPEN"})
 
 # Why an entry without a test waits: by its whole ID, or else by its group.
 WAITS: Mapping[str, str] = {
-    "NEG": "negotiating the older dialects comes with them",
-    "META": "an option nobody asked for yet",
     "SEC": "comes with the server's authorization",
-    "APPR": "index dialects come later",
-    "SDK": "comes with the older dialects and the gateway",
     "TOOL": "the commands come with the rooms they drive",
-    "IDX": "comes with the older dialects",
-    "DRAFT": "comes with the older dialects",
-    "P2076": "comes with the older dialects",
-    "EXEC": "comes with the older dialects and the runner",
-    "DUAL": "the prompt surface comes with the older dialects",
-    "DISC": "comes with the well-known dialect",
+    "EXEC": "comes with the runner",
     "ASK": "comes with the room that answers the request",
     "FMT-12": "there is no later revision of the Agent Skills format yet",
-    "ARC-12": "where archives are unpacked to comes with the index dialects",
-    "ARC-13": "reads from unpacked archives come with the index dialects",
-    "ARC-14": "keys of unpacked trees come with the index dialects",
-    "ARC-16": "comparing an archive with its entry comes with the index dialects",
-    "ARC-17": "serving archives comes with the index dialects",
-    "ARC-18": "the policy comes with the index dialects",
 }
 
 

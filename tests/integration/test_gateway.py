@@ -25,8 +25,6 @@ from serving import (
     wait_until,
 )
 
-pytestmark = pytest.mark.requirement("SDK-08")
-
 LOGO = b"\x89PNG\r\n\x1a\n\xff\x00logo"
 SHOP: Mapping[str, str | bytes] = {
     "refunds/SKILL.md": skill_md("refunds", body="Read [the policy](references/policy.md).\n"),
@@ -74,6 +72,7 @@ def until(server: StdioServer, is_true: Callable[[], bool], what: str) -> None:
     wait_until(is_true, PATIENCE, f"{what}:\n{server.words}")
 
 
+@pytest.mark.requirement("SDK-08")
 def test_every_skill_of_every_server_is_served_below_the_servers_name(
     tmp_path: Path, env: dict[str, str]
 ) -> None:
@@ -97,6 +96,7 @@ def test_every_skill_of_every_server_is_served_below_the_servers_name(
     ]
 
 
+@pytest.mark.requirement("SDK-08")
 @pytest.mark.requirement("INT-02")
 def test_bytes_and_digests_are_the_upstreams_and_the_entry_says_where_it_comes_from(
     tmp_path: Path, env: dict[str, str]

@@ -11,8 +11,6 @@ from interop.conformance import SKILLS, conformance, objections
 from interop.serving import HERE, PAGE_SIZE, environment, serving
 from interop.tools import Node
 
-pytestmark = pytest.mark.requirement("SDK-08")
-
 REVISIONS = ("2025-11-25", "2026-07-28")
 
 
@@ -32,6 +30,7 @@ def gateway(folder: Path, tmp_path: Path) -> Generator[str]:
         yield url
 
 
+@pytest.mark.requirement("SDK-08")
 @pytest.mark.parametrize("scenario", SKILLS)
 @pytest.mark.parametrize("revision", REVISIONS)
 def test_a_plain_fastmcp_server_behind_the_gateway_passes_the_conformance_suite(

@@ -86,7 +86,7 @@ def serve(
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Publish folders of skills, and those of other servers, over MCP.
+    """Publish folders of skills over MCP.
 
     Without --http it speaks over standard input and output, as a program that
     an MCP client starts. Changes in the folders are published while it runs.

@@ -1,4 +1,4 @@
-"""Reading a file of a loaded skill: under the entry that was loaded, and while the user still agrees to it."""
+"""Reading a file of a loaded skill: under the entry that was loaded, while the user still agrees to it."""
 
 from skillwire.core.characters import quoted
 from skillwire.errors import UnlistedFileError

@@ -71,7 +71,7 @@ def page() -> str:
 def test_arguments_are_named_as_a_user_would_name_them() -> None:
     usages = {name: help_of(name).partition("\n")[0] for name in COMMANDS}
 
-    assert usages["serve"] == "Usage: skillwire serve [OPTIONS] DIR..."
+    assert usages["serve"] == "Usage: skillwire serve [OPTIONS] [DIR]..."
     assert usages["show"] == "Usage: skillwire show [OPTIONS] REF [PATH]"
     assert usages["search"] == "Usage: skillwire search [OPTIONS] QUERY [TARGET]... [-- COMMAND ARG...]"
     assert not [name for name in COMMANDS if re.search(r"<list|[{}]|<str>|<path>", help_of(name))]

@@ -27,6 +27,9 @@ OPTIONS = [
     "--find",
     "--mirror",
     "--follow-links",
+    "--dialect",
+    "--upstream",
+    "--archives",
     "--json",
     "--verbose",
 ]
@@ -63,7 +66,7 @@ def test_help_lists_every_option(skillwire: Command) -> None:
     outcome = skillwire("serve", "--help")
 
     assert (outcome.code, outcome.err) == (0, "")
-    assert "DIR..." in outcome.lines[0]
+    assert "[DIR]..." in outcome.lines[0]
     listed = re.findall(r"^ +(?:-\w, )?(--[a-z-]+)", outcome.out, re.MULTILINE)
     assert sorted(listed) == sorted([*OPTIONS, "--help"])
     assert max(map(len, outcome.lines)) <= 80
@@ -89,7 +92,7 @@ print(sorted({heavy} & set(sys.modules)), file=sys.stderr)
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        ([], "missing argument 'DIR'"),
+        ([], "there is nothing to serve"),
         (["gone"], "there is no folder gone"),
         (["skills", "gone"], "there is no folder gone"),
         (["skills/one/SKILL.md"], "skills/one/SKILL.md is not a folder"),

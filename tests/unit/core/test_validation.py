@@ -45,6 +45,8 @@ MADE_BY_SOURCES = {
     *("exec-field-invalid", "exec-annotations-invalid", "exec-path-invalid"),
     *("arguments-invalid", "dependencies-invalid", "file-notes-invalid"),
     *("dependency-missing", "prompt-invalid", "prompt-field-invalid", "prompt-arguments"),
+    # What only a host of plain resources, or a gateway, can see; their tests show these.
+    *("file-list-invalid", "file-list-mismatch", "file-list-unlisted", "upstream-failed", "upstream-entry"),
     # What only a look at several skills can see; the tests of relations show these.
     *("relation-invalid", "relation-unknown", "relation-cycle"),
 }

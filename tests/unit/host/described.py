@@ -9,6 +9,7 @@ from skillwire.core.yaml12 import JsonValue
 from skillwire.host.origin import SkillId
 from skillwire.host.registry.known import KnownSkill
 from skillwire.host.registry.view import RegistryView, view_of
+from skillwire.wire.dialect import Dialect
 from unit.host.known_skills import LOCAL, server
 
 
@@ -21,7 +22,7 @@ def described(
     given = {key.replace("_", "-"): value for key, value in fields.items()}
     frontmatter = Frontmatter({"name": name, "description": description, **given})
     reference = f"{label}/{name}" if label else name
-    dialect = "core" if label else "local"
+    dialect = Dialect.CORE if label else Dialect.LOCAL
     return KnownSkill(SkillId(origin, uri.text), reference, SkillEntry(uri, frontmatter, None), dialect)
 
 

@@ -8,6 +8,7 @@ from skillwire.core.manifest import Manifest, ManifestFile
 from skillwire.core.uri import SkillUri
 from skillwire.host.origin import Origin, OriginKind, SkillId
 from skillwire.host.registry.known import KnownSkill
+from skillwire.wire.dialect import Dialect
 
 SKILL_MD = "---\nname: {name}\ndescription: Refunds an order. Use when a customer asks.\n{extra}---\n{body}"
 
@@ -43,7 +44,7 @@ def known(
         SkillId(place, uri.text),
         reference,
         entry,
-        dialect="core" if place.is_remote else "local",
+        dialect=Dialect.CORE if place.is_remote else Dialect.LOCAL,
         offline_since=offline_since,
     )
 

@@ -16,9 +16,6 @@ ROOT = Path(__file__).parents[3]
 GOLDEN = Path(__file__).with_name("golden")
 ANSWERS = ROOT / "tests" / "integration" / "golden"
 
-pytestmark = pytest.mark.requirement("SDK-09")
-
-
 def schema_of(dialect: str) -> Draft202012Validator:
     schema = json.loads((ROOT / "docs" / "schemas" / "wire" / f"{dialect}.json").read_text("utf-8"))
     Draft202012Validator.check_schema(schema)
@@ -33,6 +30,7 @@ def golden(name: str) -> dict[str, Any]:
     return json.loads((GOLDEN / name).read_text("utf-8"))
 
 
+@pytest.mark.requirement("SDK-09")
 @pytest.mark.parametrize("name", ["core-list.json", "core-get.json", "core-directory.json"])
 def test_golden_payloads_are_of_the_schema(name: str) -> None:
     assert fits("core", golden(name))

@@ -143,6 +143,7 @@ def test_the_page_names_every_setting() -> None:
         "trust": set(Trust),
         "budget": set(),
         "show": set(Attention),
+        "dialect": set(),
     }
 
 
