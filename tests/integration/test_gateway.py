@@ -24,6 +24,7 @@ from serving import (
     stdio_server,
     wait_until,
 )
+from skillwire.server.dialects.speaking import SPOKEN
 
 LOGO = b"\x89PNG\r\n\x1a\n\xff\x00logo"
 SHOP: Mapping[str, str | bytes] = {
@@ -125,6 +126,42 @@ def test_bytes_and_digests_are_the_upstreams_and_the_entry_says_where_it_comes_f
         "dialect": "core",
         "digests": "upstream",
     }
+
+
+MADE = {
+    "index-june": "upstream",
+    "index-april": "computed",
+    "list-march": "computed",
+    "primitive": "computed",
+    "exec": "computed",
+    "prompt": "computed",
+}
+"""Who made the digests of a skill that came in an older dialect; our own June index carries all of them."""
+
+
+@pytest.mark.requirement("SDK-08")
+@pytest.mark.parametrize("dialect", [str(dialect) for dialect in SPOKEN])
+def test_a_server_of_any_dialect_is_served_with_a_digest_for_every_file(
+    dialect: str, tmp_path: Path, env: dict[str, str]
+) -> None:
+    write_files(tmp_path / "shop", SHOP)
+    spoken = upstream(tmp_path / "shop", "--dialect", dialect, env=env, skills={"dialect": dialect})
+    servers = config(tmp_path, shop=spoken)
+
+    with stdio_server("--upstream", servers, env=env) as gateway:
+        found = entries(gateway)
+        entry = found["skill://shop/refunds/SKILL.md"]
+        files = {line["uri"]: content(gateway, line["uri"]) for line in entry["resources"]}
+
+    assert entry["_meta"]["skillwire/upstream"]["dialect"] == dialect
+    assert entry["_meta"]["skillwire/upstream"]["digests"] == MADE[dialect]
+    assert all(
+        line["digest"] == f"sha256:{hashlib.sha256(files[line['uri']]).hexdigest()}"
+        for line in entry["resources"]
+    )
+    assert files["skill://shop/refunds/references/policy.md"] == b"Within 30 days.\n"
+    assert entry["frontmatter"]["name"] == "refunds"
+    assert "skill://shop/acme/stock/SKILL.md" in found or "skill://shop/stock/SKILL.md" in found
 
 
 def test_a_server_that_is_away_costs_only_its_own_skills(tmp_path: Path, env: dict[str, str]) -> None:

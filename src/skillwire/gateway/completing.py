@@ -5,6 +5,7 @@ once, and the digests are those of what was read: the gateway serves its own
 copy, so they hold, and the entry says that they were computed here.
 """
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
@@ -27,10 +28,15 @@ from skillwire.errors import FrontmatterMismatchError, LimitError, NotFoundError
 from skillwire.host.calls.directories import DirectoryItem
 from skillwire.host.connections.opening import AnyConnection
 from skillwire.host.promises import archive_format, archive_line
+from skillwire.wire.dialect import Dialect
 
 Digests: TypeAlias = Literal["upstream", "computed"]
 
 _MAX_DIRECTORIES = 256
+# In other dialects the URI of a skill is made up, and means nothing to `resources/directory/read`.
+_OF_RESOURCES = frozenset({Dialect.INDEX_JUNE, Dialect.INDEX_APRIL, Dialect.LIST_MARCH})
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,17 +125,19 @@ class Completer:
                 raise LimitError(f"{entry.uri} has more than {MAX_FILES} files")
             try:
                 content = await self._connection.read_file(uri, max_bytes=left)
-            except NotFoundError:
-                if uri in told:
-                    raise
-                continue  # A link that leads nowhere is the author's to mend.
+            except NotFoundError as error:
+                # Scripts that only the server runs are told of and cannot be read; links may lead nowhere.
+                logger.info("%s is served without one of its files: %s", entry.uri, error)
+                continue
             left -= len(content)
             contents[uri] = content
         return contents
 
     async def _in_directories(self, entry: SkillEntry) -> set[str]:
         declaration = self._connection.declaration
-        if declaration is None or not declaration.directory_read:
+        if self._connection.dialect not in _OF_RESOURCES or declaration is None:
+            return set()
+        if not declaration.directory_read:
             return set()
         found: set[str] = set()
         waiting = [entry.uri.root]
