@@ -116,11 +116,21 @@ def test_the_front_door_of_sources_is_pinned() -> None:
 
 
 def test_the_front_doors_of_server_and_host_are_pinned() -> None:
-    assert sorted(skillwire.server.__all__) == ["DynamicSkill", "Skill", "Skills", "add_skills"]
+    assert sorted(skillwire.server.__all__) == [
+        "Annotate",
+        "DynamicSkill",
+        "Skill",
+        "Skills",
+        "Subject",
+        "add_skills",
+        "pointer_to",
+        "with_format",
+    ]
     assert sorted(skillwire.host.__all__) == [
         "Activation",
         "Approval",
         "ApprovalError",
+        "ArchivePolicy",
         "Ask",
         "Attention",
         "Change",
@@ -170,6 +180,7 @@ def test_the_front_doors_of_server_and_host_are_pinned() -> None:
         "ServerConfig",
         "ServerStatus",
         "Servers",
+        "SiteEndpoint",
         "SkillFileLine",
         "SkillId",
         "SkillSettings",

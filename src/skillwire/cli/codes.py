@@ -13,11 +13,13 @@ _AREAS: Final[Mapping[str, str]] = {
     "source-unreadable not-found invalid-cursor arguments-needed",
     "what a skill is": "skill-error invalid-skill invalid-uri invalid-frontmatter invalid-entry "
     "invalid-archive archives-off archive-budget duplicate-uri over-limit unsafe-paths dynamic-declined "
-    "unverified-file",
+    "unverified-file nested-skill missing-dependency entry-remark",
     "bytes that break a promise": "verification-failed size-mismatch digest-mismatch unlisted-file "
     "frontmatter-mismatch",
-    "names": "unknown-reference ambiguous-reference renamed name-collision confusable-label shadowed",
-    "what the user has decided, or not yet": "turned-off manual-only refused untrusted-folder not-approved "
+    "names": "unknown-reference ambiguous-reference renamed name-collision confusable-label shadowed "
+    "similar-name vanished reference-changed",
+    "what the user has decided, or not yet": "turned-off manual-only "
+    "hidden-until-approved vetoed provenance-unknown refused untrusted-folder not-approved "
     "approval-required approval-denied skill-changed keeps-changing too-many-prompts not-in-lock "
     "lock-untrusted lock-invalid state-tampered",
     "what a loaded skill may cause": "not-loaded not-text invalid-arguments no-such-page cross-origin "

@@ -21,6 +21,7 @@ from skillwire.host.approval.consent import PromptLimits
 from skillwire.host.approval.lockfile import InvalidLockError, LockDifference
 from skillwire.host.approval.locktrust import LockReview, LockState
 from skillwire.host.approval.policy import ProjectLock
+from skillwire.host.archives import ArchivePolicy
 from skillwire.host.asking import ask_in_terminal, text_of_question
 from skillwire.host.attention import Attention, SkillSettings, Trust
 from skillwire.host.calls.declaration import Declaration, declared
@@ -29,7 +30,7 @@ from skillwire.host.calls.enumeration import Listing, RefusedEntry, list_skills
 from skillwire.host.calls.reading import read_skill_uri
 from skillwire.host.calls.retrieval import get_skill
 from skillwire.host.connections.config import Servers, find_config, read_servers
-from skillwire.host.connections.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
+from skillwire.host.connections.endpoints import HttpEndpoint, ServerConfig, SiteEndpoint, StdioEndpoint
 from skillwire.host.connections.oauth import FileTokenStorage, oauth_for
 from skillwire.host.connections.throttle import ConnectionLimits
 from skillwire.host.conversation import Conversation
@@ -63,10 +64,10 @@ from skillwire.host.toolbox import Toolbox
 from skillwire.host.tools import Tool, ToolResult
 
 __all__ = [
-    "REFUSALS",
     "Activation",
     "Approval",
     "ApprovalError",
+    "ArchivePolicy",
     "Ask",
     "Attention",
     "Change",
@@ -106,6 +107,7 @@ __all__ = [
     "ProjectLock",
     "PromptLimits",
     "Question",
+    "REFUSALS",
     "Refusal",
     "RefusedEntry",
     "RefusedError",
@@ -115,6 +117,7 @@ __all__ = [
     "ServerConfig",
     "ServerStatus",
     "Servers",
+    "SiteEndpoint",
     "SkillFileLine",
     "SkillId",
     "SkillSettings",

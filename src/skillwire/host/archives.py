@@ -40,8 +40,6 @@ from skillwire.host.state.trees import TreeKey, Trees
 Read: TypeAlias = Callable[[str, int], Awaitable[bytes]]
 """Asks a skill's server for a resource of at most so many bytes."""
 
-_MAGIC = {b"\x1f\x8b": ArchiveFormat.TAR_GZ, b"PK": ArchiveFormat.ZIP}
-
 logger = logging.getLogger(__name__)
 
 
@@ -178,7 +176,7 @@ class Archives:
         except VerificationError as error:
             logger.warning("an unpacked archive was changed by something else, and is gone: %s", error)
             return None
-        format = None if archive is None else _sniffed(archive)
+        format = None if archive is None else ArchiveFormat.of_content(archive)
         if archive is None or format is None or format not in self._policy.formats_for(origin.label):
             return None
         return Unpacked.of(unpack(archive, format, limits=limits)).below(uri)
@@ -220,7 +218,7 @@ class Archives:
 
     def _unpack(self, skill: KnownSkill, archive: bytes, budget: UnpackBudget | None) -> "Unpacked":
         """Unpack an archive whose digest was checked, and check what the listing says of what is inside."""
-        format = archive_format(_line_of(skill.entry)) or _sniffed(archive)
+        format = archive_format(_line_of(skill.entry)) or ArchiveFormat.of_content(archive)
         if format is None or format not in self._policy.formats_for(skill.id.origin.label):
             raise ArchivesOffError(
                 f"{skill.reference} is packed in a way this host does not unpack", reference=skill.reference
@@ -271,11 +269,6 @@ def _line_of(entry: SkillEntry) -> ManifestFile:
 def _key(skill: KnownSkill) -> TreeKey:
     line = _line_of(skill.entry)
     return TreeKey(skill.id.origin, line.uri, line.digest)
-
-
-def _sniffed(archive: bytes) -> ArchiveFormat | None:
-    """Return the format by the first bytes; no archive that can be unpacked as one begins like the other."""
-    return _MAGIC.get(archive[:2])
 
 
 def _require_promised(entry: SkillEntry, manifest: Manifest) -> None:

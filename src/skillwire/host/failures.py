@@ -32,6 +32,8 @@
     ├── ArgumentsNeededError    the server gives the skill out only with arguments
     ├── TurnedOffError          the user's settings say that it is not used
     ├── ManualOnlyError         the user's settings leave it to people
+    ├── NestedSkillError        a skill inside another one, and such are not wanted
+    ├── VetoedError             a provenance check says no
     ├── CrossOriginError        one server's skill would reach into another server
     └── ApprovalError           the user has not agreed
         ├── ApprovalRequiredError   nobody could be asked
@@ -280,6 +282,20 @@ class ManualOnlyError(RefusedError):
 
     refusal = "manual-only"
     requirement = "HOST-05"
+
+
+class NestedSkillError(RefusedError):
+    """The skill lies inside another one, and this host uses only those at the top."""
+
+    refusal = "nested-skill"
+    requirement = "ASK-02"
+
+
+class VetoedError(RefusedError):
+    """Whoever the host asks about provenance says that this content must not be loaded."""
+
+    refusal = "vetoed"
+    requirement = "ASK-05"
 
 
 class CrossOriginError(RefusedError):

@@ -206,6 +206,21 @@ REFUSALS: dict[str, Kind] = {
         "Only the skill's SKILL.md has a digest, so nothing vouches for this file.",
         "go on without it, or allow content without digests for this host; you are asked then",
     ),
+    "nested-skill": Kind(
+        "ASK-02",
+        "The skill lies inside another one, and this host uses only those at the top.",
+        "load the skill around it, or let this host use nested skills",
+    ),
+    "missing-dependency": Kind(
+        "ASK-15",
+        "The skill says that it needs something its server does not offer.",
+        "expect it to fail there, and tell the server's author",
+    ),
+    "entry-remark": Kind(
+        "LIST-10",
+        "Something about the entry is odd, and the skill is used all the same.",
+        "tell the server's author",
+    ),
     # bytes that break a promise
     "verification-failed": Kind(
         "INT-02",
@@ -259,6 +274,21 @@ REFUSALS: dict[str, Kind] = {
         "Another local skill of this name comes first.",
         "rename one of the two",
     ),
+    "similar-name": Kind(
+        "ASK-07",
+        "Skills of different origins have names that are easily taken for each other.",
+        "look at the origin before you choose",
+    ),
+    "vanished": Kind(
+        "ASK-34",
+        "The skill was there before, and its origin does not list it any more.",
+        "go on without it, or ask whoever keeps it",
+    ),
+    "reference-changed": Kind(
+        "ASK-34",
+        "The skill goes by another reference than before.",
+        "use the new reference",
+    ),
     # what the user has decided, or not yet
     "turned-off": Kind(
         "HOST-05",
@@ -269,6 +299,21 @@ REFUSALS: dict[str, Kind] = {
         "HOST-05",
         "The user's settings leave this skill to people.",
         "go on without it, or tell the user that the skill would help",
+    ),
+    "hidden-until-approved": Kind(
+        "ASK-27",
+        "The model does not see the skill before the user has approved it.",
+        "approve it, if the model shall know of it",
+    ),
+    "vetoed": Kind(
+        "ASK-05",
+        "The provenance check says that this content must not be loaded.",
+        "go on without it; look at what the check says",
+    ),
+    "provenance-unknown": Kind(
+        "ASK-05",
+        "The provenance check could not say anything about the skill.",
+        "decide without it, or find out why the check fails",
     ),
     "refused": Kind("SEC-11", "The host's policy does not allow it.", "ask the user"),
     "untrusted-folder": Kind(

@@ -7,7 +7,18 @@ folder, and nothing here knows of hosts.
 
 from skillwire.core.skill import Skill
 from skillwire.server.install import add_skills
+from skillwire.server.notes import Annotate, Subject, with_format
+from skillwire.server.pointer import pointer_to
 from skillwire.server.skills import Skills
 from skillwire.sources import DynamicSkill
 
-__all__ = ["DynamicSkill", "Skill", "Skills", "add_skills"]
+__all__ = [
+    "Annotate",
+    "DynamicSkill",
+    "Skill",
+    "Skills",
+    "Subject",
+    "add_skills",
+    "pointer_to",
+    "with_format",
+]

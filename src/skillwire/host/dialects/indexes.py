@@ -6,16 +6,14 @@ One that is there and cannot be used costs its listing and is told to the user;
 if the server speaks another dialect as well, that one is preferred.
 """
 
-import json
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final, cast
+from typing import cast
 
 import anyio.to_thread
 
-from skillwire.core.characters import quoted
 from skillwire.core.entry import SkillEntry
 from skillwire.core.uri import SkillUri
 from skillwire.errors import InvalidEntryError, LimitError, NotFoundError
@@ -37,10 +35,7 @@ from skillwire.sources.garbage import collector_paused
 from skillwire.wire.april import schema_findings
 from skillwire.wire.dialect import Dialect
 from skillwire.wire.index import INDEX_URI, index_shape
-
-MAX_DEPTH: Final = 64
-MAX_VALUES: Final = 2_000_000
-"""How many values an index may hold: a short text can make a great many of them."""
+from skillwire.wire.strictjson import StrictJsonError, parse_strictly
 
 _SHAPES = (Dialect.INDEX_JUNE, Dialect.INDEX_APRIL)
 _SMALL = 64 * 1024
@@ -180,68 +175,10 @@ def _parsed(data: bytes) -> object:
     Raises:
         InvalidAnswerError: It is none, repeats a key, or is larger or deeper than any index has to be.
     """
-    if data.count(b",") + data.count(b"[") + data.count(b"{") > MAX_VALUES:
-        raise _useless(f"holds more than {MAX_VALUES} values")
     try:
-        value: object = json.loads(
-            data.decode("utf-8-sig"), object_pairs_hook=_once, parse_constant=_no_number
-        )
-    except RecursionError as error:
-        raise _useless(f"nests deeper than {MAX_DEPTH} levels") from error
-    except _KeyTwiceError as error:
+        return parse_strictly(data)
+    except StrictJsonError as error:
         raise _useless(str(error)) from error
-    except ValueError as error:
-        raise _useless("is not JSON") from error
-    _require_plain(value)
-    return value
-
-
-def _require_plain(value: object) -> None:
-    """Refuse what could be read here and not be written again: endless depth, and half characters.
-
-    Raises:
-        InvalidAnswerError: The value holds such a thing.
-    """
-    level = [value]
-    for _ in range(MAX_DEPTH):
-        texts: list[str] = []
-        below: list[object] = []
-        for item in level:
-            if isinstance(item, str):
-                texts.append(item)
-            elif isinstance(item, dict):
-                members = cast("dict[str, object]", item)
-                texts += members
-                below += members.values()
-            elif isinstance(item, list):
-                below += cast("list[object]", item)
-        try:
-            "".join(texts).encode()
-        except UnicodeEncodeError:
-            raise _useless("holds half of a surrogate pair") from None
-        if not below:
-            return
-        level = below
-    raise _useless(f"nests deeper than {MAX_DEPTH} levels")
-
-
-class _KeyTwiceError(ValueError):
-    """An object with two members of one name: readers disagree about which of them counts."""
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        seen: set[str] = set()
-        for name, _ in pairs:
-            if name in seen:
-                raise _KeyTwiceError(f"has the key {quoted(name[:100])} twice in one object")
-            seen.add(name)
-    return found
-
-
-def _no_number(text: str) -> object:
-    raise ValueError(text)
 
 
 def _useless(what: str, *, fix: str = "") -> InvalidAnswerError:

@@ -8,7 +8,7 @@ still good is looked at when somebody needs it.
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -31,10 +31,12 @@ from skillwire.host.failures import (
 )
 from skillwire.host.origin import Origin, SkillId
 from skillwire.host.refusals import Refusal
+from skillwire.host.registry.aftermath import Aftermath
 from skillwire.host.registry.confusables import LOCAL
 from skillwire.host.registry.instructions import uris_in
 from skillwire.host.registry.known import KnownSkill
 from skillwire.host.registry.local import LocalScan, LocalSkills
+from skillwire.host.registry.lookalikes import Lookalikes
 from skillwire.host.registry.naming import match, uri_in
 from skillwire.host.registry.remote import Remote
 from skillwire.host.registry.served import Served
@@ -59,7 +61,8 @@ class Registry:
     It is an async context manager, which owns what goes on in the background;
     entering it asks nobody anything. `on_entries` hears of all entries of a
     server before it can be seen here. `offline` supplies what was approved
-    and cached of a server that is away and was never listed.
+    and cached of a server that is away and was never listed. `top_level_only`
+    leaves out the skills of servers that lie inside listed ones.
 
     Raises:
         ConfigError: Two servers have one label, or one has the word for this machine's folders.
@@ -73,13 +76,19 @@ class Registry:
         clock: Callable[[], float] = time.monotonic,
         on_entries: Callable[[Origin, Sequence[SkillEntry]], None] | None = None,
         offline: Callable[[Origin], Awaitable[Sequence[KnownSkill]]] | None = None,
+        top_level_only: bool = False,
     ) -> None:
         self._remotes = {remote.origin.label: remote for remote in remotes}
         if len(self._remotes) < len(remotes):
             raise ConfigError("two servers have the same label", fix="give each server a label of its own")
         if LOCAL in self._remotes:
             raise ConfigError(f"no server can be called {LOCAL}", fix="give the server another label")
-        self._served = {label: Served(remote.origin) for label, remote in self._remotes.items()}
+        self._served = {
+            label: Served(remote.origin, top_level_only=top_level_only)
+            for label, remote in self._remotes.items()
+        }
+        self._lookalikes = Lookalikes()
+        self._aftermath = Aftermath()
         self._local = local
         self._scan = LocalScan()
         self._clock = clock
@@ -114,7 +123,14 @@ class Registry:
             hidden = [refusal for served in self._served.values() for refusal in served.hidden]
             with collector_paused() if len(skills) > _MANY else nullcontext():
                 self._view = view_of(
-                    self._revision, [*self._scan.skills, *skills], [*self._scan.hidden, *hidden], servers
+                    self._revision,
+                    [*self._scan.skills, *skills],
+                    [*self._scan.hidden, *hidden],
+                    servers,
+                    templates=[template for served in self._served.values() for template in served.templates],
+                    changes=self._changes(),
+                    remarks=[remark for served in self._served.values() for remark in served.remarks],
+                    lookalikes=self._lookalikes,
                 )
         elif self._view.servers != servers:
             self._view = replace(self._view, servers=servers)
@@ -333,8 +349,9 @@ class Registry:
     def _put(self, served: Served, entry: SkillEntry) -> KnownSkill:
         self._see(served.origin, [entry])
         self._revision += 1
+        known = served.put(entry)
         served.note_renewal(entry.uri.text, self._remotes[served.origin.label].epoch, self._clock())
-        return served.put(entry)
+        return known
 
     def _see(self, origin: Origin, entries: Sequence[SkillEntry]) -> None:
         if self._on_entries is not None:
@@ -348,6 +365,13 @@ class Registry:
             scan = await anyio.to_thread.run_sync(self._local.scan, abandon_on_cancel=True)
             self._revision += scan != self._scan
             self._scan = scan
+            self._aftermath.take(scan.skills)
+
+    def _changes(self) -> Iterator[Refusal]:
+        """Yield what became of skills that were there before, the user's own first."""
+        yield from self._aftermath.notices()
+        for served in self._served.values():
+            yield from served.aftermath.notices()
 
     async def _renew_local(self, skill: SkillId) -> KnownSkill:
         under_way = self._flights.get(None)

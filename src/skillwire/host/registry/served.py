@@ -3,21 +3,27 @@
 import math
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import chain, islice
 from typing import Final
 
 from skillwire.core.entry import SkillEntry
+from skillwire.core.finding import Finding
 from skillwire.host.calls.enumeration import Listing, RefusedEntry
 from skillwire.host.origin import Origin, SkillId
 from skillwire.host.refusals import Refusal
+from skillwire.host.registry.aftermath import Aftermath
 from skillwire.host.registry.known import KnownSkill
 from skillwire.host.registry.naming import full_reference, references_for
-from skillwire.host.registry.view import ServerState, ServerStatus
+from skillwire.host.registry.nesting import require_top_level, skipped, top_level
+from skillwire.host.registry.view import KnownTemplate, ServerState, ServerStatus
 from skillwire.wire.dialect import Dialect
 
 MIN_SECONDS: Final = 5.0
 MAX_SECONDS: Final = 3600.0
 MAX_UNLISTED: Final = 1_000
 MAX_HIDDEN: Final = 1_000
+MAX_TEMPLATES: Final = 100
+MAX_REMARKS: Final = 200
 
 _LONGEST_SUBJECT = 200
 
@@ -34,12 +40,17 @@ class Served:
 
     A listing that came only in part adds to the last whole one. A failure
     takes nothing away. Skills that are not listed stay until the server says
-    that it does not serve them.
+    that it does not serve them. With `top_level_only`, skills inside listed
+    ones are hidden instead.
     """
 
-    def __init__(self, origin: Origin) -> None:
+    def __init__(self, origin: Origin, *, top_level_only: bool = False) -> None:
         self.origin = origin
         self.hidden: tuple[Refusal, ...] = ()
+        self.remarks: tuple[Refusal, ...] = ()
+        self.templates: tuple[KnownTemplate, ...] = ()
+        self.aftermath = Aftermath()
+        self._top_level_only = top_level_only
         self.signals = 0
         """How often something said that the listing may have changed."""
         self._status = ServerStatus(origin)
@@ -117,9 +128,20 @@ class Served:
             listed = {**kept, **listed}
         self._unlisted = {uri: entry for uri, entry in self._unlisted.items() if uri not in listed}
         self._renewals.clear()
-        self.hidden = tuple(_hidden(self.origin.label, refused) for refused in listing.refused[:MAX_HIDDEN])
+        label = self.origin.label
+        nested: dict[str, str] = {}
+        if self._top_level_only:
+            listed, nested = top_level(listed)
+        hidden = chain((_hidden(label, refused) for refused in listing.refused), skipped(label, nested))
+        self.hidden = tuple(islice(hidden, MAX_HIDDEN))
+        self.remarks = tuple(_remark(label, *remark) for remark in listing.remarks[:MAX_REMARKS])
+        self.templates = tuple(
+            KnownTemplate(self.origin, template) for template in listing.templates[:MAX_TEMPLATES]
+        )
         self.dialect = listing.dialect
         self._name(listed)
+        if problem is None:
+            self.aftermath.take(self._skills.values())
         self._settle("listed", asked, now, now + fresh_seconds(listing.ttl_ms))
         self._status = replace(
             self._status, listed=len(listed), refused=len(listing.refused), problem=problem, listed_at=now
@@ -128,6 +150,8 @@ class Served:
     def take_none(self, *, asked: tuple[int, int], now: float) -> None:
         """Note that the server does not offer skills."""
         self._whole, self._unlisted, self._skills, self.hidden = {}, {}, {}, ()
+        self.remarks, self.templates = (), ()
+        self.aftermath.take(())
         self._status = ServerStatus(self.origin)
         self._settle("no-skills", asked, now, now + MAX_SECONDS)
 
@@ -147,8 +171,15 @@ class Served:
         self._skills = {uri: replace(skill, reference=references[uri]) for uri, skill in own.items()}
 
     def put(self, entry: SkillEntry) -> KnownSkill:
-        """Take one entry that `skills/get` answered with, and return its record."""
+        """Take one entry that `skills/get` answered with, and return its record.
+
+        Raises:
+            NestedSkillError: It is inside a listed skill, and such are not wanted.
+        """
         uri = entry.uri.text
+        if self._top_level_only:
+            listed = {other for other, skill in self._skills.items() if skill.is_listed}
+            require_top_level(self.origin.label, uri, listed)
         known = self._skills.get(uri)
         if known is not None and known.is_listed:
             self._skills[uri] = replace(known, entry=entry, offline_since=None)
@@ -173,6 +204,7 @@ class Served:
                 self._skills[other] = replace(self._skills[other], reference=reference)
         if self._status.listed_at is not None:
             self._status = replace(self._status, listed=len(listed))
+            self.aftermath.take(self._skills.values())
 
     def _name(self, listed: dict[str, SkillEntry]) -> None:
         origin = self.origin
@@ -200,6 +232,13 @@ def _hidden(label: str, refused: RefusedEntry) -> Refusal:
     subject = (
         f"{label}/{refused.uri}" if refused.uri is not None else f"{label}: entry {refused.position + 1}"
     )
-    if len(subject) > _LONGEST_SUBJECT:
-        subject = subject[: _LONGEST_SUBJECT - 1] + "…"
-    return Refusal.of_findings(refused.findings, subject)
+    return Refusal.of_findings(refused.findings, _short(subject))
+
+
+def _remark(label: str, uri: str, finding: Finding) -> Refusal:
+    words = f"{finding.message} [{finding.code}]"
+    return Refusal("entry-remark", _short(f"{label}/{uri}"), words, finding.rule, finding.fix)
+
+
+def _short(subject: str) -> str:
+    return subject if len(subject) <= _LONGEST_SUBJECT else subject[: _LONGEST_SUBJECT - 1] + "…"

@@ -1,6 +1,6 @@
 """What the registry knows at one moment, as one value that never changes."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
 from operator import attrgetter
@@ -10,7 +10,10 @@ from skillwire.host.origin import Origin
 from skillwire.host.refusals import Refusal
 from skillwire.host.registry.confusables import LOCAL, confusable_labels
 from skillwire.host.registry.known import KnownSkill
+from skillwire.host.registry.lookalikes import Lookalikes
 from skillwire.host.registry.naming import MAX_CANDIDATES, Collision, bare_name, collisions_of
+from skillwire.sources.templates import SkillTemplate
+from skillwire.wire.template import Template
 
 ServerState: TypeAlias = Literal["waiting", "listed", "stale", "failed", "no-skills"]
 
@@ -38,12 +41,35 @@ class ServerStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class KnownTemplate:
+    """How a server's skills are named that it does not list, for a person who fills it in.
+
+    What it expands to is a reference behind the server's label.
+    """
+
+    origin: Origin
+    told: SkillTemplate
+
+    @property
+    def template(self) -> Template:
+        return self.told.template
+
+    @property
+    def description(self) -> str:
+        """What the server says of it: a stranger's text, to be escaped wherever it is shown."""
+        return self.told.description
+
+
+@dataclass(frozen=True, slots=True)
 class RegistryView:
     """All skills of all origins, sorted by reference, and all there is to say about them.
 
     `hidden` is what is not used, and `notices` what a user should know about
-    what is: names that several skills have, and labels that look alike.
-    `revision` grows whenever skills or remarks may have changed.
+    what is: names that several skills have or that are easily taken for each
+    other, labels that look alike, skills that are gone or go by another
+    reference since the host was opened, and entries that are odd. `templates`
+    are for skills that nobody lists. `revision` grows whenever skills or
+    remarks may have changed.
     """
 
     revision: int = 0
@@ -52,6 +78,7 @@ class RegistryView:
     collisions: tuple[Collision, ...] = ()
     notices: tuple[Refusal, ...] = ()
     servers: tuple[ServerStatus, ...] = ()
+    templates: tuple[KnownTemplate, ...] = ()
 
 
 def view_of(
@@ -59,12 +86,31 @@ def view_of(
     skills: Iterable[KnownSkill],
     hidden: Iterable[Refusal],
     servers: tuple[ServerStatus, ...],
+    *,
+    templates: Iterable[KnownTemplate] = (),
+    changes: Iterable[Refusal] = (),
+    remarks: Iterable[Refusal] = (),
+    lookalikes: Lookalikes | None = None,
 ) -> RegistryView:
-    """Put together what the origins hold."""
+    """Put together what the origins hold; of too many notices, the remarks of servers go first."""
     ordered = sorted(skills, key=attrgetter("reference"))
     collisions = collisions_of(ordered)
-    notices = islice(chain(_label_notices(servers), _name_notices(ordered, collisions)), MAX_NOTICES)
-    return RegistryView(revision, tuple(ordered), tuple(hidden), collisions, tuple(notices), servers)
+    notices = chain(
+        _label_notices(servers),
+        _similar_notices(ordered, lookalikes or Lookalikes()),
+        changes,
+        _name_notices(ordered, collisions),
+        remarks,
+    )
+    return RegistryView(
+        revision,
+        tuple(ordered),
+        tuple(hidden),
+        collisions,
+        tuple(islice(notices, MAX_NOTICES)),
+        servers,
+        tuple(templates),
+    )
 
 
 def _label_notices(servers: Iterable[ServerStatus]) -> Iterable[Refusal]:
@@ -89,6 +135,31 @@ def _name_notices(skills: Iterable[KnownSkill], collisions: Iterable[Collision])
                 yield _notice("renamed", f"{origin.label}/{collision.name}", references)
         if len(members) > 1:
             yield _notice("name-collision", collision.name, collision.references)
+
+
+def _similar_notices(skills: Iterable[KnownSkill], lookalikes: Lookalikes) -> Iterator[Refusal]:
+    """Say of names that are alike, and not the same, which skills of different origins have them."""
+    # All local folders are the user's own, and are one origin here.
+    alone: dict[str, frozenset[object]] = {}
+    names: dict[str, frozenset[object]] = {}
+    for skill in skills:
+        origin = skill.id.origin
+        label = origin.label if origin.is_remote else ""
+        own = alone.get(label)
+        if own is None:
+            own = alone[label] = frozenset({label})
+        name = bare_name(skill)
+        known = names.get(name)
+        names[name] = own if known is None or known is own else known | own
+    if len(alone) < 2 or not (pairs := lookalikes.among(names)):
+        return
+    wanted: dict[str, list[str]] = {name: [] for pair in pairs for name in pair}
+    for skill in skills:
+        if (holders := wanted.get(bare_name(skill))) is not None and len(holders) < MAX_CANDIDATES:
+            holders.append(skill.reference)
+    for one, other in pairs:
+        references = (*wanted[one], *wanted[other])
+        yield Refusal("similar-name", f"{one}, {other}", candidates=references[:MAX_CANDIDATES])
 
 
 def _notice(code: str, subject: str, references: Iterable[str]) -> Refusal:

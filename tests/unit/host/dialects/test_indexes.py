@@ -16,6 +16,7 @@ from skillwire.host.dialects.voice import Found, Hearing, Peer
 from skillwire.host.failures import EndlessListingError, InvalidAnswerError, PeerError
 from skillwire.wire.dialect import Dialect
 from skillwire.wire.index import INDEX_URI
+from skillwire.wire.strictjson import MAX_VALUES
 from unit.host.calls.strangers import MODES
 from unit.host.dialects.indexed import (
     TEA,
@@ -117,7 +118,7 @@ def test_a_form_that_the_user_chose_is_taken_and_the_other_is_not() -> None:
         b'{"skills":' + b"[" * 100 + b"]" * 100 + b"}",
         b'{"skills":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
         b'{"skills":[' + b'{"x":' * 70 + b"1" + b"}" * 70 + b"]}",
-        b'{"skills":[1' + b"," * indexes.MAX_VALUES + b"]}",
+        b'{"skills":[1' + b"," * MAX_VALUES + b"]}",
         b'{"skills":[' + b"9" * 10_000 + b"]}",
     ],
     ids=range(14),
