@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from operator import attrgetter
 from typing import Annotated
 
@@ -40,11 +41,14 @@ from skillwire.host import (
     KnownSkill,
     ListingForm,
     Refusal,
+    RegistryView,
     ServerConfig,
     ServerStatus,
     estimated_tokens,
 )
 from skillwire.host.listing.rendering import DEFAULT_BUDGET
+from skillwire.host.origin import OriginKind
+from skillwire.host.registry.view import KnownTemplate
 
 _MOST_REMARKS = 5
 
@@ -56,13 +60,14 @@ class Group:
     """One origin: what it is, how it stands, and its skills."""
 
     label: str
-    kind: str
+    kind: OriginKind
     place: str
     state: str
     words: Part = ""
     problem: Refusal | None = None
     refused: int = 0
     skills: list[KnownSkill] = field(default_factory=list[KnownSkill])
+    templates: list[KnownTemplate] = field(default_factory=list[KnownTemplate])
 
     @property
     def is_missing(self) -> bool:
@@ -71,22 +76,18 @@ class Group:
 
     @property
     def heading(self) -> str:
-        return f"{self.kind}, {self.place}"
+        return f"{self.kind.words}, {self.place}"
 
     def to_json(self) -> dict[str, object]:
         return {
             "label": self.label,
-            "kind": "server" if self.kind == _SERVER else "local",
+            "kind": self.kind.value,
             "place": self.place,
             "state": self.state,
             "skills": len(self.skills),
             "refused": self.refused,
             "problem": None if self.problem is None else self.problem.to_json(),
         }
-
-
-_SERVER = "MCP server"
-_LOCAL = "local folder"
 
 
 @app.command("list", cls=TargetCommand)
@@ -137,12 +138,13 @@ def _print_prompt(answer: Answer, text: str, form: ListingForm) -> None:
 
 def _answer(answer: Answer, host: Host, places: Places) -> None:
     view = host.view
-    groups = _groups(view.skills, places, {status.origin.label: status for status in view.servers})
+    groups = _groups(view, places)
     if answer.json:
         answer.document(
             {
                 "origins": [group.to_json() for group in groups],
                 "skills": [skill_json(host, skill) for group in groups for skill in group.skills],
+                "templates": [_template_json(template) for group in groups for template in group.templates],
                 "collisions": [
                     {"name": collision.name, "references": list(collision.references)}
                     for collision in view.collisions
@@ -169,20 +171,33 @@ def skill_json(host: Host, skill: KnownSkill) -> dict[str, object]:
     }
 
 
-def _groups(skills: Iterable[KnownSkill], places: Places, statuses: dict[str, ServerStatus]) -> list[Group]:
+def _template_json(known: KnownTemplate) -> dict[str, object]:
+    return {
+        "label": known.origin.label,
+        "name": known.told.name,
+        "template": known.template.text,
+        "variables": list(known.template.variables),
+        "description": known.description,
+    }
+
+
+def _groups(view: RegistryView, places: Places) -> list[Group]:
     """Put skills to their origins: the user's own folders first, then servers as they are configured."""
+    statuses = {status.origin.label: status for status in view.servers}
     local: dict[str, Group] = {}
     servers = {server.label: _server_group(server, statuses.get(server.label)) for server in places.servers}
-    for skill in skills:
+    for template in view.templates:
+        servers[template.origin.label].templates.append(template)
+    for skill in view.skills:
         if skill.is_remote:
             servers[skill.id.origin.label].skills.append(skill)
             continue
         place = _root_of(skill)
-        group = local.setdefault(place, Group(skill.id.origin.label, _LOCAL, place, "read"))
+        group = local.setdefault(place, Group(skill.id.origin.label, OriginKind.LOCAL, place, "read"))
         group.skills.append(skill)
     for root in places.roots or ():
         place = str(root.path.absolute())
-        local.setdefault(place, Group(root.scope, _LOCAL, place, "read"))
+        local.setdefault(place, Group(root.scope, OriginKind.LOCAL, place, "read"))
     for group in local.values():
         group.words = (plural(len(group.skills), "skill"), "green")
     return [*sorted(local.values(), key=attrgetter("label", "place")), *servers.values()]
@@ -191,7 +206,7 @@ def _groups(skills: Iterable[KnownSkill], places: Places, statuses: dict[str, Se
 def _server_group(server: ServerConfig, status: ServerStatus | None) -> Group:
     return Group(
         server.label,
-        _SERVER,
+        server.origin.kind,
         place_of(server),
         server_state(server, status),
         server_words(server, status),
@@ -217,7 +232,8 @@ def _print(answer: Answer, host: Host, groups: Sequence[Group]) -> None:
                 answer.line("")
             _print_heading(answer, group)
         is_first = False
-        print_rows(answer, _rows(host, group.skills), indent=2 if answer.width is not None else 0)
+        rows = chain(_rows(host, group.skills), _template_rows(group.templates))
+        print_rows(answer, rows, indent=2 if answer.width is not None else 0)
     remarks = list(_remarks(answer, host, groups))
     if remarks and answer.width is not None and not is_first:
         answer.word("")
@@ -246,6 +262,13 @@ def _words_of(group: Group) -> str:
 def _rows(host: Host, skills: Iterable[KnownSkill]) -> Iterator[tuple[Part, Part, Part]]:
     for skill in skills:
         yield (skill.reference, "bold"), state_of(host, skill), one_line(skill.description)
+
+
+def _template_rows(templates: Iterable[KnownTemplate]) -> Iterator[tuple[Part, Part, Part]]:
+    """Yield a row for each template, to be filled in by whoever reads it."""
+    for known in templates:
+        reference = f"{known.origin.label}/{known.template.text}"
+        yield (reference, "bold"), ("template", "cyan"), one_line(known.description)
 
 
 def _print_failed(answer: Answer, group: Group) -> None:

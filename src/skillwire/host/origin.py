@@ -11,6 +11,11 @@ class OriginKind(StrEnum):
     SITE = "site"
     LOCAL = "local"
 
+    @property
+    def words(self) -> str:
+        """What to call it."""
+        return _WORDS[self]
+
 
 _WORDS = {
     OriginKind.SERVER: "MCP server",
@@ -38,7 +43,7 @@ class Origin:
         return self.kind is not OriginKind.LOCAL
 
     def __str__(self) -> str:
-        return f"{_WORDS[self.kind]} {self.label}"
+        return f"{self.kind.words} {self.label}"
 
 
 @dataclass(frozen=True, slots=True)
