@@ -38,6 +38,7 @@ DESK: Mapping[str, str | bytes] = {
     "outer/SKILL.md": skill_md("outer"),
     "outer/inner/SKILL.md": skill_md("inner"),
 }
+REFUNDS = "skill://shop/refunds/SKILL.md"
 PATIENCE = 60.0
 
 
@@ -222,6 +223,27 @@ def test_a_change_upstream_is_served_and_announced(tmp_path: Path, env: dict[str
         "skill://shop/refunds/references/policy.md"
     ]
     assert read["result"]["contents"][0]["text"] == "Within 14 days.\n"
+
+
+@pytest.mark.parametrize("dialect", ["index-april", "list-march", "exec"])
+def test_a_change_of_a_file_that_nobody_promised_anything_about_is_served_with_a_new_digest(
+    dialect: str, tmp_path: Path, env: dict[str, str]
+) -> None:
+    write_files(tmp_path / "shop", SHOP)
+    spoken = upstream(tmp_path / "shop", "--dialect", dialect, env=env, skills={"dialect": dialect})
+    policy = "skill://shop/refunds/references/policy.md"
+    with stdio_server("--upstream", config(tmp_path, shop=spoken), env=env) as gateway:
+        before = {line["uri"]: line["digest"] for line in entries(gateway)[REFUNDS]["resources"]}
+        write_files(tmp_path / "shop", {"refunds/references/policy.md": "Within 14 days.\n"})
+
+        def digests() -> dict[str, str]:
+            return {line["uri"]: line["digest"] for line in entries(gateway)[REFUNDS]["resources"]}
+
+        until(gateway, lambda: digests() != before, "the change is served")
+        after, read = digests(), content(gateway, policy)
+
+    assert {uri for uri in after if after[uri] != before[uri]} == {policy}
+    assert read == b"Within 14 days.\n"
 
 
 def test_each_upstream_shows_only_what_its_settings_let_through(tmp_path: Path, env: dict[str, str]) -> None:

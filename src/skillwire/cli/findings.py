@@ -57,9 +57,10 @@ def print_findings(answer: Answer, place: str, findings: Sequence[Finding], *, a
         where = f"{found.file}:{found.line}" if found.line else found.file
         if not on_terminal:  # One line each, for files, editors and grep.
             fix = f"; fix: {found.fix}" if found.fix else ""
-            say(f"{where}: {word}: {found.message}{fix} [{found.code}, {found.rule}]", indent=2)
+            before = f"{where}: " if where else ""
+            say(f"{before}{word}: {found.message}{fix} [{found.code}, {found.rule}]", indent=2)
             continue
-        say(where, "  ", (word, STYLES[word]), f"  {found.code} ({found.rule})", indent=2, wrap=False)
+        say(where, "  " if where else "", (word, STYLES[word]), f"  {found.code} ({found.rule})", indent=2, wrap=False)
         say(found.message, indent=4)
         if found.fix:
             say(("fix:", "bold"), f" {found.fix}", indent=4)

@@ -16,8 +16,8 @@ from skillwire.core.archive import ArchiveFormat, UnpackBudget
 from skillwire.core.characters import quoted
 from skillwire.core.entry import SkillEntry
 from skillwire.core.finding import Finding
-from skillwire.core.manifest import MAX_TOTAL_SIZE
-from skillwire.core.uri import SkillUri
+from skillwire.core.manifest import MAX_TOTAL_SIZE, Coverage
+from skillwire.core.uri import SkillUri, canonical_uri
 from skillwire.core.yaml12 import JsonValue
 from skillwire.errors import NotFoundError, SkillError, SourceError
 from skillwire.gateway.completing import Completer, Digests
@@ -117,7 +117,9 @@ class Upstream(SnapshotSource):
         entry, line = self.snapshot.locate(uri)
         held = self._state.held[entry.uri.text]
         if line is None:
-            return await self._read(self._original_uri(held, uri), MAX_TOTAL_SIZE)
+            wanted = self._original_uri(held, canonical_uri(uri))
+            own = held.original.uri
+            return await self._read(own.published if wanted == own.text else wanted, MAX_TOTAL_SIZE)
         content = await anyio.to_thread.run_sync(self._cache.get, self._server.origin, line)
         if content is not None:
             return content
@@ -187,17 +189,18 @@ class Upstream(SnapshotSource):
                 await self._asked_again.wait()
 
     def _fresh_for(self, listing: Listing) -> float:
-        unpromised = any(
-            held.original.is_dynamic and held.digests == "computed" for held in self._state.held.values()
-        )
         fresh = fresh_seconds(listing.ttl_ms)
-        return max(fresh, _UNPROMISED_SECONDS) if unpromised else fresh
+        if listing.dialect is Dialect.CORE or all(map(_is_promised, listing.entries)):
+            return fresh
+        return max(fresh, _UNPROMISED_SECONDS)
 
     async def _take(self, listing: Listing) -> None:
         shown = self._visible(listing)
         state = _State(
             failed={
-                refused.uri or f"entry {refused.position + 1}": refused.findings[0].message
+                refused.uri or f"entry {refused.position + 1}": "; ".join(
+                    finding.message for finding in refused.findings
+                )
                 for refused in listing.refused
             }
         )
@@ -205,7 +208,11 @@ class Upstream(SnapshotSource):
             state.held = await anyio.to_thread.run_sync(self._renamed, shown)
         else:
             await self._complete_all(shown, listing.dialect, state)
-        problem = "" if listing.problem is None else f"the listing came only in part: {listing.problem}"
+        problem = ""
+        if listing.problem is not None:
+            # What did not come this time may still be there.
+            state.held = {**self._state.held, **state.held}
+            problem = f"the listing came only in part: {listing.problem}"
         await self._publish(state, problem)
 
     def require_visible(self, entry: SkillEntry) -> None:
@@ -250,15 +257,19 @@ class Upstream(SnapshotSource):
     ) -> None:
         uri = self._prefix.served(entry.uri.text)
         held = self._state.held.get(uri)
-        if held is not None and held.original == entry and entry.manifest is not None:
+        if held is not None and held.original == entry and _is_promised(entry):
             state.held[uri] = held
             return
         try:
             async with limiter:
                 completed = await self._completer.complete(entry)
         except SkillError as error:
-            logger.warning("%s is not served: %s", uri, error)
-            state.failed[entry.uri.text] = str(error)
+            if held is not None and isinstance(error, SourceError):
+                logger.info("%s is served as it was: %s", uri, error)
+                state.held[uri] = held
+            else:
+                logger.warning("%s is not served: %s", uri, error)
+                state.failed[entry.uri.text] = str(error)
             return
         said = self.provenance(entry.uri.text, dialect, completed.digests)
         served = self._prefix.entry(completed.entry, said)
@@ -279,7 +290,7 @@ class Upstream(SnapshotSource):
         try:
             entries = nest(held.served for held in state.held.values())
         except SkillError as error:
-            # A dynamic skill inside one with digests: neither can be served as it is.
+            # A dynamic skill lies inside one with digests, and cannot be served there.
             problem, entries = (
                 f"{problem}; {error}".lstrip("; "),
                 [held.served for held in state.held.values() if not held.served.is_dynamic],
@@ -304,6 +315,11 @@ class Upstream(SnapshotSource):
         if not unchanged or problem != self._problem or tuple(reports) != self.snapshot.reports:
             self._problem = problem
             self._replace_snapshot(Snapshot.of(served, reports=reports, revision=self.snapshot.revision + 1))
+
+
+def _is_promised(entry: SkillEntry) -> bool:
+    """Tell whether an entry that did not change means files that did not change."""
+    return entry.coverage in (Coverage.FILES, Coverage.ARCHIVE)
 
 
 def _retry_in(error: SkillError) -> float:

@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[3]
 GOLDEN = Path(__file__).with_name("golden")
 ANSWERS = ROOT / "tests" / "integration" / "golden"
 
+
 def schema_of(dialect: str) -> Draft202012Validator:
     schema = json.loads((ROOT / "docs" / "schemas" / "wire" / f"{dialect}.json").read_text("utf-8"))
     Draft202012Validator.check_schema(schema)

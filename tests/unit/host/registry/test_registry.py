@@ -931,3 +931,20 @@ async def resolved(registry: Registry, skill: KnownSkill) -> KnownSkill | None:
         return await registry.resolve(skill.reference)
     except SkillError:
         return None
+
+
+async def test_a_name_that_is_listed_and_not_used_is_answered_with_the_reason() -> None:
+    shop = MemoryRemote("shop", "skill://tea")
+    finding = Finding("archives-off", "the skill comes only as an archive", file="", fix="allow archives")
+    shop.refused = (RefusedEntry(1, "skill://acme/packed/SKILL.md", (finding,)),)
+
+    async with opened(Registry([shop])) as registry:
+        await registry.refresh()
+        with pytest.raises(UnknownReferenceError) as packed:
+            await registry.resolve("shop/packed")
+        with pytest.raises(UnknownReferenceError) as other:
+            await registry.resolve("shop/other")
+
+    assert "the skill comes only as an archive" in str(packed.value)
+    assert packed.value.fix == "allow archives"
+    assert "archive" not in str(other.value)
