@@ -29,7 +29,7 @@ WAITS: Mapping[str, str] = {
     "SEC": "comes with the server's authorization",
     "TOOL": "the commands come with the rooms they drive",
     "EXEC": "comes with the runner",
-    "ASK": "comes with the room that answers the request",
+    "ASK-18": "short names for servers' skills would let a server take a name that means another one",
     "FMT-12": "there is no later revision of the Agent Skills format yet",
 }
 

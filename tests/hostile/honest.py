@@ -67,6 +67,7 @@ class Honest:
     server_info: ClassVar[Json] = {"name": "peer", "version": "1"}
     directory_read: ClassVar[bool] = True
     change: ClassVar[str] = "notifications/resources/list_changed"
+    changed: ClassVar[Json] = {}
 
     def __init_subclass__(cls) -> None:
         SCENARIOS[re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()] = cls

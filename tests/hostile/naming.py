@@ -223,10 +223,13 @@ class Unlisted(Honest):
 
 
 class Undeclared(Honest):
-    """Answers skills methods without having declared them (NEG-05)."""
+    """Answers skills methods without having declared them, and lists no skill (NEG-05)."""
 
     def capabilities(self) -> Json:
         return {"resources": {}}
+
+    def list_resources(self, call: Call) -> Json:
+        return {"resources": []}
 
 
 class PlainDirectory(Honest):

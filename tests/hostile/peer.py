@@ -87,13 +87,15 @@ class Peer:
         os._exit(0)
 
 
-def list_changed(method: str, subscription: Any = None) -> bytes:
+def list_changed(scenario: Honest, subscription: Any = None) -> bytes:
     meta = {} if subscription is None else {"_meta": {SUBSCRIPTION_KEY: subscription}}
-    return encoded({"jsonrpc": "2.0", "method": method, "params": meta})
+    return encoded({"jsonrpc": "2.0", "method": scenario.change, "params": {**scenario.changed, **meta}})
 
 
-def acknowledged(subscription: Any) -> bytes:
-    params = {"notifications": {"resourcesListChanged": True}, "_meta": {SUBSCRIPTION_KEY: subscription}}
+def acknowledged(message: Json) -> bytes:
+    """Promise to tell of whatever a host wants to hear."""
+    wanted = message.get("params", {}).get("notifications", {"resourcesListChanged": True})
+    params = {"notifications": wanted, "_meta": {SUBSCRIPTION_KEY: message["id"]}}
     method = "notifications/subscriptions/acknowledged"
     return encoded({"jsonrpc": "2.0", "method": method, "params": params})
 
@@ -106,7 +108,7 @@ def serve_pipes(peer: Peer) -> None:
     subscription: list[Any] = []
 
     def tell() -> None:
-        wire.send(list_changed(peer.scenario.change, *subscription[-1:]))
+        wire.send(list_changed(peer.scenario, *subscription[-1:]))
 
     start(peer.told_changes, tell)
     with suppress(Gone):
@@ -119,7 +121,7 @@ def serve_pipes(peer: Peer) -> None:
             )
             subscription.append(message["id"])
             with suppress(Gone):
-                wire.send(acknowledged(message["id"]))
+                wire.send(acknowledged(message))
             continue
         start(peer.handle, message, wire)
     if peer.scenario.control.get("stubborn"):
@@ -143,7 +145,7 @@ def serve_http(peer: Peer, port: int) -> None:
                     era="modern",
                     headers={},
                 )
-                self._stream(acknowledged(message["id"]), message["id"])
+                self._stream(acknowledged(message), message["id"])
                 return
             as_events = bool(peer.scenario.control.get("events"))
             session = {"Mcp-Session-Id": "s-1"} if message.get("method") == "initialize" else {}
@@ -172,7 +174,7 @@ def serve_http(peer: Peer, port: int) -> None:
             if first:
                 self._event(first)
             self.wfile.flush()
-            peer.told_changes(lambda: self._event(list_changed(peer.scenario.change, subscription)))
+            peer.told_changes(lambda: self._event(list_changed(peer.scenario, subscription)))
 
         def _event(self, message: bytes) -> None:
             try:

@@ -290,4 +290,5 @@ def words_for(peer: Peer) -> str:
     endpoint = peer.server.endpoint
     if isinstance(endpoint, HttpEndpoint):
         return f"HttpEndpoint({endpoint.url!r})"
+    assert isinstance(endpoint, StdioEndpoint)
     return f"StdioEndpoint({endpoint.command!r}, {endpoint.args!r})"

@@ -32,7 +32,9 @@ from hostile.hosting import (
     visiting,
 )
 from hostile.running import hostile
+from integration.indexed_world import digest, skill_text, told, world
 from integration.web_sites import INDEX, web_site
+from serving import environment
 from skillwire.cli import failures as command_line
 from skillwire.cli.app import run
 from skillwire.cli.codes import AREAS
@@ -53,8 +55,11 @@ from skillwire.host import (
     read_servers,
 )
 from skillwire.host.approval.lockfile import write_lock
+from skillwire.host.approval.provenance import Provenance, ProvenanceVerdict
 from skillwire.host.archives import ArchivePolicy
 from skillwire.host.connections.endpoints import SiteEndpoint
+from skillwire.wire.april import SCHEMA
+from skillwire.wire.dialect import Dialect
 
 NEEDY = f"{LABEL}/needy"
 NEVER_AT_REST = {
@@ -204,7 +209,89 @@ async def _changed(folder: Path) -> Explanation:
         return await visit.host.explain(REFUNDS)
 
 
+@situation("similar-name")
+async def _nearly_called_so(folder: Path) -> Explanation:
+    async with hostile("honest") as one, hostile("neighbour", path="acme/refund5") as other:
+        servers = [config(one), config(other, "mall")]
+        async with hosting(folder, servers, user=User()) as host:
+            await host.refresh()
+            return await host.explain("mall/refund5")
+
+
+@situation("vanished")
+async def _gone(folder: Path) -> Explanation:
+    async with visiting("neighbour", folder) as visit:
+        visit.peer.say(path="acme/returns")
+        await visit.host.refresh(force=True)
+        return await visit.host.explain(REFUNDS)
+
+
+@situation("reference-changed")
+async def _called_otherwise(folder: Path) -> Explanation:
+    root = folder / "skills"
+    write_skill(root / "deploy", name="deploy")
+    async with hosting(folder, [], user=User(), roots=[LocalRoot(root, "user")]) as host:
+        write_skill(root / "deploy", name="ship")
+        await host.refresh()
+        return await host.explain("deploy")
+
+
+@situation("nested-skill")
+async def _inside(folder: Path) -> Explanation:
+    async with visiting("nested", folder, options={"top_level_only": True}) as visit:
+        return await visit.host.explain(f"{LABEL}/inner")
+
+
+@situation("missing-dependency")
+async def _without_its_tools(folder: Path) -> Explanation:
+    async with visiting("primitive", folder, options={"dynamic": "ask"}) as visit:
+        return await visit.host.explain(REFUNDS)
+
+
+@situation("entry-remark")
+async def _odd_and_used(folder: Path) -> Explanation:
+    with world(folder / "world", "stdio", "legacy", env=environment(folder)) as running:
+        uri = "skill://acme/drinks/SKILL.md"
+        entry = {**told("tea"), "type": "skill-md", "url": uri, "digest": digest(skill_text("tea"))}
+        running.publish({"$schema": SCHEMA, "skills": [entry]})
+        server = running.server(dialect=Dialect.INDEX_APRIL)
+        async with hosting(folder, [server], user=User()) as host:
+            await host.refresh()
+            return await host.explain(host.view.skills[0].reference)
+
+
+class Scanner:
+    """A provenance provider that says one thing of everything, or fails."""
+
+    def __init__(self, verdict: ProvenanceVerdict | None) -> None:
+        self._verdict = verdict
+
+    async def judge(self, subject: Provenance) -> ProvenanceVerdict | None:
+        if self._verdict is None:
+            raise OSError("the scanner is away")
+        return self._verdict
+
+
+@situation("vetoed")
+async def _judged(folder: Path) -> Explanation:
+    scanner = Scanner(ProvenanceVerdict("on the list of bad ones", is_veto=True))
+    async with visiting("honest", folder, options={"provenance": scanner}) as visit:
+        return await visit.host.explain(REFUNDS)
+
+
+@situation("provenance-unknown")
+async def _not_judged(folder: Path) -> Explanation:
+    async with visiting("honest", folder, options={"provenance": Scanner(None)}) as visit:
+        return await visit.host.explain(REFUNDS)
+
+
 # What the user decided, and where it is kept
+
+
+@situation("hidden-until-approved")
+async def _unseen(folder: Path) -> Explanation:
+    async with visiting("honest", folder, options={"visible": "approved"}) as visit:
+        return await visit.host.explain(REFUNDS)
 
 
 @situation("approval-required")

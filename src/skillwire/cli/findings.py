@@ -60,7 +60,14 @@ def print_findings(answer: Answer, place: str, findings: Sequence[Finding], *, a
             before = f"{where}: " if where else ""
             say(f"{before}{word}: {found.message}{fix} [{found.code}, {found.rule}]", indent=2)
             continue
-        say(where, "  " if where else "", (word, STYLES[word]), f"  {found.code} ({found.rule})", indent=2, wrap=False)
+        say(
+            where,
+            "  " if where else "",
+            (word, STYLES[word]),
+            f"  {found.code} ({found.rule})",
+            indent=2,
+            wrap=False,
+        )
         say(found.message, indent=4)
         if found.fix:
             say(("fix:", "bold"), f" {found.fix}", indent=4)

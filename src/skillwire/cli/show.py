@@ -15,10 +15,20 @@ from skillwire.cli.hosting import DEFAULT_WAIT, Archives, At, Config, Frozen, Lo
 from skillwire.cli.options import Json, Verbose, new_app
 from skillwire.cli.states import common_json, print_refusal, state_of
 from skillwire.core.manifest import UNKNOWN_SIZE, Coverage, Manifest, digest_of
+from skillwire.core.needs import needs_in
 from skillwire.core.uri import SKILL_FILE
-from skillwire.host import Approval, Host, KnownSkill, Preview
+from skillwire.errors import SkillError
+from skillwire.host import Approval, Host, KnownSkill, Preview, Refusal
 from skillwire.host.approval.approvals import binding_of
-from skillwire.host.asking import Paragraph, about, foreign, lines_of, one_line, requested_tools
+from skillwire.host.asking import (
+    Paragraph,
+    about,
+    foreign,
+    lines_of,
+    needs_paragraphs,
+    one_line,
+    requested_tools,
+)
 from skillwire.host.promises import (
     archive_line,
     coverage_words,
@@ -75,15 +85,25 @@ def show(
 async def _show(answer: Answer, host: Host, reference: str, path: str) -> None:
     skill = await host.find(reference)
     preview = await host.preview(skill.reference, path) if path else None
+    missing = await _missing(host, skill) if preview is None else None
     if answer.json:
         shown = {} if preview is None else {"content": _content_json(preview)}
-        answer.document({**skill_json(host, skill), **shown})
+        lacks = {"missing": None if missing is None else missing.to_json()}
+        answer.document({**skill_json(host, skill), **lacks, **shown})
     elif preview is None:
         _print_skill(answer, host, skill)
     else:
         _print_content(answer, preview)
-    for problem in host.problems:
+    for problem in (*host.problems, *(() if missing is None else (missing,))):
         print_refusal(answer, problem)
+
+
+async def _missing(host: Host, skill: KnownSkill) -> Refusal | None:
+    """Return what the skill declares to need and its server does not have; else why nobody knows."""
+    try:
+        return await host.missing_dependencies(skill)
+    except SkillError as error:
+        return Refusal.of(error, skill.reference)
 
 
 def approvals_of(host: Host, skill: KnownSkill) -> list[tuple[str, Approval]]:
@@ -105,6 +125,7 @@ def skill_json(host: Host, skill: KnownSkill) -> dict[str, object]:
         ],
         "frontmatter": dict(skill.entry.frontmatter.fields),
         "requestedTools": requested_tools(skill),
+        "needs": _needs_json(skill),
         "archive": _archive_json(skill),
         "files": None if files is None else [*_files_json(skill, files)],
         "totalSize": files.total_size if files is not None and is_whole else None,
@@ -120,6 +141,14 @@ def _approval_json(place: str, approval: Approval, skill: KnownSkill) -> dict[st
         "approvedBy": approval.granted_by,
         "binding": binding_of(approval.manifest),
         "current": approval.is_for(skill.entry),
+    }
+
+
+def _needs_json(skill: KnownSkill) -> dict[str, object]:
+    needs = needs_in(skill.entry.frontmatter)
+    return {
+        "dependencies": [dependency.to_json() for dependency in needs.dependencies],
+        "scopes": [scope.to_json() for scope in needs.scopes],
     }
 
 
@@ -188,6 +217,7 @@ def _paragraphs(host: Host, skill: KnownSkill) -> Iterator[Paragraph]:
         yield foreign("More of its frontmatter", fields[:MOST_FIELDS], longest=LONGEST_FIELD)
     if tools := requested_tools(skill):
         yield foreign("It asks for these tools", [tools], is_warning=True)
+    yield from needs_paragraphs(skill)
     if manifest is None:
         words = "its files are made when they are read, so nothing can be said of them beforehand"
         yield Paragraph("No digests", (words,), is_warning=True)

@@ -21,6 +21,7 @@ from skillwire.host.approval.consent import PromptLimits
 from skillwire.host.approval.lockfile import InvalidLockError, LockDifference
 from skillwire.host.approval.locktrust import LockReview, LockState
 from skillwire.host.approval.policy import ProjectLock
+from skillwire.host.approval.provenance import Judgement, Provenance, ProvenanceProvider, ProvenanceVerdict
 from skillwire.host.archives import ArchivePolicy
 from skillwire.host.asking import ask_in_terminal, text_of_question
 from skillwire.host.attention import Attention, SkillSettings, Trust
@@ -34,6 +35,7 @@ from skillwire.host.connections.endpoints import HttpEndpoint, ServerConfig, Sit
 from skillwire.host.connections.oauth import FileTokenStorage, oauth_for
 from skillwire.host.connections.throttle import ConnectionLimits
 from skillwire.host.conversation import Conversation
+from skillwire.host.events import SkillActivated
 from skillwire.host.explain import Explanation, Step
 from skillwire.host.failures import (
     ApprovalError,
@@ -58,12 +60,14 @@ from skillwire.host.refusals import REFUSALS, Refusal
 from skillwire.host.registry.known import KnownSkill
 from skillwire.host.registry.local import LocalRoot
 from skillwire.host.registry.registry import RegistryView, ServerStatus
+from skillwire.host.registry.view import KnownTemplate
 from skillwire.host.search import Match, SearchPage
 from skillwire.host.state.places import Places
 from skillwire.host.toolbox import Toolbox
 from skillwire.host.tools import Tool, ToolResult
 
 __all__ = [
+    "REFUSALS",
     "Activation",
     "Approval",
     "ApprovalError",
@@ -87,7 +91,9 @@ __all__ = [
     "HttpEndpoint",
     "InvalidAnswerError",
     "InvalidLockError",
+    "Judgement",
     "KnownSkill",
+    "KnownTemplate",
     "Listing",
     "ListingForm",
     "LoadedSkill",
@@ -106,8 +112,10 @@ __all__ = [
     "Preview",
     "ProjectLock",
     "PromptLimits",
+    "Provenance",
+    "ProvenanceProvider",
+    "ProvenanceVerdict",
     "Question",
-    "REFUSALS",
     "Refusal",
     "RefusedEntry",
     "RefusedError",
@@ -118,6 +126,7 @@ __all__ = [
     "ServerStatus",
     "Servers",
     "SiteEndpoint",
+    "SkillActivated",
     "SkillFileLine",
     "SkillId",
     "SkillSettings",

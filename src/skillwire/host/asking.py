@@ -12,7 +12,9 @@ from typing import Final
 from skillwire.core.characters import visible
 from skillwire.core.fields import MAX_DESCRIPTION
 from skillwire.core.manifest import Coverage, Manifest
+from skillwire.core.needs import Dependency, Scope, needs_in
 from skillwire.host.approval.approvals import Change, Occasion, Question, Reply
+from skillwire.host.approval.provenance import Judgement
 from skillwire.host.columns import broken
 from skillwire.host.promises import archive_line, coverage_words, path_in, size_words, total_words
 from skillwire.host.registry.known import KnownSkill
@@ -89,6 +91,8 @@ def paragraphs_of(question: Question) -> tuple[Paragraph, ...]:
         found.append(_change(skill, question.change, was))
     if skill is not None and question.occasion in _LOADS:
         found += _contents(skill)
+    if question.judgement is not None:
+        found += judgement_paragraphs(question.judgement)
     if question.occasion is Occasion.UNVERIFIED:
         words = "the server can send anything in their place; your answer holds while the skill is loaded"
         found.append(Paragraph("No digests", (words,), is_warning=True))
@@ -269,7 +273,38 @@ def _contents(skill: KnownSkill) -> list[Paragraph]:
     if tools := requested_tools(skill):
         heading = "It asks for these tools (loading does not grant them)"
         found.append(foreign(heading, [tools], is_warning=True))
+    return [*found, *needs_paragraphs(skill)]
+
+
+def needs_paragraphs(skill: KnownSkill) -> list[Paragraph]:
+    """Say what a skill declares to need around it; nothing is installed or granted by that (ASK-14)."""
+    needs = needs_in(skill.entry.frontmatter)
+    found: list[Paragraph] = []
+    if needs.dependencies:
+        words = [
+            _need(f"{it.name} ({it.version})" if it.version else it.name, it) for it in needs.dependencies
+        ]
+        found.append(foreign("It says it needs (nothing is installed)", words))
+    if needs.scopes:
+        words = [_need(scope.name, scope) for scope in needs.scopes]
+        found.append(foreign("Scopes it says it needs (none is granted)", words, is_warning=True))
+    if needs.findings:
+        words = f"{len(needs.findings)} of its declarations cannot be read, and count as not there"
+        found.append(Paragraph("What it needs", (words,), is_warning=True))
     return found
+
+
+def _need(name: str, need: Dependency | Scope) -> str:
+    return f"{name}: {need.description}" if need.description else name
+
+
+def judgement_paragraphs(judgement: Judgement) -> list[Paragraph]:
+    """Say what a provenance check said, which is a third party's word, or why it said nothing."""
+    if judgement.problem:
+        return [Paragraph("Provenance", (f"no verdict: {judgement.problem}",), is_warning=True)]
+    if not judgement.words:
+        return [Paragraph("Provenance", ("nothing is known about this content",))]
+    return [foreign("The provenance check says", [judgement.words], is_warning=judgement.is_veto)]
 
 
 def coverage_paragraphs(skill: KnownSkill, manifest: Manifest) -> list[Paragraph]:

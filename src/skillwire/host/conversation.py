@@ -11,6 +11,7 @@ from skillwire.errors import UnlistedFileError
 from skillwire.host.activation import Activation, Windows, fresh_boundary
 from skillwire.host.approval.approvals import Grant, Occasion, Question
 from skillwire.host.approval.consent import Actor
+from skillwire.host.events import tell
 from skillwire.host.failures import (
     ApprovalDeniedError,
     ApprovalError,
@@ -77,7 +78,7 @@ class Conversation(Introduction):
         """
         machinery = self._machinery()
         with recorded(machinery.audit, "load", reference):
-            skill = await machinery.registry.resolve(reference)
+            skill = await self._resolved(reference, actor)
             window = self._windows.find(skill.id)
             is_again = window is not None and self._still_answers(window, skill)
             if window is None or not is_again:
@@ -98,6 +99,8 @@ class Conversation(Introduction):
             page=page,
             again=is_again,
         )
+        if not is_again:
+            tell(machinery.on_activation, window)
         return framed
 
     async def read_skill_file(
@@ -328,6 +331,18 @@ class Conversation(Introduction):
     def adopt(self, child: "Conversation") -> None:
         """Take over a finished sub-agent's windows: its answer carries what it has read."""
         self._windows.adopt(child._windows)
+
+    async def _resolved(self, reference: str, actor: Actor) -> KnownSkill:
+        """Find a skill; a model to which not all of them are shown is not told of others like it either."""
+        machinery = self._machinery()
+        try:
+            return await machinery.registry.resolve(reference)
+        except UnknownReferenceError as error:
+            if actor == "user" or machinery.attention.is_settled:
+                raise
+            raise UnknownReferenceError(
+                f"no skill is called {quoted(reference)}", reference=error.reference
+            ) from error
 
     def _still_answers(self, window: Activation, skill: KnownSkill) -> bool:
         """Tell whether a window holds what a new load would bring, and what the user still agrees to."""

@@ -24,7 +24,9 @@ from skillwire.host.steps import (
     StepJson,
     consent_steps,
     found_steps,
+    judgement_steps,
     label_steps,
+    needs_steps,
     server_step,
     status_of,
 )
@@ -37,6 +39,7 @@ _MOST_COMPARED = 2_000
 _LONGEST_COMPARED = 100
 # Refusals about a whole folder of local skills, in which any of them may lie.
 _OF_FOLDERS = frozenset({"untrusted-folder", "source-unreadable"})
+_OF_THE_PAST = frozenset({"vanished", "reference-changed"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +110,8 @@ async def explain(
         )
         return Explanation(reference, tuple(steps))
     steps += found_steps(machinery, view, skill)
+    steps += await needs_steps(machinery, skill)
+    steps += await judgement_steps(machinery, skill)
     steps += consent_steps(machinery, around, skill)
     if skill.offline_since is not None:
         steps.append(Step("offline", True, f"the copy approved on {skill.offline_since} is used"))
@@ -189,6 +194,9 @@ def _missing_steps(view: RegistryView, reference: str) -> Iterator[Step]:
         is_nameless = bool(slash) and refusal.subject.startswith(f"{label}: entry ")
         if is_folder or is_nameless or _is_about(refusal, reference):
             yield Step("hidden", False, refusal.subject, refusal)
+    for notice in view.notices:
+        if notice.code in _OF_THE_PAST and notice.subject == reference:
+            yield Step("before", True, "it was there before", notice)
 
 
 def _is_about(refusal: Refusal, reference: str) -> bool:

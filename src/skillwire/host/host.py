@@ -1,40 +1,39 @@
 """`Host`: skills from many servers and local folders, for an agent to use safely."""
 
-import logging
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, get_args
 
 import anyio.to_thread
 
-from skillwire.core.manifest import Manifest
-from skillwire.core.uri import SKILL_FILE
 from skillwire.host.activation import Windows
-from skillwire.host.approval.approvals import Approval, Ask, Grant, Standing
+from skillwire.host.approval.approvals import Approval, Ask, Grant
 from skillwire.host.approval.consent import Consent, DynamicPolicy, PromptLimits
 from skillwire.host.approval.locktrust import LockTrust
 from skillwire.host.approval.policy import ProjectLock
+from skillwire.host.approval.provenance import ProvenanceProvider
 from skillwire.host.approval.store import ApprovalStore
 from skillwire.host.archives import NO_ARCHIVES, ArchivePolicy, Archives
-from skillwire.host.attention import Attention, Attentions
+from skillwire.host.attention import Attention, Attentions, Visible
 from skillwire.host.comparing import compare, previous_of
 from skillwire.host.comparison import Comparison
 from skillwire.host.connections.config import read_servers
 from skillwire.host.connections.endpoints import ServerConfig
 from skillwire.host.connections.opening import AnyConnection, connection_for
 from skillwire.host.connections.throttle import ConnectionLimits
-from skillwire.host.conversation import Conversation
+from skillwire.host.events import OnActivation
 from skillwire.host.explain import Circumstances, Explanation, explain
 from skillwire.host.failures import ConfigError, RefusedError, UnknownReferenceError
 from skillwire.host.fetching import Fetcher
+from skillwire.host.inspection import Inspection
+from skillwire.host.judging import Judge
 from skillwire.host.loading import Machinery, recorded
 from skillwire.host.offline import cached_skills
 from skillwire.host.origin import Origin, SkillId
 from skillwire.host.presentation import DEFAULT_PAGE_LENGTH
-from skillwire.host.previewing import Preview, preview
 from skillwire.host.refusals import Refusal
 from skillwire.host.registry.confusables import LOCAL
 from skillwire.host.registry.known import KnownSkill
@@ -48,12 +47,10 @@ from skillwire.host.state.trees import FOLDER as TREES
 from skillwire.host.state.trees import Trees
 from skillwire.host.state.trust import FolderTrust
 
-logger = logging.getLogger(__name__)
-
 DEFAULT_WAIT_SECONDS = 5.0
 
 
-class Host(Conversation):
+class Host(Inspection):
     """All skills an agent may use, and everything that stands between them and its model.
 
         async with Host.from_config(".mcp.json", approve=ask_user) as host:
@@ -71,6 +68,12 @@ class Host(Conversation):
     archives are unpacked; without it none are. `show` says how much
     attention single skills may have, by reference, `label/*` or `*`; it comes
     before what a configuration says.
+
+    `visible="approved"` keeps from the model whatever the user has not approved
+    before; `top_level_only` leaves out skills that lie inside others;
+    `by_priority` lists a server's skills in the order that it says they matter.
+    `provenance` is asked about each skill before it is loaded, and may say no.
+    `on_activation` hears of every skill whose text enters a model's context.
     """
 
     def __init__(
@@ -89,6 +92,11 @@ class Host(Conversation):
         granted_by: str = "",
         prompts: PromptLimits | None = None,
         show: Mapping[str, Attention] | None = None,
+        visible: Visible = "all",
+        top_level_only: bool = False,
+        by_priority: bool = False,
+        provenance: ProvenanceProvider | None = None,
+        on_activation: OnActivation | None = None,
         limits: ConnectionLimits | None = None,
         archives: ArchivePolicy | None = None,
         cache_bytes: int = MAX_BYTES,
@@ -98,9 +106,16 @@ class Host(Conversation):
         refused_servers: Sequence[Refusal] = (),
     ) -> None:
         super().__init__(self._open_machinery, Windows())
+        if visible not in get_args(Visible):
+            raise ConfigError("`visible` is either all or approved", fix='use "all" or "approved"')
         self._servers = tuple(server for server in servers if server.is_enabled and server.skills.is_on)
         self._unused = tuple(server for server in servers if server not in self._servers)
-        self._attention = Attentions({server.label: server.skills for server in self._servers}, show)
+        settings = {server.label: server.skills for server in self._servers}
+        self._attention = Attentions(settings, show, by_priority=by_priority)
+        self._visible: Visible = visible
+        self._top_level_only = top_level_only
+        self._provenance = provenance
+        self._on_activation = on_activation
         self._ask = approve
         self._roots = tuple(default_roots(project) if roots is None else roots)
         self._lock = ProjectLock(None if lock is None else Path(lock), is_frozen=frozen)
@@ -213,24 +228,6 @@ class Host(Conversation):
         )
         return view
 
-    async def find(self, reference: str) -> KnownSkill:
-        """Return the skill that `reference` means; a server's unlisted skill by `label/URI`.
-
-        Raises:
-            UnknownReferenceError: No skill has this reference.
-            AmbiguousReferenceError: Several could be meant.
-            SkillError: The server cannot be asked, or does not have it.
-        """
-        return await self._open_machinery().registry.resolve(reference)
-
-    async def preview(self, reference: str, path: str = SKILL_FILE) -> Preview:
-        """Fetch one file of a skill for a person to look at. Nothing is loaded by it.
-
-        Raises:
-            SkillError: The file cannot be had, or does not match the entry.
-        """
-        return await preview(self._open_machinery(), reference, path)
-
     async def approve(self, skill: KnownSkill, grants: Collection[Grant] = (Grant.LOAD,)) -> Approval | None:
         """Remember the user's yes to exactly the entry that was shown, which is the one in `skill`.
 
@@ -315,18 +312,6 @@ class Host(Conversation):
             previous = await anyio.to_thread.run_sync(previous_of, skill, self._store, self._lock)
             return await compare(machinery, self._cache, skill, previous, full=full)
 
-    def standing(self, skill: KnownSkill) -> Standing:
-        """Say how the user's word stands for a skill as it is now."""
-        return self._open_machinery().consent.standing(skill)
-
-    def previous(self, skill: KnownSkill) -> Manifest | None:
-        """Return the files of a skill as the user last approved them, if ever; nothing is fetched."""
-        return self._open_machinery().consent.previous(skill)
-
-    def attention(self, skill: KnownSkill) -> Attention:
-        """Say how much of the model's attention the settings give a skill."""
-        return self._attention.of(skill)
-
     async def forget_server(self, label: str) -> None:
         """Forget a server the user has removed: its approvals and everything cached of it."""
         store, cache, trees = self._open_store(), self._cache, self._trees
@@ -390,6 +375,8 @@ class Host(Conversation):
             limits=self._prompts,
             attention=self._attention,
         )
+        if self._visible == "approved":
+            self._attention.show_only(consent.covers)
         connections: dict[str, AnyConnection] = {}
         for server in self._servers:
             label = server.label
@@ -404,6 +391,7 @@ class Host(Conversation):
             LocalSkills(self._roots, self._trust),
             on_entries=consent.observe_all,
             offline=self._offline,
+            top_level_only=self._top_level_only,
         )
         for connection in connections.values():
             await stack.enter_async_context(connection)
@@ -416,10 +404,12 @@ class Host(Conversation):
             fetcher,
             consent,
             audit,
-            self._protected(),
-            self._private(),
+            self._protected,
+            self._private,
             self._page_length,
             self._attention,
+            judge=Judge(self._provenance, audit),
+            on_activation=self._on_activation,
         )
 
     async def _close(self) -> None:
@@ -429,12 +419,8 @@ class Host(Conversation):
     def _prepare_places(self) -> None:
         self._places.check([root.path for root in self._roots], self._writable_roots)
         self._places.prepare()
-
-    def _private(self) -> tuple[str, ...]:
-        return tuple(os.path.realpath(place) for place in (self._places.state, self._places.cache))
-
-    def _protected(self) -> tuple[str, ...]:
-        return () if self._lock.path is None else (os.path.realpath(self._lock.path),)
+        self._private = tuple(os.path.realpath(place) for place in (self._places.state, self._places.cache))
+        self._protected = () if self._lock.path is None else (os.path.realpath(self._lock.path),)
 
     def _open_machinery(self) -> Machinery:
         if self._shared is None:

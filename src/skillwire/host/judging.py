@@ -76,9 +76,7 @@ class Judge:
             )
         return found
 
-    async def _asked(
-        self, provider: ProvenanceProvider, subject: Provenance, reference: str
-    ) -> Judgement:
+    async def _asked(self, provider: ProvenanceProvider, subject: Provenance, reference: str) -> Judgement:
         # A provider is someone else's code, which may return anything, whatever its annotation says.
         answer: object = None
         problem = ""

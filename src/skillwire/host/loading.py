@@ -18,8 +18,10 @@ from skillwire.host.activation import Activation, DynamicFiles
 from skillwire.host.approval.approvals import binding_of
 from skillwire.host.approval.consent import Actor, Consent
 from skillwire.host.attention import Attentions
+from skillwire.host.events import OnActivation
 from skillwire.host.failures import SkillChangedError
 from skillwire.host.fetching import STALE, Fetcher
+from skillwire.host.judging import Judge
 from skillwire.host.promises import told_differences
 from skillwire.host.registry.known import KnownSkill
 from skillwire.host.registry.registry import Registry
@@ -42,6 +44,8 @@ class Machinery:
     page_length: int
     attention: Attentions = field(default_factory=Attentions)
     search: SkillSearch = field(default_factory=SkillSearch)
+    judge: Judge | None = None
+    on_activation: OnActivation | None = None
 
 
 async def load(machinery: Machinery, skill: KnownSkill, actor: Actor) -> Activation:
@@ -49,6 +53,7 @@ async def load(machinery: Machinery, skill: KnownSkill, actor: Actor) -> Activat
 
     Raises:
         ApprovalError: The user has not agreed to exactly this content.
+        VetoedError: A provenance check says no.
         VerificationError: The server does not keep its promise.
         SkillError: The skill cannot be had, or must not be.
     """
@@ -65,7 +70,10 @@ async def load(machinery: Machinery, skill: KnownSkill, actor: Actor) -> Activat
 async def _attempt(machinery: Machinery, skill: KnownSkill, actor: Actor) -> Activation:
     machinery.attention.require_allowed(skill, by_user=actor == "user")
     machinery.fetcher.require_safe(skill)
-    await machinery.consent.require_load(skill, actor=actor)
+    # Where the answer is no anyway, nobody else hears which skill was wanted.
+    judged = machinery.judge if machinery.consent.expected_refusal(skill) is None else None
+    judgement = None if judged is None else await judged.require_no_veto(skill)
+    await machinery.consent.require_load(skill, actor=actor, judgement=judgement)
     fetched = DynamicFiles()
     skill = await machinery.fetcher.opened(skill)
     document = await machinery.fetcher.document(skill, fetched)

@@ -18,6 +18,7 @@ from skillwire.host.registry.known import KnownSkill
 from skillwire.host.registry.naming import name_of
 from skillwire.host.registry.registry import RegistryView
 from skillwire.host.registry.view import ServerStatus
+from skillwire.host.surroundings import missing_of
 
 _MOST_NAMED = 10
 
@@ -92,6 +93,7 @@ def found_steps(machinery: Machinery, view: RegistryView, skill: KnownSkill) -> 
         yield server_step(status, is_found=status.state == "listed" or skill.offline_since is not None)
         yield from label_steps(view, status.origin.label)
     yield from _name_steps(view, skill)
+    yield from _notice_steps(view, skill)
     for finding in skill.findings:
         yield Step("finding", True, f"{finding.message} [{finding.code}]")
     yield from _attention_steps(machinery, skill)
@@ -122,8 +124,45 @@ def _name_steps(view: RegistryView, skill: KnownSkill) -> Iterator[Step]:
             yield Step("name", True, "another skill of this name is left out", refusal)
 
 
+def _notice_steps(view: RegistryView, skill: KnownSkill) -> Iterator[Step]:
+    """Yield what else is noticed about a skill: names like it, an earlier reference, and odd entries."""
+    subject = f"{skill.id.origin.label}/{skill.id.uri}"
+    for notice in view.notices:
+        if notice.code == "similar-name" and skill.reference in notice.candidates:
+            yield Step("name", True, f"easily taken for another: {notice.subject}", notice)
+        elif notice.code == "reference-changed" and skill.reference in notice.candidates:
+            yield Step("name", True, f"it was {notice.subject} before", notice)
+        elif notice.code == "entry-remark" and notice.subject == subject:
+            yield Step("entry", True, notice.detail, notice)
+
+
+async def judgement_steps(machinery: Machinery, skill: KnownSkill) -> list[Step]:
+    """Return what a provenance check says of exactly this content; nothing is fetched for it."""
+    found = None if machinery.judge is None else await machinery.judge.of(skill)
+    if found is None:
+        return []
+    if found.problem:
+        notice = Refusal("provenance-unknown", skill.reference, found.problem)
+        return [Step("provenance", True, "no verdict", notice)]
+    if found.is_veto:
+        return [Step("provenance", False, "a veto", Refusal("vetoed", skill.reference, found.words))]
+    return [Step("provenance", True, found.words or "nothing is known about this content")]
+
+
+async def needs_steps(machinery: Machinery, skill: KnownSkill) -> list[Step]:
+    """Return what a skill declares to need of its server, and the server does not have."""
+    try:
+        missing = await missing_of(machinery.fetcher, skill)
+    except SkillError as error:
+        return [Step("needs", True, "its server cannot be asked what it has", Refusal.of(error))]
+    return [] if missing is None else [Step("needs", True, missing.detail, missing)]
+
+
 def _attention_steps(machinery: Machinery, skill: KnownSkill) -> Iterator[Step]:
     attention = machinery.attention.of(skill)
+    if not machinery.attention.is_visible(skill):
+        notice = Refusal("hidden-until-approved", skill.reference)
+        yield Step("settings", True, "not shown to the model; a person can load it", notice)
     try:
         machinery.attention.require_allowed(skill, by_user=True)
     except SkillError as error:

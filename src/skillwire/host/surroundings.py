@@ -43,7 +43,10 @@ async def missing_of(fetcher: Fetcher, skill: KnownSkill) -> Refusal | None:
         return tuple(found.tools), tuple(found.prompts)
 
     tools, prompts = await connection.consult((_LISTS, skill.id.uri), _LISTS, look)
-    words = [*(f"the tool {quoted(name)}" for name in tools), *(f"the prompt {quoted(name)}" for name in prompts)]
+    words = [
+        *(f"the tool {quoted(name)}" for name in tools),
+        *(f"the prompt {quoted(name)}" for name in prompts),
+    ]
     if not words:
         return None
     rest = len(words) - MOST_NAMED
@@ -61,7 +64,7 @@ async def completed(
     typed: str,
     others: Mapping[str, str] | None,
 ) -> tuple[str, ...]:
-    """Ask a server how a variable of one of its templates could go on; a stranger's words, to be shown escaped.
+    """Ask a server how a variable of one of its templates could go on, in a stranger's words.
 
     Raises:
         UnknownReferenceError: There is no such server, or it told of no such template or variable.
@@ -80,9 +83,7 @@ async def completed(
     key = (COMPLETE, template, variable, typed, tuple(sorted((others or {}).items())))
 
     async def ask(peer: Peer, hearing: Hearing) -> tuple[str, ...]:
-        return await complete(
-            peer.client, known.told, variable, typed, others=others, max_seconds=None
-        )
+        return await complete(peer.client, known.told, variable, typed, others=others, max_seconds=None)
 
     return await connection.consult(key, COMPLETE, ask)
 

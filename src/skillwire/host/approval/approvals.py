@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from skillwire.core.entry import SkillEntry
 from skillwire.core.manifest import Coverage, Manifest
+from skillwire.host.approval.provenance import Judgement
 from skillwire.host.origin import SkillId
 from skillwire.host.registry.known import KnownSkill
 
@@ -163,6 +164,7 @@ class Question:
     to be shown escaped, below the origin, which is the host's own word. The
     entry shown is the entry that will be loaded. `change` says what differs
     from the content approved before, and `previous` holds its manifest.
+    `judgement` is what a provenance check said of exactly this content.
     `servers` are the labels that a read across origins would connect, the
     reader's first. `call` describes the tool call in question, in words.
     """
@@ -178,6 +180,7 @@ class Question:
     script_digest: str = ""
     script_content: bytes = field(default=b"", repr=False)
     tools: tuple[str, ...] = ()
+    judgement: Judgement | None = None
 
     @property
     def may_be_remembered(self) -> bool:

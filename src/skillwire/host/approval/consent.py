@@ -32,6 +32,7 @@ from skillwire.host.approval.approvals import (
 )
 from skillwire.host.approval.earlier import earlier_of
 from skillwire.host.approval.policy import ProjectLock
+from skillwire.host.approval.provenance import Judgement
 from skillwire.host.approval.store import ApprovalStore
 from skillwire.host.attention import Attentions, Trust
 from skillwire.host.failures import (
@@ -110,8 +111,10 @@ class Consent:
         if manifest is None:
             return False
         if not self._lock.is_frozen:
-            if (skill.id, binding_of(manifest), grant) in self._once:
-                return True
+            # Asked of whole catalogs, and few of their skills were ever approved.
+            if any(key[0] == skill.id for key in self._once):
+                if (skill.id, binding_of(manifest), grant) in self._once:
+                    return True
             approval = self._store.find(skill.id)
             if approval is not None and approval.covers(skill.id, skill.entry, grant):
                 return True
@@ -162,8 +165,12 @@ class Consent:
         earlier = earlier_of(skill, self._store, self._lock)
         return Standing.NEW if earlier is None or earlier.is_for(skill.entry) else Standing.CHANGED
 
-    async def require_load(self, skill: KnownSkill, *, actor: Actor = "model") -> None:
+    async def require_load(
+        self, skill: KnownSkill, *, actor: Actor = "model", judgement: Judgement | None = None
+    ) -> None:
         """Make sure the user agrees that this content enters the model's context.
+
+        `judgement` is what a provenance check says of it, for the user to see.
 
         Raises:
             ApprovalError: The user does not, or cannot be asked.
@@ -174,7 +181,7 @@ class Consent:
         self._require_possible(skill)
         async with self._asking:
             if not self.covers(skill):
-                await self._ask_about_load(skill, actor)
+                await self._ask_about_load(skill, actor, judgement)
 
     def expected_refusal(self, skill: KnownSkill) -> Refusal | None:
         """Say why a load would be refused; None when it is covered, or the user would be asked."""
@@ -270,7 +277,7 @@ class Consent:
         self._contents.clear()
         self._questions.clear()
 
-    async def _ask_about_load(self, skill: KnownSkill, actor: Actor) -> None:
+    async def _ask_about_load(self, skill: KnownSkill, actor: Actor, judgement: Judgement | None) -> None:
         if actor == "model":
             self._require_not_denied(skill, Grant.LOAD)
             self._require_patience(skill)
@@ -282,7 +289,7 @@ class Consent:
             occasion = Occasion.DYNAMIC
         elif previous is not None:
             change = Change.between(previous, skill.entry.manifest)
-        question = Question(occasion, skill, change=change, previous=previous)
+        question = Question(occasion, skill, change=change, previous=previous, judgement=judgement)
         reply = await self._put(question, reference=skill.reference)
         await self._settle(skill, Grant.LOAD, reply)
 

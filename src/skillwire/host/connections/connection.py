@@ -241,6 +241,14 @@ class Connection:
             lambda link: read_directory(link.client, uri, max_seconds=None),
         )
 
+    async def consult(self, key: Hashable, method: str, call: Callable[[Peer, Hearing], Awaitable[T]]) -> T:
+        """Ask the server something else about its skills; `key` says what, and `method` stands in messages.
+
+        Raises:
+            SkillError: What `call` raises, or there is no connection.
+        """
+        return await self._ask((method, "consult", key), method, lambda link: call(Peer(link), self._hearing))
+
     # Its dialect
 
     @property
@@ -255,6 +263,7 @@ class Connection:
     async def _negotiated(self, link: Link) -> Found:
         found = await negotiate(Peer(link), self._hearing)
         self._voice, self._heard_on = found.voice, link
+        self._signals.follow(found.voice.dialect)
         return found
 
     async def _voice_for(self, link: Link) -> Voice:

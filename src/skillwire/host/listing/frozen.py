@@ -89,7 +89,8 @@ class FrozenListing:
         given = self._fitting(drafts, budget_tokens, origin_budget)
         if given is None:
             # A tuple never changes, so the same one needs no second look.
-            self._seen = (skills, attention) if not drafts and isinstance(skills, tuple) else None
+            is_same_later = isinstance(skills, tuple) and attention.is_settled
+            self._seen = (skills, attention) if not drafts and is_same_later else None
             return ""
         for part in given.arranged:
             self._note(part, contents)

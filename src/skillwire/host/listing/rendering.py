@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from typing import Final
 
 from skillwire.host.attention import Attention, Attentions, Trust
@@ -98,7 +98,7 @@ def contents_of(skills: Iterable[KnownSkill], attention: Attentions) -> list[Con
     own: _Found | None = None
     # Looked up once: this runs for every skill there is.
     attention_of, normal = attention.of, Attention.NORMAL
-    for skill in sorted(skills, key=attrgetter("reference")):
+    for skill in attention.in_order(skills):
         if skill.id.origin is not origin:
             origin = skill.id.origin
             key = (origin.is_remote, origin.label)

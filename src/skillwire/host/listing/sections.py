@@ -19,7 +19,7 @@ _DETAILED_ROOM = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What there is to show of one origin; both sequences are sorted by reference.
+    """What there is to show of one origin; both sequences are in the order of a list.
 
     `pins` come first and in full, and skills in `bare` without description.
     `unlisted` are so many more that no line could hold. `marks` say what

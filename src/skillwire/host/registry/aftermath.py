@@ -7,6 +7,7 @@ is told why it means nothing any more, or something longer (ASK-34).
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
+from skillwire.core.characters import quoted
 from skillwire.host.refusals import Refusal
 from skillwire.host.registry.known import KnownSkill
 
@@ -42,8 +43,10 @@ class Aftermath:
 
     def notices(self) -> Iterator[Refusal]:
         """Say what is gone, and what goes by another reference."""
-        for was in self._gone.values():
-            yield Refusal("vanished", was)
+        taken = set(self._before.values())
+        for uri, was in self._gone.items():
+            other = "; another skill goes by this reference now" if was in taken else ""
+            yield Refusal("vanished", was, f"it was {quoted(uri)}{other}")
         for uri, was in self._first.items():
             yield Refusal(
                 "reference-changed", was, f"it is {self._now[uri]} now", candidates=(self._now[uri],)

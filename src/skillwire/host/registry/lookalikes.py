@@ -10,7 +10,9 @@ the work grows with the length of all names and not with the number of pairs.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from typing import Final, TypeAlias
 
 from skillwire.host.registry.confusables import skeleton
@@ -18,8 +20,8 @@ from skillwire.host.registry.confusables import skeleton
 SHORTEST: Final = 4
 """How long a name has to be: shorter ones are like too many others."""
 MAX_PAIRS: Final = 100
-MAX_WORK: Final = 500_000
-"""How many texts are looked at; where there are more names, some are not compared letter by letter."""
+MAX_WORK: Final = 300_000
+"""How many texts, and how many meetings of names, are looked at; beyond that names are not compared."""
 
 Origins: TypeAlias = frozenset[object]
 Pair: TypeAlias = tuple[str, str]
@@ -43,7 +45,7 @@ class Lookalikes:
     def among(self, names: Mapping[str, Origins]) -> tuple[Pair, ...]:
         """Return pairs of names that are alike and come from different origins, sorted, at most 100."""
         if names != self._names:
-            self._pairs = tuple(sorted(_pairs(names))[:MAX_PAIRS])
+            self._pairs = tuple(sorted(_pairs(names)))
             self._names = dict(names)
         return self._pairs
 
@@ -56,45 +58,56 @@ def are_alike(one: str, other: str) -> bool:
 
 
 def _pairs(names: Mapping[str, Origins]) -> set[Pair]:
-    """Return all pairs, or as many as are enough."""
+    """Return all pairs, or as many as are enough; the order of `names` makes no difference."""
     if len({origin for origins in names.values() for origin in origins}) < 2:
         return set()
     found: set[Pair] = set()
     long = sorted(name for name in names if len(name) >= SHORTEST)
-    for one, other in (*_meetings(long, _one_outline, len(long)), *_meetings(long, _shortened, MAX_WORK)):
+    meetings = chain(_meetings(long, _one_outline), _meetings(_affordable(long), _shortened))
+    for one, other in islice(meetings, MAX_WORK):
         pair = (one, other) if one < other else (other, one)
         if pair not in found and _are_apart(names[one], names[other]) and are_alike(one, other):
             found.add(pair)
+            if len(found) == MAX_PAIRS:
+                break
     return found
 
 
-def _meetings(names: Iterable[str], texts_of: TextsOf, most: int) -> Iterator[Pair]:
-    """Yield each two names that have a text in common, looking at no more than `most` texts."""
-    first: dict[str, str] = {}
-    more: dict[str, list[str]] = {}
+def _affordable(names: Iterable[str]) -> list[str]:
+    """Return the first names, as many as may be taken apart."""
+    found: list[str] = []
     work = 0
     for name in names:
-        texts = texts_of(name)
-        work += len(texts)
-        if work > most:
-            return
-        for text in texts:
-            other = first.setdefault(text, name)
-            if other is name:
-                continue
-            sharing = more.setdefault(text, [other])
-            yield from ((known, name) for known in sharing)
-            if len(sharing) < _MOST_SHARING:
-                sharing.append(name)
+        work += len(name) + 1
+        if work > MAX_WORK:
+            break
+        found.append(name)
+    return found
+
+
+def _meetings(names: Sequence[str], texts_of: TextsOf) -> Iterator[Pair]:
+    """Yield each two names that have a text in common, and some of them more than once."""
+    texts = [texts_of(name) for name in names]
+    counted = Counter(chain.from_iterable(texts))
+    shared = {text for text, count in counted.items() if count > 1}
+    if not shared:
+        return
+    sharing: dict[str, list[str]] = {}
+    for name, own in zip(names, texts, strict=True):
+        for text in sorted(shared.intersection(own)):
+            known = sharing.setdefault(text, [])
+            yield from ((other, name) for other in known)
+            if len(known) < _MOST_SHARING:
+                known.append(name)
 
 
 def _one_outline(name: str) -> tuple[str, ...]:
     return (_outline(name),)
 
 
-def _shortened(name: str) -> tuple[str, ...]:
+def _shortened(name: str) -> list[str]:
     """Return a name, and what it becomes when any one letter is left out."""
-    return tuple({name, *(name[:place] + name[place + 1 :] for place in range(len(name)))})
+    return [name, *[name[:place] + name[place + 1 :] for place in range(len(name))]]
 
 
 def _outline(name: str) -> str:

@@ -16,6 +16,14 @@ A server's references follow from its label and the set of URIs it lists. The
 order of the listing, other servers and the past have no part in them. Labels
 hold no slash, names none either, and no segment of a path is empty: therefore
 no two skills share a reference.
+
+Why no server's skill has a shorter reference where nothing else has its name
+(ASK-18): who has a name now is no property of the skill. A server could take a
+bare name before the user puts a local skill under it, or get one when the local
+skill is gone; a second server could rename the first one's skills by listing
+the same names; and a reference in a conversation could come to mean another
+server's skill (NAME-04, NAME-07). So the label always stands there. Nothing
+else about servers has to be known: no tool for skills takes a server's name.
 """
 
 from collections import Counter, defaultdict

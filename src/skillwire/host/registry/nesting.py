@@ -58,7 +58,7 @@ def require_top_level(label: str, uri: str, known: Collection[str]) -> None:
     """Check that a skill which was asked for by its URI is at the top.
 
     Raises:
-        NestedSkillError: It is inside a skill that its server lists.
+        NestedSkillError: It is inside a skill of `known`.
     """
     around = enclosing(uri, known)
     if around is not None:

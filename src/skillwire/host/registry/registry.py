@@ -8,7 +8,7 @@ still good is looked at when somebody needs it.
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from contextlib import AsyncExitStack, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -31,16 +31,15 @@ from skillwire.host.failures import (
 )
 from skillwire.host.origin import Origin, SkillId
 from skillwire.host.refusals import Refusal
-from skillwire.host.registry.aftermath import Aftermath
+from skillwire.host.registry.assembling import MANY, Assembly
 from skillwire.host.registry.confusables import LOCAL
 from skillwire.host.registry.instructions import uris_in
 from skillwire.host.registry.known import KnownSkill
 from skillwire.host.registry.local import LocalScan, LocalSkills
-from skillwire.host.registry.lookalikes import Lookalikes
-from skillwire.host.registry.naming import match, uri_in
+from skillwire.host.registry.naming import match, name_of, uri_in
 from skillwire.host.registry.remote import Remote
 from skillwire.host.registry.served import Served
-from skillwire.host.registry.view import RegistryView, ServerStatus, view_of
+from skillwire.host.registry.view import RegistryView, ServerStatus
 from skillwire.sources.background import running
 from skillwire.sources.garbage import collector_paused
 from skillwire.wire.dialect import Dialect
@@ -51,8 +50,6 @@ logger = logging.getLogger(__name__)
 
 CONFIRM_SECONDS: Final = 15.0
 """How long the URIs in a server's instructions are asked about, altogether."""
-
-_MANY = 1000
 
 
 class Registry:
@@ -87,8 +84,7 @@ class Registry:
             label: Served(remote.origin, top_level_only=top_level_only)
             for label, remote in self._remotes.items()
         }
-        self._lookalikes = Lookalikes()
-        self._aftermath = Aftermath()
+        self._assembly = Assembly()
         self._local = local
         self._scan = LocalScan()
         self._clock = clock
@@ -119,19 +115,7 @@ class Registry:
             served.status(self._remotes[label].epoch, now) for label, served in self._served.items()
         )
         if self._view.revision != self._revision:
-            skills = [skill for served in self._served.values() for skill in served.skills]
-            hidden = [refusal for served in self._served.values() for refusal in served.hidden]
-            with collector_paused() if len(skills) > _MANY else nullcontext():
-                self._view = view_of(
-                    self._revision,
-                    [*self._scan.skills, *skills],
-                    [*self._scan.hidden, *hidden],
-                    servers,
-                    templates=[template for served in self._served.values() for template in served.templates],
-                    changes=self._changes(),
-                    remarks=[remark for served in self._served.values() for remark in served.remarks],
-                    lookalikes=self._lookalikes,
-                )
+            self._view = self._assembly.view(self._revision, self._scan, self._served.values(), servers)
         elif self._view.servers != servers:
             self._view = replace(self._view, servers=servers)
         return self._view
@@ -305,7 +289,7 @@ class Registry:
             told = [entry for entry in listing.entries if not _may_have_digests(listing.dialect, entry)]
             self._see(served.origin, told)
             problem = None if listing.problem is None else Refusal.of(listing.problem, label)
-            with collector_paused() if len(listing.entries) > _MANY else nullcontext():
+            with collector_paused() if len(listing.entries) > MANY else nullcontext():
                 served.take(listing, problem, asked=asked, now=self._clock())
         except NotDeclaredError:
             served.take_none(asked=(remote.epoch, served.signals), now=self._clock())
@@ -365,13 +349,7 @@ class Registry:
             scan = await anyio.to_thread.run_sync(self._local.scan, abandon_on_cancel=True)
             self._revision += scan != self._scan
             self._scan = scan
-            self._aftermath.take(scan.skills)
-
-    def _changes(self) -> Iterator[Refusal]:
-        """Yield what became of skills that were there before, the user's own first."""
-        yield from self._aftermath.notices()
-        for served in self._served.values():
-            yield from served.aftermath.notices()
+            self._assembly.aftermath.take(scan.skills)
 
     async def _renew_local(self, skill: SkillId) -> KnownSkill:
         under_way = self._flights.get(None)
@@ -394,12 +372,16 @@ class Registry:
         return served
 
     def _explained(self, error: UnknownReferenceError, label: str) -> UnknownReferenceError:
-        """Return an error that says too what went wrong when the server was last asked."""
-        problem = self._served[label].problem
+        """Return an error that says too why such a skill is not used, or what is wrong with its server."""
+        served, name = self._served[label], name_of(error.reference)
+        problem = next((hidden for hidden in served.hidden if name_of(hidden.subject) == name), None)
+        words = "and one of that name is not used"
+        if problem is None:
+            problem, words = served.problem, "and its server is in trouble"
         if problem is None:
             return error
         return UnknownReferenceError(
-            f"{error}, and its server is in trouble: {problem.detail or problem.sentence}",
+            f"{error}, {words}: {problem.detail or problem.sentence}",
             reference=error.reference,
             candidates=error.candidates,
             fix=problem.remedy,

@@ -174,12 +174,11 @@ class Served:
         """Take one entry that `skills/get` answered with, and return its record.
 
         Raises:
-            NestedSkillError: It is inside a listed skill, and such are not wanted.
+            NestedSkillError: It is inside a skill that is known, and such are not wanted.
         """
         uri = entry.uri.text
         if self._top_level_only:
-            listed = {other for other, skill in self._skills.items() if skill.is_listed}
-            require_top_level(self.origin.label, uri, listed)
+            require_top_level(self.origin.label, uri, self._skills)
         known = self._skills.get(uri)
         if known is not None and known.is_listed:
             self._skills[uri] = replace(known, entry=entry, offline_since=None)

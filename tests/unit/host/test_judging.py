@@ -1,0 +1,131 @@
+"""Asking a provenance provider: by content, within bounds, and without being fooled by its failures."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from skillwire.host.approval.approvals import binding_of
+from skillwire.host.approval.provenance import MAX_WORDS, Judgement, Provenance, ProvenanceVerdict
+from skillwire.host.failures import VetoedError
+from skillwire.host.judging import Judge
+from skillwire.host.registry.known import KnownSkill
+from skillwire.host.state.audit import AuditLog
+from unit.host.registry.remotes import entry_at, record
+
+SKILL = record("shop", "skill://acme/refunds", "shop/refunds")
+
+
+class Shelf:
+    """A provider that knows verdicts by binding, and notes what it was asked."""
+
+    def __init__(self, verdicts: Mapping[str, Any]) -> None:
+        self.verdicts = verdicts
+        self.asked: list[Provenance] = []
+
+    async def judge(self, subject: Provenance) -> ProvenanceVerdict | None:
+        self.asked.append(subject)
+        found = self.verdicts.get(subject.binding)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+def binding(skill: KnownSkill) -> str:
+    assert skill.entry.manifest is not None
+    return binding_of(skill.entry.manifest)
+
+
+@pytest.fixture
+def audit(tmp_path: Path) -> AuditLog:
+    return AuditLog(tmp_path / "audit.jsonl")
+
+
+@pytest.mark.requirement("ASK-05")
+async def test_a_verdict_is_about_one_content_and_is_asked_for_once(audit: AuditLog) -> None:
+    shelf = Shelf({binding(SKILL): ProvenanceVerdict("scanned on Monday")})
+    judge = Judge(shelf, audit)
+    changed = replace(SKILL, entry=entry_at("skill://acme/refunds", body=b"other"))
+
+    found = [await judge.of(SKILL), await judge.of(SKILL), await judge.of(changed)]
+
+    assert found == [
+        Judgement(binding(SKILL), "scanned on Monday"),
+        Judgement(binding(SKILL), "scanned on Monday"),
+        Judgement(binding(changed)),
+    ]
+    assert shelf.asked == [
+        Provenance(SKILL.id.origin, SKILL.id.uri, SKILL.entry.manifest, binding(SKILL)),
+        Provenance(SKILL.id.origin, SKILL.id.uri, changed.entry.manifest, binding(changed)),
+    ]
+
+
+@pytest.mark.requirement("ASK-05")
+async def test_a_veto_is_an_error_and_words_are_not(audit: AuditLog) -> None:
+    judge = Judge(Shelf({binding(SKILL): ProvenanceVerdict("known to\nbe\x1b[31m bad", True)}), audit)
+
+    with pytest.raises(VetoedError) as caught:
+        await judge.require_no_veto(SKILL)
+
+    assert caught.value.refusal == "vetoed"
+    assert "known to be" in str(caught.value)
+    assert "\x1b" not in str(caught.value)
+
+
+@pytest.mark.requirement("ASK-05")
+@pytest.mark.parametrize("answer", [OSError("the network is away"), "yes", 1, {"is_veto": True}])
+async def test_what_fails_or_is_no_verdict_says_nothing_and_is_asked_again(
+    audit: AuditLog, answer: object
+) -> None:
+    shelf = Shelf({binding(SKILL): answer})
+    judge = Judge(shelf, audit)
+
+    first, second = await judge.require_no_veto(SKILL), await judge.require_no_veto(SKILL)
+
+    assert first is not None and first == second
+    assert first.problem
+    assert (first.words, first.is_veto) == ("", False)
+    assert len(shelf.asked) == 2
+
+
+@pytest.mark.requirement("ASK-05")
+async def test_a_provider_has_only_so_much_time(audit: AuditLog) -> None:
+    class Silent:
+        async def judge(self, subject: Provenance) -> ProvenanceVerdict | None:
+            await anyio.sleep_forever()
+
+    with anyio.fail_after(30):
+        found = await Judge(Silent(), audit, seconds=0.05).of(SKILL)
+
+    assert found is not None
+    assert "took more than" in found.problem
+
+
+@pytest.mark.requirement("ASK-05")
+async def test_words_are_cut_and_harmless(audit: AuditLog) -> None:
+    judge = Judge(Shelf({binding(SKILL): ProvenanceVerdict("a\u202e" + "b" * 10_000)}), audit)
+
+    found = await judge.of(SKILL)
+
+    assert found is not None
+    assert len(found.words) <= MAX_WORDS + 1
+    assert "\u202e" not in found.words
+
+
+async def test_without_a_provider_nobody_says_anything(audit: AuditLog) -> None:
+    assert await Judge(None, audit).of(SKILL) is None
+
+
+@pytest.mark.requirement("ASK-05")
+async def test_content_without_digests_is_asked_about_each_time(audit: AuditLog) -> None:
+    shelf = Shelf({"": ProvenanceVerdict("this server is known")})
+    judge = Judge(shelf, audit)
+    dynamic = replace(SKILL, entry=replace(SKILL.entry, manifest=None))
+
+    found = [await judge.of(dynamic), await judge.of(dynamic)]
+
+    assert found == [Judgement("", "this server is known")] * 2
+    assert len(shelf.asked) == 2
