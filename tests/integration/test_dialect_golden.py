@@ -90,9 +90,9 @@ def combined() -> Iterator[tuple[Dialect, ...]]:
 
 
 COMBINED = list(combined())
-# Starting a process takes a while: nothing, each alone, and as much as there can be at once.
+# Starting a process takes a while, so these do what needs one: nothing, and as much as there can be at once.
 MOST = max(map(len, COMBINED))
-PROCESSES = [dialects for dialects in COMBINED if len(dialects) <= 1 or len(dialects) == MOST]
+PROCESSES = [dialects for dialects in COMBINED if len(dialects) in (0, MOST)]
 
 
 def write_sample(folder: Path) -> None:
