@@ -17,7 +17,7 @@ from folders import skill_md, write_files
 from serving import (
     INITIALIZED,
     LEGACY,
-    Connection,
+    HttpServer,
     Json,
     StdioServer,
     environment,
@@ -169,23 +169,24 @@ def callers(shop: Path, tmp_path_factory: pytest.TempPathFactory) -> Generator[d
             fresh = stack.enter_context(stdio_server(shop, *DIALECTS, "--no-watch", env=env))
             discovered = fresh.call(declaring(modern("server/discover", 0), knows))
             found[f"stdio-modern-{knows}"] = Caller("modern", knows, fresh.call, discovered)
-            older = stack.enter_context(url.connection())
-            found[f"http-legacy-{knows}"] = http_caller(older, knows)
+            found[f"http-legacy-{knows}"] = http_caller(url, knows)
             discovered = url.call(declaring(modern("server/discover", 0), knows))
             found[f"http-modern-{knows}"] = Caller("modern", knows, url.call, discovered)
         yield found
 
 
-def http_caller(connection: Connection, knows: bool) -> Caller:
-    response = connection.post(declaring(handshake(), knows))
-    body = response.read().decode()
-    if response.headers.get_content_type() == "text/event-stream":
-        body = next(line for line in body.splitlines() if line.startswith("data:")).removeprefix("data:")
-    headers = {"Mcp_Protocol_Version": LEGACY}
-    if response.headers["Mcp-Session-Id"]:
-        headers["Mcp_Session_Id"] = response.headers["Mcp-Session-Id"]
-    connection.post(INITIALIZED, **headers).read()
-    return Caller("legacy", knows, lambda request: connection.call(request, **headers), json.loads(body))
+def http_caller(server: HttpServer, knows: bool) -> Caller:
+    """Return a client with a session; each request has a connection of its own, as an idle one is closed."""
+    with server.connection() as connection:
+        response = connection.post(declaring(handshake(), knows))
+        body = response.read().decode()
+        if response.headers.get_content_type() == "text/event-stream":
+            body = next(line for line in body.splitlines() if line.startswith("data:")).removeprefix("data:")
+        headers = {"Mcp_Protocol_Version": LEGACY}
+        if response.headers["Mcp-Session-Id"]:
+            headers["Mcp_Session_Id"] = response.headers["Mcp-Session-Id"]
+        connection.post(INITIALIZED, **headers).read()
+    return Caller("legacy", knows, lambda request: server.call(request, **headers), json.loads(body))
 
 
 KINDS = [f"{transport}-{era}" for transport in ("stdio", "http") for era in ("legacy", "modern")]
