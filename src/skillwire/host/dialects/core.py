@@ -4,8 +4,7 @@ from skillwire.core.entry import SkillEntry
 from skillwire.core.uri import SkillUri
 from skillwire.host.calls.enumeration import Listing, list_skills
 from skillwire.host.calls.retrieval import get_skill
-from skillwire.host.dialects.voice import Found, Hearing, Peer, is_absent
-from skillwire.host.failures import PeerError
+from skillwire.host.dialects.voice import Found, Hearing, Peer, heard
 from skillwire.wire.dialect import Dialect
 
 
@@ -37,9 +36,4 @@ async def find(peer: Peer, hearing: Hearing) -> Found | None:
     if not peer.declares_extension:
         return None
     voice = CoreVoice()
-    try:
-        return Found(voice, await voice.list(peer, hearing))
-    except PeerError as error:
-        if is_absent(error):
-            return None
-        raise
+    return await heard(voice, peer, hearing)

@@ -33,7 +33,7 @@ from skillwire.host.dialects.byname import (
     skills_page,
 )
 from skillwire.host.dialects.declaredfiles import is_free
-from skillwire.host.dialects.voice import Found, Hearing, Peer, is_absent
+from skillwire.host.dialects.voice import Found, Hearing, Peer, heard
 from skillwire.host.failures import InvalidAnswerError, NotDeclaredError, PeerError
 from skillwire.wire.core import GET_SKILL
 from skillwire.wire.dialect import Dialect
@@ -166,12 +166,7 @@ async def find(peer: Peer, hearing: Hearing) -> Found | None:
     if capability is None or (SCRIPTS not in capability and hearing.dialect is not Dialect.EXEC):
         return None
     voice = ExecVoice()
-    try:
-        return Found(voice, await voice.list(peer, hearing))
-    except PeerError as error:
-        if is_absent(error):
-            return None
-        raise
+    return await heard(voice, peer, hearing)
 
 
 def read_card(value: object) -> tuple[Card | None, list[Finding]]:

@@ -26,7 +26,7 @@ from skillwire.host.dialects.byname import (
 )
 from skillwire.host.dialects.declaredfiles import placed
 from skillwire.host.dialects.execution import ExecVoice
-from skillwire.host.dialects.voice import Found, Hearing, Peer, Voice, is_absent
+from skillwire.host.dialects.voice import Found, Hearing, Peer, Voice, heard
 from skillwire.host.failures import PeerError
 from skillwire.wire.dialect import Dialect
 from skillwire.wire.execution import READ_METHOD, SCRIPTS, SKILL_NOT_FOUND
@@ -163,12 +163,7 @@ async def find(peer: Peer, hearing: Hearing) -> Found | None:
     if capability is None or (SCRIPTS in capability and not is_pinned):
         return None
     voice = PrimitiveVoice(may_turn=not is_pinned and SCRIPTS not in capability)
-    try:
-        return Found(voice, await voice.list(peer, hearing))
-    except PeerError as error:
-        if is_absent(error):
-            return None
-        raise
+    return await heard(voice, peer, hearing)
 
 
 def read_card(value: object) -> tuple[Card | None, list[Finding]]:

@@ -153,3 +153,17 @@ def is_absent(error: SkillError) -> bool:
     return isinstance(error, NotFoundError) or (
         isinstance(error, PeerError) and error.peer_code == METHOD_NOT_FOUND
     )
+
+
+async def heard(voice: Voice, peer: Peer, hearing: Hearing) -> Found | None:
+    """Return a voice with what the server lists in it; None when the server does not know the method.
+
+    Raises:
+        SkillError: It does, and the listing cannot be had.
+    """
+    try:
+        return Found(voice, await voice.list(peer, hearing))
+    except PeerError as error:
+        if is_absent(error):
+            return None
+        raise
