@@ -8,7 +8,6 @@ against the entry at hand on every access, and what does not match is removed.
 import hashlib
 import json
 import logging
-import os
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import cast
 
 from skillwire.core.manifest import ManifestFile, is_digest
-from skillwire.errors import SourceError, VerificationError
+from skillwire.errors import VerificationError
 from skillwire.host.origin import Origin
 from skillwire.host.state import shelf
 from skillwire.host.state.vault import STALE_AFTER, NotPrivateError, make_folder
@@ -201,16 +200,10 @@ class ContentCache:
 
     @contextmanager
     def _opened(self) -> Generator[int | None]:
-        """Open the cache for a user's command, who is told of a failure; None when there is no cache."""
-        if not (shelf.IS_SUPPORTED and os.path.lexists(self._root)):
-            yield None
-            return
+        """Open the cache as `shelf.opened` does, and count anew what is there after that."""
         try:
-            with shelf.folder(self._root) as root:
+            with shelf.opened(self._root, "the cache") as root:
                 yield root
-        except OSError as error:
-            words = error.strerror or type(error).__name__
-            raise SourceError(f"the cache cannot be used: {words}") from error
         finally:
             with self._counting:
                 self._costs = None

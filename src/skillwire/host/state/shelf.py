@@ -17,7 +17,9 @@ import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 
+from skillwire.errors import SourceError
 from skillwire.host.state.vault import (
     STALE_AFTER,
     NotPrivateError,
@@ -146,6 +148,23 @@ def remove_tree(above: int, name: str) -> bool:
         return False
     _remove_renamed(above, gone)
     return True
+
+
+@contextmanager
+def opened(root: Path, words: str) -> Generator[int | None]:
+    """Open a place for a user's command, who is told of a failure; None when there is none.
+
+    Raises:
+        SourceError: What `words` stand for cannot be used.
+    """
+    if not (IS_SUPPORTED and os.path.lexists(root)):
+        yield None
+        return
+    try:
+        with folder(root) as inside:
+            yield inside
+    except OSError as error:
+        raise SourceError(f"{words} cannot be used: {error.strerror or type(error).__name__}") from error
 
 
 def origins(root: int) -> list[str]:

@@ -14,13 +14,13 @@ import hashlib
 import logging
 import os
 import re
-from collections.abc import Generator, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from skillwire.core.manifest import UNKNOWN_SIZE, ManifestFile
-from skillwire.errors import SourceError, VerificationError
+from skillwire.errors import VerificationError
 from skillwire.host.origin import Origin
 from skillwire.host.state import shelf
 from skillwire.host.state.cache import (
@@ -246,18 +246,8 @@ class Trees:
             self._complain("read", error)
             return None
 
-    @contextmanager
-    def _opened(self) -> Generator[int | None]:
-        """Open the folder for a user's command, who is told of a failure; None when there is none."""
-        if not (shelf.IS_SUPPORTED and os.path.lexists(self._root)):
-            yield None
-            return
-        try:
-            with shelf.folder(self._root) as root:
-                yield root
-        except OSError as error:
-            words = error.strerror or type(error).__name__
-            raise SourceError(f"the unpacked archives cannot be used: {words}") from error
+    def _opened(self) -> AbstractContextManager[int | None]:
+        return shelf.opened(self._root, "the unpacked archives")
 
     def _make_room(self, root: int, keep: tuple[str, str] | None = None) -> int:
         """Where a quota is exceeded, remove the trees that were not used for longest, until there is room."""
