@@ -12,6 +12,7 @@ import skillwire.core
 import skillwire.host
 import skillwire.server
 import skillwire.sources
+import skillwire.sources.wellknown
 
 SRC = Path(skillwire.__file__).parent
 
@@ -235,3 +236,8 @@ def test_importing_the_front_door_loads_neither_the_mcp_sdk_nor_an_event_loop(mo
     result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
 
     assert result.stdout.strip() == "[]"
+
+
+def test_sites_have_a_front_door_of_their_own() -> None:
+    # They need an HTTP library, which a server of folders can do without.
+    assert skillwire.sources.wellknown.__all__ == ["WellKnownSource"]
