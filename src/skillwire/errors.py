@@ -11,6 +11,12 @@
     ├── NotFoundError               the URI names nothing that is served
     ├── InvalidCursorError          a listing cannot be continued there
     ├── SourceError                 a place skills come from cannot be read
+    ├── RunnerError                 a script could not be run
+    │   ├── SandboxUnavailableError nothing here can hold a stranger's script
+    │   ├── RunnerBusyError         too many scripts run or wait already
+    │   └── ScriptLimitError        a script was stopped at a limit
+    ├── ScriptNotFoundError         the skill has no such script to be run
+    ├── InvalidScriptArgumentsError what a script was to be given is not what it takes
     └── VerificationError           bytes that break a promise
         ├── SizeMismatchError
         ├── DigestMismatchError
@@ -26,6 +32,7 @@ from typing import ClassVar
 
 INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
+EXECUTION_FAILED = -32003
 
 
 class SkillError(Exception):
@@ -150,6 +157,80 @@ class SourceError(SkillError):
 
     refusal = "source-unreadable"
     requirement = "SDK-07"
+
+
+class RunnerError(SkillError):
+    """A script could not be run, or not to its end."""
+
+    code = EXECUTION_FAILED
+    refusal = "script-not-run"
+    requirement = "EXEC-16"
+
+    def __init__(self, message: str, *, script: str = "", fix: str = "") -> None:
+        super().__init__(message, fix=fix)
+        self.script = script
+
+
+class SandboxUnavailableError(RunnerError):
+    """Nothing on this machine can hold a stranger's script, so none runs.
+
+    `reason` is a stable word, `backend` what was tried, and the message what came of it.
+    """
+
+    refusal = "sandbox-unavailable"
+    requirement = "EXEC-12"
+
+    def __init__(
+        self, message: str, *, reason: str = "sandbox_unavailable", backend: str = "bwrap", fix: str = ""
+    ) -> None:
+        super().__init__(message, fix=fix)
+        self.reason = reason
+        self.backend = backend
+
+
+class RunnerBusyError(RunnerError):
+    """As many scripts as may run and wait at once do so already."""
+
+    refusal = "runner-busy"
+
+
+class ScriptLimitError(RunnerError):
+    """A script was stopped at a limit: `limit` names it, with what was `allowed` and what was `used`."""
+
+    refusal = "script-limit"
+
+    def __init__(
+        self, message: str, *, limit: str, allowed: float, used: float, script: str = "", fix: str = ""
+    ) -> None:
+        super().__init__(message, script=script, fix=fix)
+        self.limit = limit
+        self.allowed = allowed
+        self.used = used
+
+
+class ScriptNotFoundError(SkillError):
+    """The skill has no such script, or more than one could be meant: `candidates` are their paths."""
+
+    code = INVALID_PARAMS
+    refusal = "script-not-found"
+    requirement = "EXEC-15"
+
+    def __init__(self, message: str, *, script: str, candidates: Sequence[str] = (), fix: str = "") -> None:
+        super().__init__(message, fix=fix)
+        self.script = script
+        self.candidates = tuple(candidates)
+
+
+class InvalidScriptArgumentsError(SkillError):
+    """What a script was to be given is no JSON object, is too large, or is not what it declares to take."""
+
+    code = INVALID_PARAMS
+    refusal = "invalid-script-arguments"
+    requirement = "EXEC-15"
+
+    def __init__(self, message: str, *, script: str = "", fix: str = "") -> None:
+        super().__init__(message, fix=fix)
+        self.script = script
 
 
 class VerificationError(SkillError):

@@ -31,7 +31,6 @@ EXECUTE_METHOD: Final = "skills/execute"
 LIST_CHANGED: Final = "notifications/skills/list_changed"
 
 SKILL_NOT_FOUND: Final = -32002
-EXECUTION_FAILED: Final = -32003
 REFERENCE_NOT_FOUND: Final = -32004
 
 MAX_WORD: Final = 256

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from skillwire.core.yaml12 import JsonValue
+from skillwire.errors import EXECUTION_FAILED
 from skillwire.wire.execution import (
-    EXECUTION_FAILED,
     REFERENCE_NOT_FOUND,
     SKILL_NOT_FOUND,
     Annotations,

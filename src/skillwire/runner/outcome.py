@@ -1,0 +1,103 @@
+"""`Outcome`: what became of one run of a script."""
+
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from skillwire.core.yaml12 import JsonValue
+from skillwire.runner.policy import Limits
+
+
+class Ending(StrEnum):
+    """How a run ended."""
+
+    EXITED = "exited"
+    """The script ended by itself, with an exit status."""
+    SIGNALLED = "signalled"
+    """A signal ended it: it crashed, or killed itself."""
+    LIMIT = "limit"
+    """It was stopped at a limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class LimitHit:
+    """A limit that was reached: its name in `Limits`, what it allowed, and what was used or asked for."""
+
+    name: str
+    allowed: float
+    used: float
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.allowed:g}, used {self.used:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a run used. `memory_bytes` and `processes` are the most that was seen at one time."""
+
+    wall_seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    memory_bytes: int = 0
+    processes: int = 0
+    disk_bytes: int = 0
+    disk_files: int = 0
+    stdout_bytes: int = 0
+    stderr_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class OutputFile:
+    """A file that a script left in its output folder: its path in there, and its bytes."""
+
+    path: str
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedOutput:
+    """Something in the output folder that is not returned, and why."""
+
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a run: how it ended, what it wrote, what it used.
+
+    `stdout` and `stderr` are text that can be shown anywhere: decoded, without
+    control and hidden characters, without secrets. `structured` is standard
+    output as JSON, if all of it is one JSON object. `limit` is what stopped the
+    run; `reached` are limits it ran into and went on. Nothing of all this is trusted.
+    """
+
+    run_id: str
+    ending: Ending
+    exit_code: int | None = None
+    signal: int | None = None
+    limit: LimitHit | None = None
+    reached: tuple[LimitHit, ...] = ()
+    stdout: str = ""
+    stderr: str = ""
+    structured: Mapping[str, JsonValue] | None = None
+    files: tuple[OutputFile, ...] = ()
+    skipped: tuple[SkippedOutput, ...] = ()
+    usage: Usage = field(default_factory=Usage)
+    limits: Limits = field(default_factory=Limits)
+
+    @property
+    def is_error(self) -> bool:
+        return not (self.ending is Ending.EXITED and self.exit_code == 0)
+
+    @property
+    def verdict(self) -> str:
+        """How it ended, in a few words."""
+        if self.limit is not None:
+            return f"stopped at a limit: {self.limit}"
+        if self.ending is Ending.SIGNALLED and self.signal is not None:
+            try:
+                return f"ended by {signal.Signals(self.signal).name}"
+            except ValueError:
+                return f"ended by signal {self.signal}"
+        return f"exit status {self.exit_code}"
