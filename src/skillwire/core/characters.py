@@ -29,6 +29,9 @@ _FLAG = re.compile(
 # The characters with a text and an emoji form that are no symbols.
 _EMOJI_BASES = "#*0123456789\u203c\u2049\u2139\u3030"
 _VIRAMA = 9
+_LINE_END = re.compile("\r\n?|[\u2028\u2029]")
+# Each round may take away what made a neighbour ordinary. Writing needs two; more is a game.
+_MOST_ROUNDS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,24 @@ def revealed(text: str) -> str:
     return _one_of(_HIDDEN).sub(
         lambda match: match.group() if _is_ordinary(text, match.start()) else _spelled_out(match), text
     )
+
+
+def stripped(text: str) -> str:
+    """Return `text` with its lines, and without everything that hides in them.
+
+    Line ends of any kind become `\\n`, and half a character a `?`. What `hidden_characters` takes for
+    ordinary writing stays, except a byte order mark; and it is still ordinary
+    beside what is left, so stripping again changes nothing.
+    """
+    text = _LINE_END.sub("\n", text.encode("utf-8", "replace").decode()).replace("\ufeff", "")
+    for _ in range(_MOST_ROUNDS):
+        left = _one_of(_HIDDEN).sub(
+            lambda match, text=text: match.group() if _is_ordinary(text, match.start()) else "", text
+        )
+        if left == text:
+            return left
+        text = left
+    return _one_of(_HIDDEN).sub("", text)
 
 
 def quoted(text: str) -> str:

@@ -214,6 +214,8 @@ RULES: dict[str, Rule] = {
     "exec-field-invalid": Rule("EXEC-02", _W, "An optional field of a skill is malformed and left out."),
     "exec-annotations-invalid": Rule("EXEC-09", _W, "An annotation of a skill is malformed and left out."),
     "exec-path-invalid": Rule("EXEC-10", _W, "A path does not stay inside its skill; the file is left out."),
+    "exec-result-invalid": Rule("EXEC-05", _E, "The answer about a script that was run has no `content`."),
+    "exec-result-item": Rule("EXEC-05", _W, "A piece of what a script returned is malformed and left out."),
     "prompt-invalid": Rule("DUAL-12", _E, "A prompt that would be a skill has no usable `name`."),
     "prompt-field-invalid": Rule("DUAL-12", _W, "An optional field of a prompt is malformed and left out."),
     "prompt-arguments": Rule("DUAL-12", _E, "A prompt that needs arguments is no skill; none are made up."),

@@ -7,12 +7,13 @@ and any idea of who may run which (that is for a server or a host to decide).
 """
 
 from skillwire.runner.audit import Recorder, RunRecord
+from skillwire.runner.availability import Availability
 from skillwire.runner.interface import ScriptInterface
 from skillwire.runner.outcome import Ending, LimitHit, Outcome, OutputFile, SkippedOutput, Usage
 from skillwire.runner.policy import Interpreter, Limits, Policy, ScriptRule, SecretSource
 from skillwire.runner.preparing import ReadFile, find_script, interfaces_of, prepare, scripts_of
 from skillwire.runner.run import ScriptRun
-from skillwire.runner.runner import Availability, Runner
+from skillwire.runner.runner import Runner
 
 __all__ = [
     "Availability",

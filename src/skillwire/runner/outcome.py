@@ -29,7 +29,11 @@ class LimitHit:
     used: float
 
     def __str__(self) -> str:
-        return f"{self.name} {self.allowed:g}, used {self.used:g}"
+        return f"{self.name} {_number(self.allowed)}, used {_number(self.used)}"
+
+
+def _number(value: float) -> str:
+    return str(value) if isinstance(value, int) else f"{value:.4g}"
 
 
 @dataclass(frozen=True, slots=True)

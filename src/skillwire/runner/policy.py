@@ -94,7 +94,9 @@ class Policy:
     machine unless given; the one for `.py` also starts the sandbox.
     `concurrent` runs go on at once, `queue` more wait, at most `queue_seconds`.
     `pool` sandboxes are started ahead. `bubblewrap` is found unless given.
-    `uid` is whom scripts run as when this process is root.
+    `uid` is whom scripts run as when this process is root. `cgroup` is a
+    control group (version 2) that was delegated to this process and hands on
+    memory and processes; without it our own is tried.
     """
 
     limits: Limits = field(default_factory=Limits)
@@ -107,6 +109,7 @@ class Policy:
     pool: int = 1
     bubblewrap: Path | None = None
     uid: int = DEFAULT_UID
+    cgroup: Path | None = None
 
     def rule_for(self, *, origin: str, skill: str, script: str, digest: str) -> ScriptRule | None:
         """Return what was granted to exactly this script, if anything was."""

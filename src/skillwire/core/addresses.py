@@ -1,0 +1,95 @@
+"""Which addresses a server may be at: the ones everybody on the internet sees, and few others.
+
+The tables are our own, because the answers of the standard library's
+properties differ between releases of Python. IPv4 has few blocks that are not
+public, so those are listed; of IPv6 only a part is public, so that is listed.
+"""
+
+from collections.abc import Iterable
+from enum import StrEnum
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from typing import Final, TypeAlias
+
+Address: TypeAlias = IPv4Address | IPv6Address
+
+
+class Reach(StrEnum):
+    """Who can reach an address."""
+
+    PUBLIC = "public"
+    INTERNAL = "internal"
+    """This machine, or a network of one house or company, or of one provider."""
+    LINK_LOCAL = "link-local"
+    """The neighbours; where machines are rented, the service that knows their secrets."""
+    NOBODY = "nobody"
+    """No web site has it: unspecified, multicast, reserved, or another address in disguise."""
+
+
+def _networks4(*texts: str) -> tuple[IPv4Network, ...]:
+    return tuple(map(IPv4Network, texts))
+
+
+def _networks6(*texts: str) -> tuple[IPv6Network, ...]:
+    return tuple(map(IPv6Network, texts))
+
+
+_INTERNAL_4: Final = _networks4(
+    "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"
+)
+# The second looks public, and is where the machines of one cloud find the service of their host.
+_LINK_LOCAL_4: Final = _networks4("169.254.0.0/16", "168.63.129.16/32")
+_NOBODY_4: Final = _networks4(
+    "0.0.0.0/8",
+    "192.0.0.0/24",
+    "192.0.2.0/24",
+    "192.88.99.0/24",
+    "198.18.0.0/15",
+    "198.51.100.0/24",
+    "203.0.113.0/24",
+    "224.0.0.0/4",
+    "240.0.0.0/4",
+)
+_INTERNAL_6: Final = _networks6("::1/128", "fc00::/7")
+_LINK_LOCAL_6: Final = _networks6("fe80::/10")
+_PUBLIC_6: Final = _networks6("2000::/3")
+# Inside the public part: protocols' own blocks, documentation, and addresses that wrap an IPv4 one.
+_NOBODY_6: Final = _networks6("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")
+# How a network without IPv4 reaches it. The address inside is the one that counts.
+_TRANSLATED: Final = IPv6Network("64:ff9b::/96")
+
+
+def reach_of(address: Address) -> Reach:
+    """Tell who can reach an address. Whatever is not known to be public is not."""
+    if isinstance(address, IPv4Address):
+        if _is_in(address, _INTERNAL_4):
+            return Reach.INTERNAL
+        if _is_in(address, _LINK_LOCAL_4):
+            return Reach.LINK_LOCAL
+        return Reach.NOBODY if _is_in(address, _NOBODY_4) else Reach.PUBLIC
+    if address in _TRANSLATED:
+        return (
+            Reach.PUBLIC if reach_of(IPv4Address(int(address) & 0xFFFFFFFF)) is Reach.PUBLIC else Reach.NOBODY
+        )
+    if _is_in(address, _INTERNAL_6):
+        return Reach.INTERNAL
+    if _is_in(address, _LINK_LOCAL_6):
+        return Reach.LINK_LOCAL
+    is_public = _is_in(address, _PUBLIC_6) and not _is_in(address, _NOBODY_6)
+    return Reach.PUBLIC if is_public else Reach.NOBODY
+
+
+def is_loopback(address: Address) -> bool:
+    """Tell whether an address is this machine, and no other spelling of it."""
+    return address in IPv4Network("127.0.0.0/8") if address.version == 4 else address == IPv6Address("::1")
+
+
+def literal(host: str) -> Address | None:
+    """Return the address that `host` is the usual spelling of; None when it is a name, or an odd spelling."""
+    try:
+        return ip_address(host)
+    except ValueError:
+        return None
+
+
+def _is_in(address: Address, networks: Iterable[IPv4Network | IPv6Network]) -> bool:
+    return any(address in network for network in networks)

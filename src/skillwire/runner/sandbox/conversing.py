@@ -1,0 +1,304 @@
+"""One run, seen from outside the sandbox: what is sent in, what comes out, and when it is enough."""
+
+import os
+import selectors
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import IO, Any, Protocol
+
+from skillwire.errors import RunnerError
+from skillwire.runner.outcome import LimitHit, OutputFile, SkippedOutput, Usage
+from skillwire.runner.policy import Limits
+from skillwire.runner.sandbox.messages import MAX_MESSAGE, message, parse_message
+
+SEND_SECONDS = 30.0
+GRACE_SECONDS = 5.0
+_CHUNK = 1 << 16
+
+
+class Stopped(Exception):  # noqa: N818 — no failure: somebody wanted it
+    """The run was stopped from outside."""
+
+
+class Stop:
+    """Something that can be set from any thread and waited for with descriptors."""
+
+    def __init__(self) -> None:
+        self._read, self._write = os.pipe()
+
+    def set(self) -> None:
+        os.write(self._write, b"s")
+
+    def fileno(self) -> int:
+        return self._read
+
+    def close(self) -> None:
+        os.close(self._read)
+        os.close(self._write)
+
+
+class Network(Protocol):
+    """What serves the socket at which a script finds its way out."""
+
+    def start(self, listener: socket.socket) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a sandbox is to run. `command` is what goes before the script; empty runs it in the warm Python."""
+
+    script: str
+    files: Mapping[str, bytes]
+    stdin: bytes
+    limits: Limits
+    address_space: int
+    environment: Mapping[str, str]
+    command: tuple[str, ...] = ()
+    argv: tuple[str, ...] = ()
+    secrets: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
+    network: Network | None = None
+
+    def message(self) -> bytes:
+        """Write the job as the init takes it."""
+        limits = self.limits
+        return message(
+            {
+                "script": self.script,
+                "command": list(self.command),
+                "argv": list(self.argv),
+                "environment": dict(self.environment),
+                "files": [[path, len(content)] for path, content in self.files.items()],
+                "secrets": [[name, len(content)] for name, content in self.secrets.items()],
+                "proxy": self.network is not None,
+                "limits": {
+                    "wall_seconds": limits.wall_seconds,
+                    "cpu_seconds": limits.cpu_seconds,
+                    "memory_bytes": limits.memory_bytes,
+                    "processes": limits.processes,
+                    "open_files": limits.open_files,
+                    "disk_bytes": limits.disk_bytes,
+                    "output_files": limits.output_files,
+                    "output_bytes": limits.output_bytes,
+                    "address_space": self.address_space,
+                },
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """What came out of a sandbox, as it came. `status` is that of `os.waitpid`."""
+
+    status: int | None
+    limit: LimitHit | None
+    stdout: bytes
+    stderr: bytes
+    usage: Usage
+    files: tuple[OutputFile, ...] = ()
+    skipped: tuple[SkippedOutput, ...] = ()
+
+
+class _Kept:
+    """The beginning of a stream, and how long all of it is."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.content = bytearray()
+        self.total = 0
+
+    def take(self, chunk: bytes) -> None:
+        self.total += len(chunk)
+        self.content += chunk[: self.most - len(self.content)]
+
+
+class Run:
+    """Sends a job into a sandbox and takes what comes out, within limits, until the other side is gone."""
+
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        connection: socket.socket,
+        job: Job,
+        stop: Stop,
+        *,
+        kill: Callable[[], None],
+    ) -> None:
+        if process.stdin is None or process.stdout is None or process.stderr is None:
+            raise RunnerError("a sandbox without streams")
+        self._stdin: IO[bytes] = process.stdin
+        self._connection = connection
+        self._job = job
+        self._stop = stop
+        self._kill = kill
+        self._kept: dict[IO[bytes], _Kept] = {
+            process.stdout: _Kept(job.limits.stdout_bytes),
+            process.stderr: _Kept(job.limits.stderr_bytes),
+        }
+        self._report = bytearray()
+        self._most_report = 4 + MAX_MESSAGE + job.limits.output_bytes
+        self._limit: LimitHit | None = None
+        self._selector = selectors.DefaultSelector()
+        self._started = time.monotonic()
+        self._unsent = memoryview(job.stdin)
+
+    def __enter__(self) -> "Run":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._selector.close()
+        if self._job.network is not None:
+            self._job.network.close()
+
+    def send(self) -> None:
+        """Send the job and every byte that belongs to it.
+
+        Raises:
+            RunnerError: The sandbox does not take it.
+        """
+        connection = self._connection
+        connection.settimeout(SEND_SECONDS)
+        try:
+            connection.sendall(self._job.message())
+            for content in (*self._job.files.values(), *self._job.secrets.values()):
+                connection.sendall(content)
+            if self._job.network is not None:
+                _, descriptors, _, _ = socket.recv_fds(connection, 1, 1)
+                self._job.network.start(socket.socket(fileno=descriptors[0]))
+        except (OSError, IndexError) as error:
+            raise RunnerError("the sandbox did not take the script") from error
+
+    def attend(self) -> None:
+        """Pass on standard input and take all output, until the init has reported and gone.
+
+        Raises:
+            Stopped: Somebody wants it to end.
+        """
+        connection, selector = self._connection, self._selector
+        connection.setblocking(False)
+        for stream in (*self._kept, self._stdin):
+            os.set_blocking(stream.fileno(), False)
+        for stream in self._kept:
+            selector.register(stream, selectors.EVENT_READ, self._take_output)
+        selector.register(self._stdin, selectors.EVENT_WRITE, self._give_input)
+        selector.register(connection, selectors.EVENT_READ, self._take_report)
+        selector.register(self._stop.fileno(), selectors.EVENT_READ, self._be_stopped)
+        deadline = self._started + self._job.limits.wall_seconds + GRACE_SECONDS
+        while connection in selector.get_map():
+            left = deadline - time.monotonic()
+            if left <= 0:
+                self._limit = self._limit or LimitHit(
+                    "wall_seconds", self._job.limits.wall_seconds, time.monotonic() - self._started
+                )
+                self._kill()
+                break
+            for key, _ in selector.select(left):
+                key.data(key.fileobj)
+
+    def finish(self) -> Raw:
+        """Take what is still in the pipes, now that nobody writes any more, and put everything together.
+
+        Raises:
+            RunnerError: The init ended without a word.
+        """
+        for stream, kept in self._kept.items():
+            while kept.total <= self._job.limits.flood_bytes and (chunk := _chunk(stream)):
+                kept.take(chunk)
+        stdout, stderr = self._kept.values()
+        report = self._parsed_report()
+        if report is None and self._limit is None:
+            raise RunnerError("the sandbox ended without a word; the machine may be out of memory")
+        report = report or {}
+        peak = report.get("peak", {})
+        usage = Usage(
+            wall_seconds=report.get("wall_seconds", time.monotonic() - self._started),
+            cpu_seconds=report.get("cpu_seconds", 0.0),
+            memory_bytes=peak.get("memory_bytes", 0),
+            processes=peak.get("processes", 0),
+            disk_bytes=peak.get("disk_bytes", 0),
+            disk_files=peak.get("disk_files", 0),
+            stdout_bytes=stdout.total,
+            stderr_bytes=stderr.total,
+        )
+        hit = report.get("limit")
+        limit = self._limit or (LimitHit(*hit) if hit else None)
+        files, skipped = ((), ()) if limit else self._outputs(report)
+        return Raw(
+            report.get("status"), limit, bytes(stdout.content), bytes(stderr.content), usage, files, skipped
+        )
+
+    def _take_output(self, stream: IO[bytes]) -> None:
+        chunk = _chunk(stream)
+        if chunk is None:
+            return
+        kept = self._kept[stream]
+        kept.take(chunk)
+        most = self._job.limits.flood_bytes
+        if not chunk:
+            self._selector.unregister(stream)
+        elif kept.total > most and self._limit is None:
+            self._limit = LimitHit("flood_bytes", most, kept.total)
+            self._kill()
+
+    def _give_input(self, stream: IO[bytes]) -> None:
+        try:
+            sent = os.write(stream.fileno(), self._unsent[:_CHUNK]) if self._unsent else 0
+            self._unsent = self._unsent[sent:]
+        except BlockingIOError:
+            return
+        except BrokenPipeError:
+            self._unsent = memoryview(b"")  # A script need not read what it is given.
+        if not self._unsent:
+            self._selector.unregister(stream)
+            stream.close()
+
+    def _take_report(self, connection: socket.socket) -> None:
+        try:
+            chunk = connection.recv(1 << 20)
+        except BlockingIOError:
+            return
+        except ConnectionResetError:
+            chunk = b""
+        if not chunk:
+            self._selector.unregister(connection)
+            return
+        self._report += chunk
+        if len(self._report) > self._most_report:
+            self._kill()
+            raise RunnerError("the sandbox said more than it may")
+
+    def _be_stopped(self, _: object) -> None:
+        self._kill()
+        raise Stopped
+
+    def _parsed_report(self) -> dict[str, Any] | None:
+        size = int.from_bytes(self._report[:4], "big")
+        if len(self._report) < 4 or len(self._report) < 4 + size:
+            return None
+        return parse_message(bytes(self._report[4 : 4 + size]))
+
+    def _outputs(self, report: dict[str, Any]) -> tuple[tuple[OutputFile, ...], tuple[SkippedOutput, ...]]:
+        place = 4 + int.from_bytes(self._report[:4], "big")
+        files: list[OutputFile] = []
+        for path, size in report.get("files", ()):
+            content = bytes(self._report[place : place + size])
+            if len(content) < size:
+                raise RunnerError("the sandbox did not send all of its output")
+            files.append(OutputFile(path, content))
+            place += size
+        return tuple(files), tuple(SkippedOutput(path, reason) for path, reason in report.get("skipped", ()))
+
+
+def _chunk(stream: IO[bytes]) -> bytes | None:
+    """Return what a stream has right now; None when that is nothing yet, and no bytes when it has ended."""
+    try:
+        return os.read(stream.fileno(), _CHUNK)
+    except BlockingIOError:
+        return None

@@ -1,0 +1,414 @@
+"""PID 1 of a sandbox. This file is sent into it as text and runs there alone; nothing imports it.
+
+It mounts what is private to the run, gives up every right it has, installs the
+filter, and only then says that it is ready. Then it takes one run: it writes
+the skill's files, starts the script, watches it, ends everything that is left,
+and sends what lies in the output folder. It knows no names outside the standard library, and
+any Python from 3.9 on can run it.
+
+Messages in both directions are four bytes with a length, that many bytes of
+JSON, and whatever bytes the JSON announces.
+"""
+
+import ctypes
+import errno
+import json
+import os
+import resource
+import signal
+import socket
+import stat
+import sys
+import time
+
+CONTROL = int(sys.argv[1])
+KEPT = 3
+FILTER_MODE = 2
+PR_SET_DUMPABLE = 4
+PR_SET_SECCOMP = 22
+PR_CAPBSET_DROP = 24
+PR_SET_NO_NEW_PRIVS = 38
+PR_CAP_AMBIENT = 47
+CLONE_NEWNS = 0x20000
+MS_BIND, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_PRIVATE, MS_REC = 4096, 2, 4, 8, 1 << 18, 16384
+MAX_DEPTH = 8
+MAX_NAME = 1024
+SAMPLE_SECONDS = 0.04
+PROXY = ("127.0.0.1", 3128)
+MINE = "<skillwire>"
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Filter(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_ushort), ("program", ctypes.c_char_p)]
+
+
+def called(name, result):
+    if result != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, "%s: %s" % (name, os.strerror(code)))
+
+
+def prctl(option, first=0, second=0):
+    none = ctypes.c_ulong(0)
+    called("prctl %d" % option, libc.prctl(option, ctypes.c_ulong(first), second or none, none, none))
+
+
+def mount(source, target, kind, flags, options=""):
+    words = (source.encode(), target.encode(), kind.encode() if kind else None)
+    called("mount " + target, libc.mount(*words, ctypes.c_ulong(flags), options.encode() or None))
+
+
+def only_connection():
+    """Keep the standard streams and the connection to whoever is outside, and close everything else."""
+    if CONTROL != KEPT:
+        os.dup2(CONTROL, KEPT)
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > KEPT:
+            try:
+                os.close(int(name))
+            except OSError:
+                pass  # The listing's own.
+    os.set_inheritable(KEPT, False)
+    return socket.socket(fileno=KEPT)
+
+
+def receive(connection, size):
+    parts = bytearray()
+    while len(parts) < size:
+        part = connection.recv(min(size - len(parts), 1 << 20))
+        if not part:
+            os._exit(0)  # Whoever started this sandbox does not need it any more.
+        parts += part
+    return bytes(parts)
+
+
+def receive_message(connection):
+    return json.loads(receive(connection, int.from_bytes(receive(connection, 4), "big")))
+
+
+def send_message(connection, message):
+    text = json.dumps(message).encode()
+    connection.sendall(len(text).to_bytes(4, "big") + text)
+
+
+def make_places(setup):
+    """Mount what can be written to: one file system for all that the script makes, one for what it gets."""
+    called("unshare", libc.unshare(CLONE_NEWNS))
+    mount("none", "/", "", MS_PRIVATE | MS_REC)
+    for place, size, files in (
+        ("/work", setup["disk_bytes"], setup["disk_files"]),
+        ("/hold", setup["hold_bytes"], setup["hold_files"]),
+    ):
+        options = "size=%d,nr_inodes=%d,mode=0755" % (size, files)
+        mount("tmpfs", place, "tmpfs", MS_NOSUID | MS_NODEV, options)
+    for name, target in (("tmp", "/tmp"), ("out", "/out"), ("shm", "/dev/shm")):
+        os.mkdir("/work/" + name, 0o700)
+        mount("/work/" + name, target, "", MS_BIND)
+    for name, target in (("skill", "/skill"), ("secrets", "/run/secrets")):
+        os.mkdir("/hold/" + name, 0o700)
+        mount("/hold/" + name, target, "", MS_BIND)
+
+
+def give_up_rights(program):
+    """Drop every capability for good, and let only the filter's system calls through."""
+    prctl(PR_CAP_AMBIENT, 4)
+    for capability in range(64):
+        if libc.prctl(PR_CAPBSET_DROP, ctypes.c_ulong(capability), 0, 0, 0) != 0:
+            break
+    header = (ctypes.c_uint32 * 2)(0x20080522, 0)
+    called("capset", libc.capset(header, (ctypes.c_uint32 * 6)()))
+    prctl(PR_SET_NO_NEW_PRIVS, 1)
+    prctl(PR_SET_DUMPABLE, 0)
+    code = Filter(len(program) // 8, program)
+    prctl(PR_SET_SECCOMP, FILTER_MODE, ctypes.byref(code))
+
+
+def write_files(folder, files, connection):
+    """Write what belongs to this run. The names were checked by whoever sends them."""
+    for name, size in files:
+        path = os.path.join(folder, name)
+        os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
+        with open(descriptor, "wb") as file:
+            file.write(receive(connection, size))
+
+
+def open_proxy(connection):
+    """Listen where the script will look for a proxy, and hand the listener to whoever is outside."""
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.bind(PROXY)
+    listener.listen(64)
+    socket.send_fds(connection, [b"p"], [listener.fileno()])
+    listener.close()
+
+
+def limit_process(limits):
+    pairs = (
+        ("CORE", 0),
+        ("CPU", max(1, int(limits["cpu_seconds"] + 0.999))),
+        ("FSIZE", limits["disk_bytes"]),
+        ("NOFILE", limits["open_files"]),
+        ("NPROC", limits["processes"] + 1),  # This process is one, too.
+        ("AS", limits["address_space"]),
+        ("MEMLOCK", 0),
+        ("MSGQUEUE", 0),
+    )
+    for name, value in pairs:
+        number = getattr(resource, "RLIMIT_" + name)
+        hard = resource.getrlimit(number)[1]
+        if hard != resource.RLIM_INFINITY:
+            value = min(value, hard)
+        resource.setrlimit(number, (value, value))
+
+
+class Tree:
+    """Everything that runs in here beside PID 1: how much it uses, and which limit it has reached."""
+
+    def __init__(self, limits):
+        self.limits = limits
+        self.started = time.monotonic()
+        self.ticks = os.sysconf("SC_CLK_TCK")
+        self.peak = {"memory_bytes": 0, "processes": 1, "disk_bytes": 0, "disk_files": 0}
+        self.cpu = 0.0
+
+    def note(self, name, value):
+        self.peak[name] = max(self.peak[name], value)
+
+    def sample(self):
+        """Look at all processes, and return the limit that ends the run, if one does."""
+        memory = processes = ticks = 0
+        for name in os.listdir("/proc"):
+            if name == "1" or not name.isdigit():
+                continue
+            try:
+                with open("/proc/%s/stat" % name, "rb") as file:
+                    fields = file.read().rpartition(b")")[2].split()
+                with open("/proc/%s/status" % name, "rb") as file:
+                    lines = file.read().split(b"\n")
+            except OSError:
+                continue  # It ended this moment.
+            processes += int(fields[17])
+            ticks += sum(int(field) for field in fields[11:15])
+            memory += sum(
+                int(line.split()[1]) for line in lines if line.startswith((b"RssAnon", b"RssShmem"))
+            )
+        used = os.statvfs("/work")
+        disk = (used.f_blocks - used.f_bfree) * used.f_frsize
+        self.note("disk_bytes", disk)
+        self.note("disk_files", used.f_files - used.f_ffree)
+        self.note("memory_bytes", memory * 1024 + disk)
+        self.note("processes", processes)
+        self.count_gone(ticks / self.ticks)
+        return self.exceeded()
+
+    def count_gone(self, running=0.0):
+        """Count what ended processes have used, on top of those that still run."""
+        gone = resource.getrusage(resource.RUSAGE_CHILDREN)
+        self.cpu = max(self.cpu, gone.ru_utime + gone.ru_stime + running)
+        self.note("memory_bytes", gone.ru_maxrss * 1024)
+
+    def exceeded(self):
+        wall = time.monotonic() - self.started
+        found = (
+            ("wall_seconds", wall),
+            ("cpu_seconds", self.cpu),
+            ("memory_bytes", self.peak["memory_bytes"]),
+        )
+        for name, used in found:
+            if used > self.limits[name]:
+                return [name, self.limits[name], used]
+        return None
+
+    def end(self):
+        """Kill everything, and wait until it is gone."""
+        try:
+            os.kill(-1, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        while True:
+            try:
+                os.waitpid(-1, 0)
+            except ChildProcessError:
+                break
+        self.count_gone()
+
+
+def watch(main, limits):
+    """Wait for the script, reaping whatever ends; return its status, the limit it hit, and the tree."""
+    tree = Tree(limits)
+    status = hit = None
+    while status is None and hit is None:
+        left = limits["wall_seconds"] - (time.monotonic() - tree.started)
+        signal.sigtimedwait([signal.SIGCHLD], max(0.001, min(SAMPLE_SECONDS, left)))
+        while True:
+            try:
+                process, how = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                break
+            if process == 0:
+                break
+            if process == main:
+                status = how
+        if status is None:
+            hit = tree.sample()
+    wall = time.monotonic() - tree.started
+    tree.sample()
+    tree.end()
+    return status, hit, wall, tree
+
+
+def collect(limits):
+    """Find what the script left in the output folder; only ordinary files are taken.
+
+    Nothing else runs in here any more, so what is looked at cannot change.
+    """
+    found, skipped, total = [], [], 0
+    folders = [("", 0)]
+    while folders:
+        folder, depth = folders.pop()
+        try:
+            names = sorted(os.listdir(os.path.join("/out", folder)), reverse=True)
+        except OSError as error:
+            skipped.append([folder, "cannot be read: %s" % os.strerror(error.errno)])
+            continue
+        inner = []
+        for name in reversed(names):
+            path = os.path.join(folder, name)
+            reason = ""
+            how = os.lstat("/out/" + path)
+            try:
+                path.encode("utf-8")
+            except UnicodeEncodeError:
+                path, reason = ascii(path), "its name is not UTF-8"
+            if len(path) > MAX_NAME:
+                path, reason = path[:MAX_NAME], "its name is too long"
+            if reason:
+                pass
+            elif stat.S_ISDIR(how.st_mode):
+                if depth + 1 >= MAX_DEPTH:
+                    reason = "it lies too deep"
+                else:
+                    inner.append((path, depth + 1))
+                    continue
+            elif stat.S_ISLNK(how.st_mode):
+                reason = "it is a link"
+            elif not stat.S_ISREG(how.st_mode):
+                reason = "it is no ordinary file"
+            elif how.st_nlink != 1:
+                reason = "it has more than one name"
+            elif len(found) >= limits["output_files"]:
+                reason = "there are more files than may be returned"
+            elif total + how.st_size > limits["output_bytes"]:
+                reason = "there are more bytes than may be returned"
+            if reason:
+                if len(skipped) < 100:
+                    skipped.append([path, reason])
+                continue
+            total += how.st_size
+            found.append([path, how.st_size])
+        folders.extend(reversed(inner))
+    return found, skipped
+
+
+def send_outputs(connection, files):
+    """Send the files, each exactly as long as announced."""
+    for name, size in files:
+        try:
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+            with open(os.open("/out/" + name, flags), "rb") as file:
+                content = file.read(size)
+        except OSError:
+            content = b""
+        connection.sendall(content + b"\0" * (size - len(content)))
+
+
+def without_our_frames(kind, error, trace):
+    """Show an uncaught exception as an ordinary interpreter would."""
+    frame = trace
+    while frame is not None:
+        if frame.tb_frame.f_code.co_filename == MINE:
+            trace = frame.tb_next
+        frame = frame.tb_next
+    error.__traceback__ = trace
+    sys.__excepthook__(kind, error, trace)
+
+
+def become_script(job):
+    """Run the script in this process: the interpreter is warm, so why start another."""
+    path = job["script"]
+    main = type(sys)("__main__")
+    main.__file__ = path
+    main.__builtins__ = __builtins__
+    sys.modules["__main__"] = main
+    sys.argv[:] = [path, *job["argv"]]
+    sys.path.insert(0, os.path.dirname(path))
+    sys.excepthook = without_our_frames
+    with open(path, "rb") as file:
+        source = file.read()
+    exec(compile(source, path, "exec", dont_inherit=True), main.__dict__)
+
+
+def start(job):
+    """Prepare this new process for the script; returns only when the script is to run in it."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    os.setsid()  # Its process group is its own, so that it cannot reach bubblewrap through the old one.
+    os.close(KEPT)
+    os.environ.clear()
+    os.environ.update(job["environment"])
+    os.umask(0o077)
+    os.chdir("/skill")
+    prctl(PR_SET_DUMPABLE, 1)
+    limit_process(job["limits"])
+    if job["command"]:
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):
+            signal.signal(number, signal.SIG_DFL)
+        command = [*job["command"], job["script"], *job["argv"]]
+        try:
+            os.execve(command[0], command, job["environment"])
+        except OSError as error:
+            os.write(2, ("%s: %s\n" % (command[0], os.strerror(error.errno))).encode())
+            os._exit(127)
+
+
+def serve():
+    """Set up, take one run and tell how it ended. In the script's own process, return the run."""
+    os.setsid()
+    connection = only_connection()
+    setup = receive_message(connection)
+    program = receive(connection, setup["filter_bytes"])
+    make_places(setup)
+    give_up_rights(program)
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
+    send_message(connection, {"ready": True})
+
+    job = receive_message(connection)
+    write_files("/skill", job.pop("files"), connection)
+    write_files("/run/secrets", job.pop("secrets"), connection)
+    if job["proxy"]:
+        open_proxy(connection)
+    main = os.fork()
+    if main == 0:
+        start(job)
+        return job
+    for standard in (0, 1, 2):
+        os.close(standard)
+    status, hit, wall, tree = watch(main, job["limits"])
+    files, skipped = collect(job["limits"]) if hit is None else ([], [])
+    report = {
+        "status": status,
+        "limit": hit,
+        "wall_seconds": wall,
+        "cpu_seconds": tree.cpu,
+        "peak": tree.peak,
+        "files": files,
+        "skipped": skipped,
+    }
+    send_message(connection, report)
+    send_outputs(connection, files)
+    os._exit(0)
+
+
+run = serve()
+become_script(run)

@@ -1,0 +1,112 @@
+"""`Table`: a table of a TOML file, taken apart key by key until nothing unknown is left."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import cast
+
+from skillwire.core.characters import quoted
+
+
+class TableError(ValueError):
+    """What is wrong with a key, as a sentence that names it; `fix` says what to do."""
+
+    def __init__(self, message: str, *, fix: str = "") -> None:
+        super().__init__(message)
+        self.fix = fix
+
+
+class Table:
+    """Takes keys out of a table. What was never taken is unknown, and `finish` refuses it."""
+
+    def __init__(self, name: str, rows: Mapping[str, object]) -> None:
+        self.name = name
+        self._rows = rows
+        self._taken: set[str] = set()
+
+    def key(self, name: str) -> str:
+        """Return the whole key for a message."""
+        shown = (
+            name if name.replace("_", "").isalnum() and name.isascii() and len(name) < 65 else quoted(name)
+        )
+        return f"{self.name}.{shown}" if self.name else shown
+
+    def rest(self) -> Mapping[str, object]:
+        """Take all keys, for a table whose keys are names."""
+        self._taken.update(self._rows)
+        return self._rows
+
+    def finish(self) -> None:
+        for name in self._rows:
+            if name not in self._taken:
+                known = ", ".join(sorted(self._taken))
+                raise TableError(f"{self.key(name)} is unknown", fix=f"known here: {known}")
+
+    def table(self, name: str) -> "Table":
+        """Return a table inside this one; an empty one when it is not there."""
+        value = self._take(name)
+        if value is not None and not isinstance(value, dict):
+            raise TableError(f"{self.key(name)} is no table")
+        return Table(self.key(name), cast("dict[str, object]", value or {}))
+
+    def tables(self, name: str) -> "list[Table]":
+        """Return the tables of `[[name]]`."""
+        items = self._take(name)
+        if items is None:
+            return []
+        if not isinstance(items, list):
+            raise TableError(f"{self.key(name)} is no list of tables; write [[{name}]]")
+        found: list[Table] = []
+        for number, item in enumerate(cast("list[object]", items), 1):
+            if not isinstance(item, dict):
+                raise TableError(f"{self.key(name)} is no list of tables; write [[{name}]]")
+            found.append(Table(f"{self.key(name)}[{number}]", cast("dict[str, object]", item)))
+        return found
+
+    def text(self, name: str, default: str | None = None) -> str:
+        value = self._take(name)
+        if value is None and default is not None:
+            return default
+        if not isinstance(value, str) or not (value or default is not None):
+            raise TableError(f"{self.key(name)} is {'missing' if value is None else 'no text, or empty'}")
+        return value
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        value = self._take(name)
+        items = cast("list[object]", value) if isinstance(value, list) else None
+        if value is None:
+            return ()
+        if items is None or not all(isinstance(item, str) for item in items):
+            raise TableError(f"{self.key(name)} is no list of texts")
+        return tuple(cast("list[str]", items))
+
+    def whole(self, name: str, default: int, *, least: int, most: int) -> int:
+        value = self._take(name)
+        if value is None:
+            return default
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+            raise TableError(f"{self.key(name)} is no whole number from {least} to {most}")
+        return value
+
+    def number(self, name: str, default: float, *, least: float, most: float) -> float:
+        value = self._take(name)
+        if value is None:
+            return default
+        if not isinstance(value, int | float) or isinstance(value, bool) or not least <= value <= most:
+            raise TableError(f"{self.key(name)} is no number from {least:g} to {most:g}")
+        return value
+
+    def absolute_path(self, name: str) -> Path | None:
+        value = self._take(name)
+        return None if value is None else self._path(name, value)
+
+    def absolute_paths(self, name: str) -> tuple[Path, ...]:
+        return tuple(self._path(name, text) for text in self.texts(name))
+
+    def _path(self, name: str, value: object) -> Path:
+        if not isinstance(value, str) or "\0" in value or not Path(value).is_absolute():
+            raise TableError(f"{self.key(name)} is no absolute path")
+        return Path(value)
+
+    def _take(self, name: str) -> object:
+        self._taken.add(name)
+        return self._rows.get(name)
