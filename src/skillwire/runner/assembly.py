@@ -6,6 +6,7 @@ import signal
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 
 from skillwire.core.characters import quoted
 from skillwire.core.manifest import digest_of
@@ -116,7 +117,7 @@ def assemble(run: ScriptRun, policy: Policy, interpreters: Mapping[str, Interpre
     Raises:
         RunnerError: There is no interpreter, or a secret cannot be had.
     """
-    suffix = os.path.splitext(run.script)[1]
+    suffix = PurePosixPath(run.script).suffix
     interpreter = interpreters.get(suffix)
     if interpreter is None:
         raise RunnerError(

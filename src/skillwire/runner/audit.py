@@ -1,4 +1,4 @@
-"""`RunRecord`: the one line that stays of a run: what ran and how it ended, never what it was given or said."""
+"""`RunRecord`: the one line that stays of a run. It tells what ran and how it ended, and no values."""
 
 import logging
 from collections.abc import Callable

@@ -1,8 +1,8 @@
 """`Runner`: runs scripts, each in a sandbox of its own."""
 
-import os
 import time
 from contextlib import ExitStack
+from pathlib import PurePosixPath
 from types import TracebackType
 
 import anyio
@@ -72,7 +72,7 @@ class Runner:
 
     def takes(self, path: str) -> bool:
         """Tell whether there is an interpreter for a script, by the end of its name."""
-        return os.path.splitext(path)[1] in self.suffixes
+        return PurePosixPath(path).suffix in self.suffixes
 
     async def run(self, run: ScriptRun) -> Outcome:
         """Run a script, and return once nothing of it is left.
@@ -136,6 +136,7 @@ class Runner:
         """Run in a thread, which is told when the caller is cancelled, and waited for in any case."""
         stop = Stop()
         is_over = False
+        result: tuple[Raw, bool] | Exception = Stopped()
 
         async def tell_when_cancelled() -> None:
             try:

@@ -8,8 +8,8 @@ from skillwire.runner.policy import Interpreter
 SEARCH_PATH = "/usr/bin:/bin"
 ENVIRONMENT = {
     "PATH": SEARCH_PATH,
-    "HOME": "/tmp",  # noqa: S108 — inside the sandbox
-    "TMPDIR": "/tmp",  # noqa: S108
+    "HOME": "/tmp",
+    "TMPDIR": "/tmp",
     "LANG": "C.UTF-8",
     "SKILL_DIR": "/skill",
     "OUTPUT_DIR": "/out",
@@ -30,7 +30,7 @@ _VEILED = (
     "/proc/modules",
     "/proc/timer_list",
 )
-_PLACES = ("/tmp", "/out", "/skill", "/run/secrets", "/work", "/hold")  # noqa: S108
+_PLACES = ("/tmp", "/out", "/skill", "/run/secrets", "/work", "/hold")
 
 
 def bubblewrap_command(
@@ -95,4 +95,4 @@ def _devices() -> Sequence[str]:
         for name, target in (("fd", "fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2"))
         for word in ("--symlink", f"/proc/self/{target}", f"/dev/{name}")
     ]
-    return [*bound, *links, "--dir", "/dev/shm"]  # noqa: S108
+    return [*bound, *links, "--dir", "/dev/shm"]

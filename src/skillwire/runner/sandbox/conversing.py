@@ -20,7 +20,7 @@ GRACE_SECONDS = 5.0
 _CHUNK = 1 << 16
 
 
-class Stopped(Exception):  # noqa: N818 — no failure: somebody wanted it
+class Stopped(Exception):
     """The run was stopped from outside."""
 
 
@@ -51,7 +51,7 @@ class Network(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a sandbox is to run. `command` is what goes before the script; empty runs it in the warm Python."""
+    """What a sandbox is to run. `command` goes before the script; empty runs it in the warm Python."""
 
     script: str
     files: Mapping[str, bytes]

@@ -17,8 +17,8 @@ PROFILE = (
     "and load it with: apparmor_parser -r /etc/apparmor.d/bwrap"
 )
 _CONTAINER = (
-    "in a container, let its runtime allow user namespaces (for Docker: --security-opt seccomp=… with clone and "
-    "unshare allowed, and --security-opt systempaths=unconfined), or run skillwire outside of it"
+    "in a container, let its runtime allow user namespaces (for Docker: --security-opt seccomp=… with clone "
+    "and unshare allowed, and --security-opt systempaths=unconfined), or run skillwire outside of it"
 )
 _NAMESPACES = (
     "uid map",

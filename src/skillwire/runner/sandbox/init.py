@@ -10,8 +10,9 @@ Messages in both directions are four bytes with a length, that many bytes of
 JSON, and whatever bytes the JSON announces.
 """
 
+from __future__ import annotations
+
 import ctypes
-import errno
 import json
 import os
 import resource
@@ -20,6 +21,11 @@ import socket
 import stat
 import sys
 import time
+
+TYPE_CHECKING = False  # Type checkers take it for true; importing `typing` would cost every run.
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Any
 
 CONTROL = int(sys.argv[1])
 KEPT = 3
@@ -41,26 +47,26 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Filter(ctypes.Structure):
-    _fields_ = [("length", ctypes.c_ushort), ("program", ctypes.c_char_p)]
+    _fields_ = (("length", ctypes.c_ushort), ("program", ctypes.c_char_p))
 
 
-def called(name, result):
+def called(name: str, result: int) -> None:
     if result != 0:
         code = ctypes.get_errno()
-        raise OSError(code, "%s: %s" % (name, os.strerror(code)))
+        raise OSError(code, f"{name}: {os.strerror(code)}")
 
 
-def prctl(option, first=0, second=0):
+def prctl(option: int, first: int = 0, second: object = None) -> None:
     none = ctypes.c_ulong(0)
-    called("prctl %d" % option, libc.prctl(option, ctypes.c_ulong(first), second or none, none, none))
+    called(f"prctl {option}", libc.prctl(option, ctypes.c_ulong(first), second or none, none, none))
 
 
-def mount(source, target, kind, flags, options=""):
+def mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
     words = (source.encode(), target.encode(), kind.encode() if kind else None)
     called("mount " + target, libc.mount(*words, ctypes.c_ulong(flags), options.encode() or None))
 
 
-def only_connection():
+def only_connection() -> socket.socket:
     """Keep the standard streams and the connection to whoever is outside, and close everything else."""
     if CONTROL != KEPT:
         os.dup2(CONTROL, KEPT)
@@ -74,7 +80,7 @@ def only_connection():
     return socket.socket(fileno=KEPT)
 
 
-def receive(connection, size):
+def receive(connection: socket.socket, size: int) -> bytes:
     parts = bytearray()
     while len(parts) < size:
         part = connection.recv(min(size - len(parts), 1 << 20))
@@ -84,16 +90,16 @@ def receive(connection, size):
     return bytes(parts)
 
 
-def receive_message(connection):
+def receive_message(connection: socket.socket) -> dict[str, Any]:
     return json.loads(receive(connection, int.from_bytes(receive(connection, 4), "big")))
 
 
-def send_message(connection, message):
+def send_message(connection: socket.socket, message: dict[str, Any]) -> None:
     text = json.dumps(message).encode()
     connection.sendall(len(text).to_bytes(4, "big") + text)
 
 
-def make_places(setup):
+def make_places(setup: dict[str, Any]) -> None:
     """Mount what can be written to: one file system for all that the script makes, one for what it gets."""
     called("unshare", libc.unshare(CLONE_NEWNS))
     mount("none", "/", "", MS_PRIVATE | MS_REC)
@@ -101,7 +107,7 @@ def make_places(setup):
         ("/work", setup["disk_bytes"], setup["disk_files"]),
         ("/hold", setup["hold_bytes"], setup["hold_files"]),
     ):
-        options = "size=%d,nr_inodes=%d,mode=0755" % (size, files)
+        options = f"size={size},nr_inodes={files},mode=0755"
         mount("tmpfs", place, "tmpfs", MS_NOSUID | MS_NODEV, options)
     for name, target in (("tmp", "/tmp"), ("out", "/out"), ("shm", "/dev/shm")):
         os.mkdir("/work/" + name, 0o700)
@@ -111,7 +117,7 @@ def make_places(setup):
         mount("/hold/" + name, target, "", MS_BIND)
 
 
-def give_up_rights(program):
+def give_up_rights(program: bytes) -> None:
     """Drop every capability for good, and let only the filter's system calls through."""
     prctl(PR_CAP_AMBIENT, 4)
     for capability in range(64):
@@ -125,7 +131,7 @@ def give_up_rights(program):
     prctl(PR_SET_SECCOMP, FILTER_MODE, ctypes.byref(code))
 
 
-def write_files(folder, files, connection):
+def write_files(folder: str, files: list[tuple[str, int]], connection: socket.socket) -> None:
     """Write what belongs to this run. The names were checked by whoever sends them."""
     for name, size in files:
         path = os.path.join(folder, name)
@@ -135,7 +141,7 @@ def write_files(folder, files, connection):
             file.write(receive(connection, size))
 
 
-def open_proxy(connection):
+def open_proxy(connection: socket.socket) -> None:
     """Listen where the script will look for a proxy, and hand the listener to whoever is outside."""
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.bind(PROXY)
@@ -144,7 +150,7 @@ def open_proxy(connection):
     listener.close()
 
 
-def limit_process(limits):
+def limit_process(limits: dict[str, Any]) -> None:
     pairs = (
         ("CORE", 0),
         ("CPU", max(1, int(limits["cpu_seconds"] + 0.999))),
@@ -166,26 +172,26 @@ def limit_process(limits):
 class Tree:
     """Everything that runs in here beside PID 1: how much it uses, and which limit it has reached."""
 
-    def __init__(self, limits):
+    def __init__(self, limits: dict[str, Any]) -> None:
         self.limits = limits
         self.started = time.monotonic()
         self.ticks = os.sysconf("SC_CLK_TCK")
         self.peak = {"memory_bytes": 0, "processes": 1, "disk_bytes": 0, "disk_files": 0}
         self.cpu = 0.0
 
-    def note(self, name, value):
+    def note(self, name: str, value: int) -> None:
         self.peak[name] = max(self.peak[name], value)
 
-    def sample(self):
+    def sample(self) -> list[Any] | None:
         """Look at all processes, and return the limit that ends the run, if one does."""
         memory = processes = ticks = 0
         for name in os.listdir("/proc"):
             if name == "1" or not name.isdigit():
                 continue
             try:
-                with open("/proc/%s/stat" % name, "rb") as file:
+                with open(f"/proc/{name}/stat", "rb") as file:
                     fields = file.read().rpartition(b")")[2].split()
-                with open("/proc/%s/status" % name, "rb") as file:
+                with open(f"/proc/{name}/status", "rb") as file:
                     lines = file.read().split(b"\n")
             except OSError:
                 continue  # It ended this moment.
@@ -203,13 +209,13 @@ class Tree:
         self.count_gone(ticks / self.ticks)
         return self.exceeded()
 
-    def count_gone(self, running=0.0):
+    def count_gone(self, running: float = 0.0) -> None:
         """Count what ended processes have used, on top of those that still run."""
         gone = resource.getrusage(resource.RUSAGE_CHILDREN)
         self.cpu = max(self.cpu, gone.ru_utime + gone.ru_stime + running)
         self.note("memory_bytes", gone.ru_maxrss * 1024)
 
-    def exceeded(self):
+    def exceeded(self) -> list[Any] | None:
         wall = time.monotonic() - self.started
         found = (
             ("wall_seconds", wall),
@@ -221,7 +227,7 @@ class Tree:
                 return [name, self.limits[name], used]
         return None
 
-    def end(self):
+    def end(self) -> None:
         """Kill everything, and wait until it is gone."""
         try:
             os.kill(-1, signal.SIGKILL)
@@ -235,10 +241,11 @@ class Tree:
         self.count_gone()
 
 
-def watch(main, limits):
+def watch(main: int, limits: dict[str, Any]) -> tuple[int | None, list[Any] | None, float, Tree]:
     """Wait for the script, reaping whatever ends; return its status, the limit it hit, and the tree."""
     tree = Tree(limits)
-    status = hit = None
+    status: int | None = None
+    hit: list[Any] | None = None
     while status is None and hit is None:
         left = limits["wall_seconds"] - (time.monotonic() - tree.started)
         signal.sigtimedwait([signal.SIGCHLD], max(0.001, min(SAMPLE_SECONDS, left)))
@@ -259,21 +266,23 @@ def watch(main, limits):
     return status, hit, wall, tree
 
 
-def collect(limits):
+def collect(limits: dict[str, Any]) -> tuple[list[tuple[str, int]], list[tuple[str, str]]]:
     """Find what the script left in the output folder; only ordinary files are taken.
 
     Nothing else runs in here any more, so what is looked at cannot change.
     """
-    found, skipped, total = [], [], 0
+    found: list[tuple[str, int]] = []
+    skipped: list[tuple[str, str]] = []
+    total = 0
     folders = [("", 0)]
     while folders:
         folder, depth = folders.pop()
         try:
             names = sorted(os.listdir(os.path.join("/out", folder)), reverse=True)
         except OSError as error:
-            skipped.append([folder, "cannot be read: %s" % os.strerror(error.errno)])
+            skipped.append((folder, f"cannot be read: {error.strerror}"))
             continue
-        inner = []
+        inner: list[tuple[str, int]] = []
         for name in reversed(names):
             path = os.path.join(folder, name)
             reason = ""
@@ -304,15 +313,15 @@ def collect(limits):
                 reason = "there are more bytes than may be returned"
             if reason:
                 if len(skipped) < 100:
-                    skipped.append([path, reason])
+                    skipped.append((path, reason))
                 continue
             total += how.st_size
-            found.append([path, how.st_size])
+            found.append((path, how.st_size))
         folders.extend(reversed(inner))
     return found, skipped
 
 
-def send_outputs(connection, files):
+def send_outputs(connection: socket.socket, files: list[tuple[str, int]]) -> None:
     """Send the files, each exactly as long as announced."""
     for name, size in files:
         try:
@@ -324,7 +333,7 @@ def send_outputs(connection, files):
         connection.sendall(content + b"\0" * (size - len(content)))
 
 
-def without_our_frames(kind, error, trace):
+def without_our_frames(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """Show an uncaught exception as an ordinary interpreter would."""
     frame = trace
     while frame is not None:
@@ -335,12 +344,11 @@ def without_our_frames(kind, error, trace):
     sys.__excepthook__(kind, error, trace)
 
 
-def become_script(job):
+def become_script(job: dict[str, Any]) -> None:
     """Run the script in this process: the interpreter is warm, so why start another."""
     path = job["script"]
     main = type(sys)("__main__")
-    main.__file__ = path
-    main.__builtins__ = __builtins__
+    main.__dict__.update(__file__=path, __builtins__=__builtins__)
     sys.modules["__main__"] = main
     sys.argv[:] = [path, *job["argv"]]
     sys.path.insert(0, os.path.dirname(path))
@@ -350,7 +358,7 @@ def become_script(job):
     exec(compile(source, path, "exec", dont_inherit=True), main.__dict__)
 
 
-def start(job):
+def start(job: dict[str, Any]) -> None:
     """Prepare this new process for the script; returns only when the script is to run in it."""
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     os.setsid()  # Its process group is its own, so that it cannot reach bubblewrap through the old one.
@@ -368,11 +376,11 @@ def start(job):
         try:
             os.execve(command[0], command, job["environment"])
         except OSError as error:
-            os.write(2, ("%s: %s\n" % (command[0], os.strerror(error.errno))).encode())
+            os.write(2, f"{command[0]}: {error.strerror}\n".encode())
             os._exit(127)
 
 
-def serve():
+def serve() -> dict[str, Any]:
     """Set up, take one run and tell how it ended. In the script's own process, return the run."""
     os.setsid()
     connection = only_connection()

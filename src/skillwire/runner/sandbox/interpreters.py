@@ -1,4 +1,4 @@
-"""Which program runs which script. A fixed table by suffix; what a script's first line says counts for nothing."""
+"""Which program runs which script: a fixed table by suffix. What a script's first line says is ignored."""
 
 import os
 import stat

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, cast
+from typing import IO, Any
 
 from skillwire.errors import RunnerError, SandboxUnavailableError
 from skillwire.runner.policy import MIB, Interpreter, Limits
@@ -193,8 +193,8 @@ class Sandbox:
             self._process.wait(DEATH_SECONDS)
         if self._process.stderr is None:
             return ""
-        words = self._process.stderr.read1(_MAX_WORDS) if hasattr(self._process.stderr, "read1") else b""
-        lines = cast("bytes", words).decode("utf-8", "replace").strip().splitlines()
+        words = os.read(self._process.stderr.fileno(), _MAX_WORDS)
+        lines = words.decode("utf-8", "replace").strip().splitlines()
         return lines[-1] if lines else ""
 
     def _await_death(self) -> None:
@@ -228,7 +228,7 @@ def _spawned(recipe: Recipe, control: int, status: int) -> subprocess.Popen[byte
     command = bubblewrap_command(
         recipe.bubblewrap, recipe.python, recipe.trees, source=_init_source(), control=control, status=status
     )
-    return subprocess.Popen(  # noqa: S603 — a fixed program with arguments of our own
+    return subprocess.Popen[bytes](
         command,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
