@@ -1,5 +1,6 @@
 """From a run and a policy to what a sandbox takes, and from what comes out to an outcome."""
 
+import logging
 import os
 import secrets
 import signal
@@ -23,6 +24,8 @@ from skillwire.runner.sandbox.conversing import Job, Raw
 from skillwire.runner.sandbox.interpreters import PYTHON_SUFFIX
 from skillwire.runner.text import shown_text, structured_from
 
+logger = logging.getLogger(__name__)
+
 PROXY_URL = "http://127.0.0.1:3128"
 MAX_SECRET = 64 * 1024
 _PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")
@@ -44,6 +47,16 @@ class _Proxied:
         if self._proxy is not None:
             self._proxy.close()
 
+    @property
+    def traffic(self) -> str:
+        """What went through it, for the audit: hosts and numbers."""
+        if self._proxy is None:
+            return ""
+        seen = self._proxy.traffic
+        refused = " ".join(f"{why}={count}" for why, count in sorted(seen.refusals.items()))
+        words = (*seen.reached, f"up={seen.up_bytes}", f"down={seen.down_bytes}", refused)
+        return " ".join(word for word in words if word)
+
 
 @dataclass(frozen=True, slots=True)
 class Assembled:
@@ -54,6 +67,7 @@ class Assembled:
     job: Job
     redactor: Redactor
     network: tuple[str, ...]
+    proxied: _Proxied | None
 
     def outcome(self, raw: Raw) -> Outcome:
         """Turn what came out into something that can be shown."""
@@ -99,6 +113,7 @@ class Assembled:
             limits=_limits_line(self.job.limits),
             secrets=tuple(sorted(self.job.secrets)),
             network=self.network,
+            traffic=self.proxied.traffic if self.proxied else "",
             outcome=outcome,
             detail=detail,
             duration_seconds=round(seconds, 6),
@@ -139,6 +154,7 @@ def assemble(run: ScriptRun, policy: Policy, interpreters: Mapping[str, Interpre
     environment = dict(ENVIRONMENT)
     if network:
         environment |= dict.fromkeys(_PROXY_VARIABLES, PROXY_URL)
+    proxied = _Proxied(network) if network else None
     job = Job(
         script=f"/skill/{run.script}",
         files=run.files,
@@ -149,9 +165,12 @@ def assemble(run: ScriptRun, policy: Policy, interpreters: Mapping[str, Interpre
         command=() if suffix == PYTHON_SUFFIX else (str(interpreter.path), *interpreter.arguments),
         argv=argv_for(run.arguments, run.interface),
         secrets=granted,
-        network=_Proxied(network) if network else None,
+        network=proxied,
     )
-    return Assembled(run, secrets.token_urlsafe(16), job, Redactor(granted), network)
+    redactor = Redactor(granted)
+    if redactor.too_short:
+        logger.warning("too short to be taken out of what scripts say: %s", ", ".join(redactor.too_short))
+    return Assembled(run, secrets.token_urlsafe(16), job, redactor, network, proxied)
 
 
 def _value(name: str, script: str, value: bytes) -> bytes:

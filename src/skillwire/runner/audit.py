@@ -34,6 +34,7 @@ class RunRecord:
     cpu_seconds: float
     memory_bytes: int
     is_pooled: bool
+    traffic: str = ""
 
     def line(self) -> str:
         """Write the record as one line of JSON in which nothing can hide."""

@@ -134,7 +134,7 @@ def _recipe(policy: Policy) -> tuple[Recipe, dict[str, Interpreter], str]:
             "scripts must not run as root", reason="policy_unsafe", fix="name another `uid` in the policy"
         )
     uid = policy.uid if is_root else None
-    interpreters = dict(found_interpreters(uid) if policy.interpreters is None else policy.interpreters)
+    interpreters = {**found_interpreters(uid), **(policy.interpreters or {})}
     _require_reachable(interpreters.values(), uid)
     python = interpreters.get(PYTHON_SUFFIX)
     if python is None:

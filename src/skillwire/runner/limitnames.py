@@ -56,7 +56,7 @@ OPERATOR_LIMITS: Final[Mapping[str, LimitName]] = {
     "stderr_mib": _mib("stderr_bytes", 0),
     "flood_mib": _mib("flood_bytes"),
 }
-"""What an operator may set."""
+"""What an operator may set; of these a script may not ask for the last three."""
 
 
 def limit_problem(value: object, limit: LimitName | None) -> str:

@@ -90,8 +90,8 @@ class Policy:
     """How scripts are run here.
 
     `limits` are what a script gets that asks for nothing, and `most` what it
-    may ask for. `interpreters` go by suffix (`.py`), and are found on this
-    machine unless given; the one for `.py` also starts the sandbox.
+    may ask for. `interpreters` go by suffix (`.py`), and come before those found
+    on this machine; the one for `.py` also starts the sandbox.
     `concurrent` runs go on at once, `queue` more wait, at most `queue_seconds`.
     `pool` sandboxes are started ahead. `bubblewrap` is found unless given.
     `uid` is whom scripts run as when this process is root. `cgroup` is a

@@ -14,7 +14,7 @@ from skillwire.core.manifest import is_digest
 from skillwire.core.uri import SkillUri
 from skillwire.errors import InvalidUriError, RunnerError
 from skillwire.runner.interface import FOLDER, is_host, is_secret_name
-from skillwire.runner.limitnames import OPERATOR_LIMITS, limit_problem
+from skillwire.runner.limitnames import OPERATOR_LIMITS, SCRIPT_LIMITS, LimitName, limit_problem
 from skillwire.runner.policy import MIB, Interpreter, Limits, Policy, ScriptRule, SecretSource
 from skillwire.runner.tomltable import Table, TableError
 
@@ -101,9 +101,9 @@ def parse_policy(content: bytes, *, base: Policy | None = None) -> Policy:
 
 
 def _policy(table: Table, base: Policy) -> Policy:
-    limits = _limits(table.table("limits"), base.limits)
-    most = _limits(table.table("most"), base.most)
-    for name, limit in OPERATOR_LIMITS.items():
+    limits = _limits(table.table("limits"), OPERATOR_LIMITS, base.limits)
+    most = _limits(table.table("most"), SCRIPT_LIMITS, base.most)
+    for name, limit in SCRIPT_LIMITS.items():
         if getattr(limits, limit.field) > getattr(most, limit.field):
             raise TableError(
                 f"limits.{name} is more than most.{name}: what a script gets unasked it may ask for",
@@ -122,15 +122,16 @@ def _policy(table: Table, base: Policy) -> Policy:
         bubblewrap=table.absolute_path("bubblewrap") or base.bubblewrap,
         # Never root: a script that is root outside its namespaces is a script at large.
         uid=table.whole("uid", base.uid, least=1, most=2**32 - 2),
+        cgroup=table.absolute_path("cgroup") or base.cgroup,
     )
     table.finish()
     return policy
 
 
-def _limits(table: Table, base: Limits) -> Limits:
+def _limits(table: Table, names: Mapping[str, LimitName], base: Limits) -> Limits:
     changed: dict[str, float] = {}
     for name, value in table.rest().items():
-        known = OPERATOR_LIMITS.get(name)
+        known = names.get(name)
         problem = limit_problem(value, known)
         if known is None or problem:
             raise TableError(f"{table.key(name)} {problem}")

@@ -92,7 +92,7 @@ class Redactor:
 
 
 class _Search:
-    """Finds texts, by one pattern of how they begin. Whole texts would make it slow to build when they are long.
+    """Finds texts, by one pattern of how they begin: one of whole texts, if they are long, is slow to build.
 
     `marks` are what secrets were replaced by before. They are found as well, and
     what is inside is not, in case a secret is part of the word "redacted".

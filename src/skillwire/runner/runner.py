@@ -94,6 +94,9 @@ class Runner:
         except RunnerError as error:
             self._record(assembled.record(error.refusal, str(error), seconds=time.monotonic() - started))
             raise
+        except anyio.get_cancelled_exc_class():
+            self._record(assembled.record("cancelled", seconds=time.monotonic() - started))
+            raise
         except Stopped:
             self._record(assembled.record("cancelled", seconds=time.monotonic() - started))
             await anyio.lowlevel.checkpoint()
@@ -109,7 +112,7 @@ class Runner:
         slots, recipe = self._slots, self._equipment.recipe
         if slots is None or recipe is None:
             raise RunnerError("the runner is not open")
-        if self._waiting >= self.policy.queue:
+        if not slots.value and self._waiting >= self.policy.queue:
             raise RunnerBusyError(
                 f"{self._waiting} scripts wait already", script=assembled.run.script, fix="try again later"
             )
@@ -136,7 +139,7 @@ class Runner:
         """Run in a thread, which is told when the caller is cancelled, and waited for in any case."""
         stop = Stop()
         is_over = False
-        result: tuple[Raw, bool] | Exception = Stopped()
+        results: list[tuple[Raw, bool] | Exception] = []
 
         async def tell_when_cancelled() -> None:
             try:
@@ -145,20 +148,30 @@ class Runner:
                 if not is_over:
                     stop.set()
 
+        async def use() -> None:
+            nonlocal is_over
+            # In a task of its own: what cancels the caller's task itself, as asyncio does after Ctrl-C,
+            # takes no notice of shields, and would leave the thread behind.
+            with anyio.CancelScope(shield=True):
+                try:
+                    results.append(
+                        await anyio.to_thread.run_sync(
+                            self._used, assembled, recipe, stop, limiter=self._threads
+                        )
+                    )
+                except (RunnerError, Stopped) as error:
+                    results.append(error)
+            is_over = True
+            tasks.cancel_scope.cancel()
+
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(tell_when_cancelled)
                 await anyio.lowlevel.checkpoint()
-                try:
-                    result = await anyio.to_thread.run_sync(
-                        self._used, assembled, recipe, stop, limiter=self._threads
-                    )
-                except (RunnerError, Stopped) as error:
-                    result = error
-                is_over = True
-                tasks.cancel_scope.cancel()
+                tasks.start_soon(use)
         finally:
             stop.close()
+        result = results[0] if results else Stopped()
         if isinstance(result, Exception):
             raise result
         return result

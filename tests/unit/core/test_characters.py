@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from skillwire.core.characters import HiddenCharacter, hidden_characters, visible
+from skillwire.core.characters import HiddenCharacter, hidden_characters, stripped, visible
 
 MEBI = 1024 * 1024
 
@@ -377,3 +377,42 @@ def test_a_mebibyte_of_anything_is_read_in_one_pass(unit: str) -> None:
 
     assert len(hidden) <= len(text)
     assert len(visible(text)) >= len(text)
+
+
+# Taking it out
+
+
+@pytest.mark.requirement("SEC-13")
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("", ""),
+        ("a\r\nb\rc\u2028d\u2029e\tf\n", "a\nb\nc\nd\ne\tf\n"),
+        ("\ufeffa\u200bb\u202ec\x1bd\x85e", "abcde"),
+        ("a\U000e0041b", "ab"),
+        ("\ud800", "?"),
+        ("❤\ufe0f می\u200cخواهم a\ufe0fb", "❤\ufe0f می\u200cخواهم ab"),
+        ("a\ufe0f\u200d😀", "a😀"),
+    ],
+)
+def test_stripped_text_is_without_what_hides(text: str, left: str) -> None:
+    assert stripped(text) == left
+
+
+@pytest.mark.requirement("SEC-13")
+@pytest.mark.parametrize("text", PARAGRAPHS.values(), ids=PARAGRAPHS.keys())
+def test_stripping_leaves_ordinary_text_as_it_is(text: str) -> None:
+    assert stripped(f"{text}\n\t{text}") == f"{text}\n\t{text}"
+
+
+@pytest.mark.requirement("SEC-13")
+@properties
+@given(st.text(st.characters() | st.sampled_from(sorted(NEVER_SHOWN) + list("😀❤aक\u094d\U0001f3f4"))))
+@example("".join(sorted(NEVER_SHOWN)))
+@example("😀" + "\u200d\ufe0f" * 9 + "😀")
+def test_stripped_text_hides_nothing_and_stays_as_it_is(text: str) -> None:
+    left = stripped(text)
+
+    assert hidden_characters(left) == []
+    assert not set(left) & set(CONTROLS + LINE_ENDS + SURROGATES + "\ufeff") - set("\t\n")
+    assert stripped(left) == left

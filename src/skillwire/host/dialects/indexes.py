@@ -35,7 +35,7 @@ from skillwire.sources.garbage import collector_paused
 from skillwire.wire.april import schema_findings
 from skillwire.wire.dialect import Dialect
 from skillwire.wire.index import INDEX_URI, index_shape
-from skillwire.wire.strictjson import StrictJsonError, parse_strictly
+from skillwire.core.strictjson import StrictJsonError, parse_strictly
 
 _SHAPES = (Dialect.INDEX_JUNE, Dialect.INDEX_APRIL)
 _SMALL = 64 * 1024

@@ -44,13 +44,16 @@ def bubblewrap_command(
 ) -> list[str]:
     """Return the command that starts a sandbox with `source` as its PID 1.
 
+    Without `--die-with-parent`: bubblewrap killed while it starts leaves a
+    process behind that waits forever. The init itself notices when we are gone.
+
     `control` and `status` are the descriptors it inherits. The init needs two
     capabilities, inside only, to mount what is private; it drops them before it reads a run.
     """
     return [
         str(bubblewrap),
         *("--unshare-user", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"),
-        *("--unshare-cgroup-try", "--die-with-parent", "--as-pid-1", "--hostname", "sandbox"),
+        *("--unshare-cgroup-try", "--as-pid-1", "--hostname", "sandbox"),
         *("--uid", "1000", "--gid", "1000"),
         *("--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN", "--cap-add", "CAP_SETPCAP"),
         *_system(),

@@ -216,6 +216,8 @@ class Run:
         if report is None and self._limit is None:
             raise RunnerError("the sandbox ended without a word; the machine may be out of memory")
         report = report or {}
+        if "failed" in report:
+            raise RunnerError(f"the script was not started: {report['failed']}")
         peak = report.get("peak", {})
         usage = Usage(
             wall_seconds=report.get("wall_seconds", time.monotonic() - self._started),

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 CONTROL = int(sys.argv[1])
 KEPT = 3
 FILTER_MODE = 2
+PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
 PR_SET_SECCOMP = 22
 PR_CAPBSET_DROP = 24
@@ -94,6 +95,16 @@ def receive_message(connection: socket.socket) -> dict[str, Any]:
     return json.loads(receive(connection, int.from_bytes(receive(connection, 4), "big")))
 
 
+def is_alone(connection: socket.socket) -> bool:
+    """Tell whether whoever started this sandbox is gone; nothing is ever sent here while a script runs."""
+    try:
+        return connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+
+
 def send_message(connection: socket.socket, message: dict[str, Any]) -> None:
     text = json.dumps(message).encode()
     connection.sendall(len(text).to_bytes(4, "big") + text)
@@ -127,6 +138,7 @@ def give_up_rights(program: bytes) -> None:
     called("capset", libc.capset(header, (ctypes.c_uint32 * 6)()))
     prctl(PR_SET_NO_NEW_PRIVS, 1)
     prctl(PR_SET_DUMPABLE, 0)
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     code = Filter(len(program) // 8, program)
     prctl(PR_SET_SECCOMP, FILTER_MODE, ctypes.byref(code))
 
@@ -153,7 +165,7 @@ def open_proxy(connection: socket.socket) -> None:
 def limit_process(limits: dict[str, Any]) -> None:
     pairs = (
         ("CORE", 0),
-        ("CPU", max(1, int(limits["cpu_seconds"] + 0.999))),
+        ("CPU", int(limits["cpu_seconds"]) + 2),  # More than the whole tree may use: the watch comes first.
         ("FSIZE", limits["disk_bytes"]),
         ("NOFILE", limits["open_files"]),
         ("NPROC", limits["processes"] + 1),  # This process is one, too.
@@ -166,7 +178,8 @@ def limit_process(limits: dict[str, Any]) -> None:
         hard = resource.getrlimit(number)[1]
         if hard != resource.RLIM_INFINITY:
             value = min(value, hard)
-        resource.setrlimit(number, (value, value))
+        # Where it does not, the signal before the last one says why.
+        resource.setrlimit(number, (value - 1 if name == "CPU" else value, value))
 
 
 class Tree:
@@ -241,7 +254,9 @@ class Tree:
         self.count_gone()
 
 
-def watch(main: int, limits: dict[str, Any]) -> tuple[int | None, list[Any] | None, float, Tree]:
+def watch(
+    main: int, limits: dict[str, Any], connection: socket.socket
+) -> tuple[int | None, list[Any] | None, float, Tree]:
     """Wait for the script, reaping whatever ends; return its status, the limit it hit, and the tree."""
     tree = Tree(limits)
     status: int | None = None
@@ -260,6 +275,8 @@ def watch(main: int, limits: dict[str, Any]) -> tuple[int | None, list[Any] | No
                 status = how
         if status is None:
             hit = tree.sample()
+            if is_alone(connection):
+                os._exit(0)  # The kernel ends the rest together with PID 1.
     wall = time.monotonic() - tree.started
     tree.sample()
     tree.end()
@@ -392,8 +409,12 @@ def serve() -> dict[str, Any]:
     send_message(connection, {"ready": True})
 
     job = receive_message(connection)
-    write_files("/skill", job.pop("files"), connection)
-    write_files("/run/secrets", job.pop("secrets"), connection)
+    try:
+        write_files("/skill", job.pop("files"), connection)
+        write_files("/run/secrets", job.pop("secrets"), connection)
+    except OSError as error:
+        send_message(connection, {"failed": f"its files cannot be written: {error.strerror}"})
+        os._exit(0)
     if job["proxy"]:
         open_proxy(connection)
     main = os.fork()
@@ -402,7 +423,7 @@ def serve() -> dict[str, Any]:
         return job
     for standard in (0, 1, 2):
         os.close(standard)
-    status, hit, wall, tree = watch(main, job["limits"])
+    status, hit, wall, tree = watch(main, job["limits"], connection)
     files, skipped = collect(job["limits"]) if hit is None else ([], [])
     report = {
         "status": status,

@@ -42,7 +42,7 @@ def is_reachable(path: Path, uid: int | None) -> bool:
     if uid is None:
         return os.access(path, os.R_OK | os.X_OK)
     try:
-        real = path.resolve(strict=True)
+        real = Path(os.path.realpath(path, strict=True))
         ways = [folder.stat().st_mode & stat.S_IXOTH for folder in real.parents]
         return all(ways) and bool(real.stat().st_mode & stat.S_IROTH)
     except OSError:

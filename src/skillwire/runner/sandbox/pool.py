@@ -15,11 +15,7 @@ logger = logging.getLogger(__name__)
 
 
 class Pool:
-    """Keeps a few sandboxes ready, and starts new ones between runs.
-
-    One thread starts all of them and lives as long as the pool: bubblewrap
-    ends what it started when the thread that called it does.
-    """
+    """Keeps a few sandboxes ready, and starts new ones between runs, in a thread of its own."""
 
     def __init__(self, recipe: Recipe, limits: Limits, size: int) -> None:
         self._recipe = recipe

@@ -1,8 +1,7 @@
 """`Sandbox`: one namespace with one init, for one run, and then no more.
 
 Synchronous on purpose: a run is one loop over a few descriptors, and lives in
-a thread of its own. Whoever starts sandboxes does so in a thread that outlives
-them, since bubblewrap ends with the thread that started it.
+a thread of its own.
 """
 
 import os
@@ -105,17 +104,20 @@ class Sandbox:
                 run.attend()
                 self._await_death()
                 raw = run.finish()
+            # Closing removes the group, and with it what it has to say.
+            return raw if self._cgroup is None else self._cgroup.judged(raw, job.limits)
         finally:
             self.close()
-        if self._cgroup is not None:
-            raw = self._cgroup.judged(raw, job.limits)
-        return raw
 
     def kill(self) -> None:
         """End everything in the sandbox; it takes a moment."""
         if self._pidfd >= 0:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+        elif self._process.poll() is None:
+            # It has not said yet which process is PID 1; both are still in the group that it leads.
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
         with suppress(ProcessLookupError):
             self._process.kill()
 

@@ -19,7 +19,7 @@ from skillwire.sources.wellknown.failures import SiteAnswerError, SiteUnavailabl
 from skillwire.sources.wellknown.freshness import fresh_seconds, validators
 from skillwire.sources.wellknown.hosts import SiteAddress
 from skillwire.sources.wellknown.web import DEFAULT_SECONDS, Answer, Resolve, Web, resolve_host
-from skillwire.wire.strictjson import StrictJsonError, parse_strictly
+from skillwire.core.strictjson import StrictJsonError, parse_strictly
 from skillwire.wire.wellknown import (
     AnyEntry,
     ArtifactType,

@@ -12,9 +12,9 @@ from typing import Final
 
 import httpx2
 
+from skillwire.core.addresses import Address, Reach, is_loopback, literal, reach_of
 from skillwire.core.characters import quoted
 from skillwire.errors import SourceError
-from skillwire.sources.wellknown.addresses import Address, Reach, is_loopback, literal, reach_of
 from skillwire.sources.wellknown.failures import ForeignHostError, SiteAnswerError, UnsafeAddressError
 from skillwire.wire.wellknown import INDEX_PATH, OLD_INDEX_PATH
 

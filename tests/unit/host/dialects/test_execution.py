@@ -11,6 +11,7 @@ from skillwire.host.dialects.execution import ExecVoice, find
 from skillwire.host.dialects.voice import Hearing
 from skillwire.host.failures import InvalidAnswerError, NotDeclaredError, PeerError
 from skillwire.wire.dialect import Dialect
+from skillwire.wire.executed import Executed, Piece
 from unit.host.calls.strangers import MODES, Answers, Params, Stranger, always
 from unit.host.dialects.speaking import speaking
 
@@ -29,11 +30,12 @@ def skill(**more: Any) -> dict[str, Any]:
     return {"skill": {**ITEM, "instructions": "Plot.\n", **more}}
 
 
-def stranger(got: Any, content: Any = None) -> Stranger:
+def stranger(got: Any, content: Any = None, executed: Any = None) -> Stranger:
     methods: dict[str, Answers] = {
         "skills/list": always({"skills": [ITEM]}),
         "skills/read": got if callable(got) else always(got),
         "skills/read_reference": content if callable(content) else always(content),
+        "skills/execute": always(executed),
     }
     return Stranger(methods, declares=False)
 
@@ -153,3 +155,43 @@ async def test_a_reference_that_cannot_be_had_is_one_clear_error(
         await voice.list(peer, HEARING)
         with pytest.raises(error):
             await voice.read(peer, "skill://charts/references/a.md", max_bytes=500)
+
+
+@both_generations
+@pytest.mark.requirement("EXEC-05")
+@pytest.mark.requirement("EXEC-15")
+async def test_a_script_is_run_by_its_name_and_by_its_path_where_the_name_means_two(mode: str) -> None:
+    got = skill(scripts=[file("scripts/plot.py"), file("a/same.py"), file("b/same.py"), file("../x.py")])
+    there = stranger(got, executed={"content": [{"type": "text", "text": "ran"}]})
+    async with speaking(there, SKILLS, mode) as peer:
+        voice = ExecVoice()
+        await voice.list(peer, HEARING)
+        paths = await voice.scripts(peer, CHARTS)
+        found = await voice.execute(peer, CHARTS, "scripts/plot.py", {"a": 1})
+        await voice.execute(peer, CHARTS, "b/same.py", {})
+        for path in ("scripts/other.py", "same.py"):
+            with pytest.raises(NotDeclaredError):
+                await voice.execute(peer, CHARTS, path, {})
+
+        assert paths == ("scripts/plot.py", "a/same.py", "b/same.py")
+        assert found == Executed((Piece("text", b"ran", is_text=True),))
+        assert [params for method, params in there.requests if method == "skills/execute"] == [
+            {"name": "charts", "script": "plot.py", "arguments": {"a": 1}},
+            {"name": "charts", "script": "b/same.py", "arguments": {}},
+        ]
+
+
+@pytest.mark.requirement("EXEC-14")
+@pytest.mark.parametrize("scripts", [False, None, "yes", 1])
+async def test_a_server_that_does_not_declare_scripts_is_never_asked_to_run_one(scripts: object) -> None:
+    there = stranger(skill(scripts=[file("scripts/plot.py")]))
+    async with speaking(there, {"skills": {"scripts": scripts}}, MODES[0]) as peer:
+        voice = ExecVoice()
+        await voice.list(peer, HEARING)
+        so_far = list(there.requests)
+        with pytest.raises(NotDeclaredError):
+            await voice.scripts(peer, CHARTS)
+        with pytest.raises(NotDeclaredError):
+            await voice.execute(peer, CHARTS, "scripts/plot.py", {})
+
+        assert there.requests == so_far

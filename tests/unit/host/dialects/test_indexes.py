@@ -16,7 +16,7 @@ from skillwire.host.dialects.voice import Found, Hearing, Peer
 from skillwire.host.failures import EndlessListingError, InvalidAnswerError, PeerError
 from skillwire.wire.dialect import Dialect
 from skillwire.wire.index import INDEX_URI
-from skillwire.wire.strictjson import MAX_VALUES
+from skillwire.core.strictjson import MAX_VALUES
 from unit.host.calls.strangers import MODES
 from unit.host.dialects.indexed import (
     TEA,

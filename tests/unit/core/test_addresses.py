@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillwire.sources.wellknown.addresses import Reach, is_loopback, literal, reach_of
+from skillwire.core.addresses import Reach, is_loopback, literal, reach_of
 
 V4 = st.ip_addresses(v=4)
 V6 = st.ip_addresses(v=6)
@@ -15,14 +15,15 @@ INTERNAL = (
     "127.0.0.1 127.255.0.9 10.1.2.3 172.16.0.1 172.31.255.255 192.168.1.1 100.64.0.1 100.127.255.255 "
     "::1 fc00::1 fd12:3456::1"
 ).split()
-LINK_LOCAL = "169.254.169.254 169.254.0.1 fe80::1 fe80::1%eth0 febf::1".split()
+LINK_LOCAL = "169.254.169.254 169.254.0.1 168.63.129.16 fe80::1 fe80::1%eth0 febf::1".split()
 NOBODY = (
     "0.0.0.0 0.1.2.3 224.0.0.1 239.1.1.1 240.0.0.1 255.255.255.255 192.0.2.7 198.18.0.1 198.51.100.1 "
     "203.0.113.1 192.0.0.8 :: ff02::1 2001:db8::1 ::ffff:127.0.0.1 ::ffff:8.8.8.8 ::127.0.0.1 2002:7f00:1:: "
     "2001::1 3fff::1 64:ff9b::7f00:1 64:ff9b::a9fe:a9fe 64:ff9b:1::1 100::1 5f00::1 fec0::1"
 ).split()
 PUBLIC = (
-    "8.8.8.8 1.1.1.1 172.32.0.1 100.128.0.1 169.253.0.1 2606:4700::1111 64:ff9b::808:808 2001:4860:4860::8888"
+    "8.8.8.8 1.1.1.1 168.63.129.17 172.32.0.1 100.128.0.1 169.253.0.1 2606:4700::1111 64:ff9b::808:808 "
+    "2001:4860:4860::8888"
 ).split()
 
 
