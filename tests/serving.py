@@ -278,7 +278,12 @@ class Connection:
         return self._connection.sock.getsockname()[1]
 
     def post(self, message: Json, **headers: str) -> http.client.HTTPResponse:
-        """Post a message with the headers its revision asks for, and return the response, not yet read.
+        """Post a message and return the response, not yet read."""
+        self.send(message, **headers)
+        return self.response()
+
+    def send(self, message: Json, **headers: str) -> None:
+        """Post a message with the headers its revision asks for, and wait for nothing.
 
         `headers` come on top, with underscores for dashes.
         """
@@ -292,6 +297,9 @@ class Connection:
                 every["Mcp-Name"] = message["params"]["uri"]
         every |= {name.replace("_", "-"): value for name, value in headers.items()}
         self._connection.request("POST", "/mcp", orjson.dumps(message), every)
+
+    def response(self) -> http.client.HTTPResponse:
+        """Wait for the response to what was sent."""
         return self._connection.getresponse()
 
     def get(self, **headers: str) -> http.client.HTTPResponse:

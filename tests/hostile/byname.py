@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from hostile.catalog import LOGO, POLICY, Json
 from hostile.honest import EXTENSION, INVALID_PARAMS, Call, Honest, RpcError
+from hostile.wire import Wire
 
 CHANGED = "notifications/skills/list_changed"
 NOTES = "file:///srv/inv/notes.md"
@@ -79,7 +80,11 @@ class Primitive(Honest):
 
 
 class Executing(Honest):
-    """The skills page. `form` "loud" says that there are no scripts, and "silent" does not say it."""
+    """The skills page. `form` "loud" says that there are no scripts, and "silent" does not say it.
+
+    A script is answered for as it is said: with `result`, with an error `fails`, with so many `bytes`
+    of text, or, if it `hangs`, never.
+    """
 
     change: ClassVar[str] = CHANGED
 
@@ -92,7 +97,7 @@ class Executing(Honest):
             **super()._handlers(),
             "skills/read": self.read_skill,
             "skills/read_reference": self.read_reference,
-            "skills/execute": lambda _call: {"content": [{"type": "text", "text": "ran"}], "isError": False},
+            "skills/execute": self.execute,
         }
         del handlers["skills/get"]
         return handlers
@@ -130,6 +135,20 @@ class Executing(Honest):
                 "metadata": {"version": "1"},
             }
         }
+
+    def execute(self, call: Call) -> Json:
+        if "fails" in self.control:
+            raise RpcError(int(self.control["fails"]), str(self.control.get("words", "No luck")), {"a": 1})
+        if "bytes" in self.control:
+            return {"content": [{"type": "text", "text": "x" * int(self.control["bytes"])}]}
+        return dict(
+            self.control.get("result", {"content": [{"type": "text", "text": "ran"}], "isError": False})
+        )
+
+    def deliver(self, call: Call, message: Json, wire: Wire) -> None:
+        if call.method == "skills/execute" and self.control.get("hangs"):
+            return wire.hang()
+        return super().deliver(call, message, wire)
 
     def read_reference(self, call: Call) -> Json:
         uri = "skill://charts/somewhere"

@@ -37,10 +37,18 @@ def test_a_world_in_order_has_no_problems(world: World) -> None:
     assert server["status"] == "ok"
     assert server["found"].startswith("speaks MCP 2026-07-28, lists 1 skill, ")
     assert by_subject(document, "local skills")[f"{world.home}/.agents/skills"]["found"] == "1 skill"
-    assert by_subject(document, "sandbox")["scripts"]["found"] == (
-        "scripts of skills are not run by this release"
-    )
     assert sorted(world.state.iterdir()) == before and not world.cache.exists(), "looking makes nothing"
+
+
+@pytest.mark.skipif(not Path("/usr/bin/bwrap").exists(), reason="bubblewrap is not installed here")
+def test_scripts_are_really_run_to_see_whether_they_can_be(world: World) -> None:
+    checks = by_subject(world.run("doctor", "--json", "--offline").json, "sandbox")
+
+    assert (checks["scripts"]["status"], checks["Python (.py)"]["status"]) == ("ok", "ok")
+    assert checks["Python (.py)"]["found"].startswith("runs in the sandbox, version 3.")
+    assert checks["shell (.sh)"]["found"].startswith("runs in the sandbox")
+    assert checks["Node (.js)"]["status"] in ("ok", "note")
+    assert checks["memory"]["found"]
 
 
 def test_problems_have_a_fix_and_secrets_are_not_repeated(world: World) -> None:

@@ -9,11 +9,12 @@ import json
 import os
 import threading
 from collections.abc import Awaitable, Callable, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import anyio
 import pytest
 
 from folders import write_files, write_skill
@@ -58,10 +59,12 @@ from skillwire.host.approval.lockfile import write_lock
 from skillwire.host.approval.provenance import Provenance, ProvenanceVerdict
 from skillwire.host.archives import ArchivePolicy
 from skillwire.host.connections.endpoints import SiteEndpoint
+from skillwire.runner import Interpreter, Policy
 from skillwire.wire.april import SCHEMA
 from skillwire.wire.dialect import Dialect
 
 NEEDY = f"{LABEL}/needy"
+ONLY_PYTHON = Policy(pool=0, interpreters={".py": Interpreter(Path("/usr/bin/python3"))})
 NEVER_AT_REST = {
     "skill-error": "the base of all errors: what is raised has a code of its own",
     "verification-failed": "the base of four errors, each with a code of its own",
@@ -70,6 +73,7 @@ NEVER_AT_REST = {
     "duplicate-uri": "a server says it of its folders; to a host such entries are invalid",
     "protected-place": "it is about one call of a tool and a place, and about no skill",
     "invalid-arguments": "it is about one call of a tool, whose caller is told, and about no skill",
+    "script-limit": "a server says it of a script; to a host that is the outcome of a run, and no refusal",
 }
 """Codes that no skill and no server is left with, and why."""
 
@@ -430,6 +434,25 @@ def reading(path: str) -> Deed:
     return deed
 
 
+def running(script: str, arguments: dict[str, Any] | None = None, *, times: int = 1) -> Deed:
+    """Run a script, or the same one several times at once."""
+
+    async def deed(visit: Visit) -> None:
+        await visit.host.load(REFUNDS)
+        if times == 1:
+            return await _run(visit, script, arguments)
+        async with anyio.create_task_group() as group:
+            for _ in range(times):
+                group.start_soon(_run, visit, script, arguments)
+
+    return deed
+
+
+async def _run(visit: Visit, script: str, arguments: dict[str, Any] | None) -> None:
+    with suppress(SkillError):
+        await visit.host.run_script(REFUNDS, script, arguments)
+
+
 def calling(call: Callable[[Visit], ToolCall]) -> Deed:
     async def deed(visit: Visit) -> None:
         await visit.host.load(REFUNDS)
@@ -503,6 +526,27 @@ afterwards(
     "cross-origin",
     "honest",
     calling(lambda _: ToolCall("read_resource", ToolKind.READ, server="other", uri="skill://x/SKILL.md")),
+)
+afterwards("scripts-off", "honest", running("check.sh"))
+afterwards("script-not-found", "honest", running("nothing.sh"), options={"scripts": Policy(pool=0)})
+afterwards(
+    "invalid-script-arguments",
+    "honest",
+    running("check.sh", {"a": "x" * 2**20}),
+    options={"scripts": Policy(pool=0)},
+)
+afterwards(
+    "sandbox-unavailable",
+    "honest",
+    running("check.sh"),
+    options={"scripts": Policy(bubblewrap=Path("/nothing/here/bwrap"))},
+)
+afterwards("script-not-run", "honest", running("check.sh"), options={"scripts": ONLY_PYTHON})
+afterwards(
+    "runner-busy",
+    "honest",
+    running("check.sh", times=3),
+    options={"scripts": Policy(pool=0, concurrent=1, queue=0)},
 )
 
 

@@ -10,6 +10,7 @@ import pytest
 import skillwire
 import skillwire.core
 import skillwire.host
+import skillwire.runner
 import skillwire.server
 import skillwire.sources
 import skillwire.sources.wellknown
@@ -178,11 +179,14 @@ def test_the_front_doors_of_server_and_host_are_pinned() -> None:
         "ProvenanceVerdict",
         "Question",
         "REFUSALS",
+        "RanScript",
         "Refusal",
         "RefusedEntry",
         "RefusedError",
         "RegistryView",
         "Reply",
+        "RunTerms",
+        "ScriptPreview",
         "SearchPage",
         "ServerConfig",
         "ServerStatus",
@@ -242,3 +246,33 @@ def test_importing_the_front_door_loads_neither_the_mcp_sdk_nor_an_event_loop(mo
 def test_sites_have_a_front_door_of_their_own() -> None:
     # They need an HTTP library, which a server of folders can do without.
     assert skillwire.sources.wellknown.__all__ == ["WellKnownSource"]
+
+
+def test_the_front_door_of_the_runner_is_pinned() -> None:
+    assert sorted(skillwire.runner.__all__) == [
+        "Availability",
+        "Ending",
+        "Interpreter",
+        "LimitHit",
+        "Limits",
+        "Outcome",
+        "OutputFile",
+        "Policy",
+        "PolicyError",
+        "ReadFile",
+        "Recorder",
+        "RunRecord",
+        "Runner",
+        "ScriptInterface",
+        "ScriptRule",
+        "ScriptRun",
+        "SecretSource",
+        "SkippedOutput",
+        "Usage",
+        "find_script",
+        "interfaces_of",
+        "load_policy",
+        "parse_policy",
+        "prepare",
+        "scripts_of",
+    ]

@@ -22,6 +22,7 @@ from skillwire.host.approval.lockfile import InvalidLockError, LockDifference
 from skillwire.host.approval.locktrust import LockReview, LockState
 from skillwire.host.approval.policy import ProjectLock
 from skillwire.host.approval.provenance import Judgement, Provenance, ProvenanceProvider, ProvenanceVerdict
+from skillwire.host.approval.terms import RunTerms
 from skillwire.host.archives import ArchivePolicy
 from skillwire.host.asking import ask_in_terminal, text_of_question
 from skillwire.host.attention import Attention, SkillSettings, Trust
@@ -61,6 +62,7 @@ from skillwire.host.registry.known import KnownSkill
 from skillwire.host.registry.local import LocalRoot
 from skillwire.host.registry.registry import RegistryView, ServerStatus
 from skillwire.host.registry.view import KnownTemplate
+from skillwire.host.running.results import RanScript, ScriptPreview
 from skillwire.host.search import Match, SearchPage
 from skillwire.host.state.places import Places
 from skillwire.host.toolbox import Toolbox
@@ -116,11 +118,14 @@ __all__ = [
     "ProvenanceProvider",
     "ProvenanceVerdict",
     "Question",
+    "RanScript",
     "Refusal",
     "RefusedEntry",
     "RefusedError",
     "RegistryView",
     "Reply",
+    "RunTerms",
+    "ScriptPreview",
     "SearchPage",
     "ServerConfig",
     "ServerStatus",

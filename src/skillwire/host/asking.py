@@ -11,10 +11,11 @@ from typing import Final
 
 from skillwire.core.characters import visible
 from skillwire.core.fields import MAX_DESCRIPTION
-from skillwire.core.manifest import Coverage, Manifest
+from skillwire.core.manifest import Coverage, Manifest, digest_of
 from skillwire.core.needs import Dependency, Scope, needs_in
 from skillwire.host.approval.approvals import Change, Occasion, Question, Reply
 from skillwire.host.approval.provenance import Judgement
+from skillwire.host.approval.terms import RunTerms
 from skillwire.host.columns import broken
 from skillwire.host.promises import archive_line, coverage_words, path_in, size_words, total_words
 from skillwire.host.registry.known import KnownSkill
@@ -27,6 +28,7 @@ MARGIN: Final = "  "
 ANSWER_SECONDS: Final = 600.0
 MOST_FILES: Final = 30
 MOST_SCRIPT_LINES: Final = 400
+MOST_ARGUMENTS: Final = 10_000
 LONGEST_CALL: Final = 5_000
 LONGEST_LINE: Final = 500
 LONGEST_NAME: Final = 60
@@ -48,6 +50,7 @@ _VERBS = {
     Occasion.CROSS_ORIGIN: "Allow this one read for",
     Occasion.CALL: "Allow this one call for",
 }
+_ON_SERVER = "A server would run a script of its own, which nobody here has seen."
 _LOADS = frozenset({Occasion.FIRST, Occasion.CHANGED, Occasion.DYNAMIC})
 
 
@@ -81,7 +84,8 @@ class Line:
 def paragraphs_of(question: Question) -> tuple[Paragraph, ...]:
     """Say everything a user needs to decide, origin first; every line is harmless."""
     skill = question.skill
-    headline = _HEADLINES[question.occasion]
+    on_server = question.terms is not None and question.terms.where == "server"
+    headline = _ON_SERVER if on_server else _HEADLINES[question.occasion]
     found = [Paragraph(headline, is_warning=question.occasion is Occasion.CHANGED)]
     if skill is not None:
         found += about(skill)
@@ -104,6 +108,8 @@ def paragraphs_of(question: Question) -> tuple[Paragraph, ...]:
         found.append(foreign("The call", [question.call], longest=LONGEST_CALL))
     if question.tools:
         found.append(foreign("Tools it asks for", [", ".join(question.tools)], is_warning=True))
+    if question.terms is not None:
+        found += terms_paragraphs(question.terms)
     if question.script:
         found += _script(question)
     return tuple(found)
@@ -113,6 +119,8 @@ def demand_of(question: Question) -> str:
     """Return the one line to decide on, with the origin in it: whatever scrolled by, this is read last."""
     skill = question.skill
     verb = _VERBS.get(question.occasion, "Load")
+    if question.terms is not None and not question.may_be_remembered:
+        verb = "Run this script once for"
     return f"{verb} {name_of(skill)}?" if skill is not None else f"{verb} it?"
 
 
@@ -307,6 +315,38 @@ def judgement_paragraphs(judgement: Judgement) -> list[Paragraph]:
     return [foreign("The provenance check says", [judgement.words], is_warning=judgement.is_veto)]
 
 
+def terms_paragraphs(terms: RunTerms) -> list[Paragraph]:
+    """Say on which terms a script would run: where, with which arguments, and what it gets."""
+    text = visible(terms.arguments[:MOST_ARGUMENTS])
+    rest = len(terms.arguments) - MOST_ARGUMENTS
+    note = f"… and {rest:,} more characters" if rest > 0 else ""
+    given = Paragraph("Its arguments", tuple(broken(text, LONGEST_LINE)), is_foreign=True, note=note)
+    if terms.where == "server":
+        where = "on the server, which sees the arguments and may run anything; no limit set here counts there"
+        found = [Paragraph("Where", (where,), is_warning=True), given]
+    else:
+        found = [
+            Paragraph("Where", ("in a sandbox on this machine, with nothing of it but an interpreter",)),
+            given,
+            Paragraph("Limits it asks for", (", ".join(terms.asked) or "none of its own",)),
+            Paragraph("Limits it gets", (", ".join(terms.limits),)),
+            _granted("Network it gets", terms.network),
+            _granted("Secrets it gets", terms.secrets),
+        ]
+    if terms.unmet:
+        found.append(foreign("It asks in vain for", [", ".join(terms.unmet)]))
+    if terms.beside:
+        words = tuple(one_line(reference) for reference in terms.beside)
+        found.append(Paragraph("The model may also be acting on", words, is_warning=True))
+    return found
+
+
+def _granted(heading: str, names: Sequence[str]) -> Paragraph:
+    if not names:
+        return Paragraph(heading, ("none",))
+    return foreign(f"{heading} (asked about at each run)", names, is_warning=True)
+
+
 def coverage_paragraphs(skill: KnownSkill, manifest: Manifest) -> list[Paragraph]:
     """Say what the digests of a skill cover, where that is not each file by itself."""
     words = coverage_words(manifest, skill.id.uri)
@@ -372,7 +412,23 @@ def _script(question: Question) -> list[Paragraph]:
     rest = len(lines) - MOST_SCRIPT_LINES
     shown = tuple(lines[:MOST_SCRIPT_LINES])
     note = f"… and {rest:,} more lines" if rest > 0 else "" if shown else "nothing: the file is empty"
-    return [
-        Paragraph("Its digest", (question.script_digest or "none",)),
+    digest = question.script_digest
+    if not digest:
+        digest = f"none is promised; what is shown here has {digest_of(question.script_content)}"
+    found = [
+        Paragraph("Its digest", (digest,)),
         Paragraph("What would run", shown, is_foreign=True, is_warning=True, note=note),
     ]
+    others = _other_scripts(question) if question.may_be_remembered else []
+    if others:
+        found.append(listed("Your yes is for all scripts of this skill as it is now; the others are", others))
+    return found
+
+
+def _other_scripts(question: Question) -> list[tuple[str, str]]:
+    entry = None if question.skill is None else question.skill.entry
+    if entry is None or entry.files is None:
+        return []
+    paths = [(file.known_size, entry.uri.relative_path(file.uri)) for file in entry.files.files]
+    others = [(size, path) for size, path in paths if is_script(path) and path != question.script]
+    return [(f"{size_words(size)}  ", path) for size, path in others]

@@ -2,8 +2,9 @@
 
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from skillwire.core.characters import quoted
 from skillwire.core.uri import SKILL_FILE
@@ -34,6 +35,9 @@ from skillwire.host.presentation import (
 from skillwire.host.reading import content_of
 from skillwire.host.registry.known import KnownSkill
 from skillwire.host.registry.naming import match
+from skillwire.host.running.preparing import require_on
+from skillwire.host.running.results import RanScript
+from skillwire.host.running.running import run_script
 from skillwire.host.skillfiles import (
     as_they_come,
     children_of,
@@ -60,8 +64,11 @@ class Conversation(Introduction):
 
         `with_resources` adds a tool that reads any resource of a server.
         """
-        view = self._machinery().registry.view
-        return tools_for(self, with_resources=with_resources) if view.skills or view.servers else ()
+        machinery = self._machinery()
+        view = machinery.registry.view
+        if not (view.skills or view.servers):
+            return ()
+        return tools_for(self, with_resources=with_resources, with_scripts=machinery.runner is not None)
 
     async def load(self, reference: str, *, page: int = 1, actor: Actor = "model") -> LoadedSkill:
         """Load a skill, and return what the model shall receive.
@@ -219,8 +226,11 @@ class Conversation(Introduction):
         Nothing is asked and nothing runs here. "ask" means that the user has
         to agree to this one call, which `authorise` does.
         """
+        return self._decided(call, self._windows.all())
+
+    def _decided(self, call: ToolCall, among: Iterable[Activation]) -> Decision:
         machinery = self._machinery()
-        windows = [OpenWindow(window.skill, self._grants(window)) for window in self._windows.all()]
+        windows = [OpenWindow(window.skill, self._grants(window)) for window in among]
         real = replace(call, path=os.path.realpath(call.path)) if call.path else call
         decision = decide(real, windows, machinery.protected, machinery.private)
         machinery.audit.record(
@@ -290,6 +300,44 @@ class Conversation(Introduction):
                     reference=skill.reference,
                 )
         return content
+
+    async def run_script(
+        self,
+        reference: str,
+        script: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        actor: Actor = "model",
+    ) -> RanScript:
+        """Run a script of a loaded skill in a sandbox, or have its server run it where only that can.
+
+        The user is shown exactly what would run, unless that was agreed to
+        for this content before; about a run with network or secrets, of a
+        script without a digest, or on a server, each time. For a person, who
+        is `actor` "user", the skill is loaded first. A script that failed, or
+        was stopped at a limit, is a result. Cancelling this ends the script.
+
+        Raises:
+            ScriptsOffError: This host runs no scripts.
+            NotLoadedError: The skill is not loaded.
+            ApprovalError: The user does not agree, or cannot be asked; nothing was run or sent.
+            SandboxUnavailableError: Nothing here can hold it.
+            SkillError: It cannot be had, does not take these arguments, or could not be run.
+        """
+        machinery = self._machinery()
+        with recorded(machinery.audit, "run_script", reference):
+            require_on(machinery, reference)
+        if actor == "user":
+            await self.load(reference, actor=actor)
+        with recorded(machinery.audit, "run_script", reference):
+            return await run_script(
+                machinery,
+                self._require_window(reference),
+                script,
+                {} if arguments is None else arguments,
+                objections=self._objections,
+                actor=actor,
+            )
 
     async def request_allowed_tools(self, reference: str) -> tuple[str, ...]:
         """Ask the user whether a loaded skill may use the tools its frontmatter names, and return them.
@@ -380,6 +428,14 @@ class Conversation(Introduction):
             if (file := file_meant(window.skill, uri)) is not None
         ]
         return max(found, key=lambda held: len(held[0].skill.id.uri), default=None)
+
+    def _objections(self, call: ToolCall, own: Activation) -> tuple[str, ...]:
+        """Put a run to the gate, and return the other loaded skills that do not allow it.
+
+        Whether a skill's own script may run is no question of grants alone, and asked elsewhere.
+        """
+        others = [window for window in self._windows.all() if window.skill.id != own.skill.id]
+        return self._decided(call, others).skills
 
     def _grants(self, window: Activation) -> frozenset[Grant]:
         return self._machinery().consent.grants(window.skill)

@@ -33,6 +33,7 @@
     ├── TurnedOffError          the user's settings say that it is not used
     ├── ManualOnlyError         the user's settings leave it to people
     ├── NestedSkillError        a skill inside another one, and such are not wanted
+    ├── ScriptsOffError         this host runs no scripts, and asks no server to
     ├── VetoedError             a provenance check says no
     ├── CrossOriginError        one server's skill would reach into another server
     └── ApprovalError           the user has not agreed
@@ -289,6 +290,13 @@ class NestedSkillError(RefusedError):
 
     refusal = "nested-skill"
     requirement = "ASK-02"
+
+
+class ScriptsOffError(RefusedError):
+    """This host was not told that scripts may be run, so it runs none and asks no server to."""
+
+    refusal = "scripts-off"
+    requirement = "EXEC-13"
 
 
 class VetoedError(RefusedError):

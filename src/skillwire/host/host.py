@@ -22,6 +22,7 @@ from skillwire.host.comparing import compare, previous_of
 from skillwire.host.comparison import Comparison
 from skillwire.host.connections.config import read_servers
 from skillwire.host.connections.endpoints import ServerConfig
+from skillwire.host.connections.labels import require_distinct
 from skillwire.host.connections.opening import AnyConnection, connection_for
 from skillwire.host.connections.throttle import ConnectionLimits
 from skillwire.host.events import OnActivation
@@ -40,12 +41,14 @@ from skillwire.host.registry.known import KnownSkill
 from skillwire.host.registry.local import LocalRoot, LocalSkills, default_roots
 from skillwire.host.registry.naming import match, name_of, uri_in
 from skillwire.host.registry.registry import Registry, RegistryView
+from skillwire.host.running.running import recorder
 from skillwire.host.state.audit import AuditLog
 from skillwire.host.state.cache import MAX_BYTES, MAX_BYTES_PER_ORIGIN, ContentCache
 from skillwire.host.state.places import Places
 from skillwire.host.state.trees import FOLDER as TREES
 from skillwire.host.state.trees import Trees
 from skillwire.host.state.trust import FolderTrust
+from skillwire.runner import Policy, Runner
 
 DEFAULT_WAIT_SECONDS = 5.0
 
@@ -74,6 +77,7 @@ class Host(Inspection):
     `by_priority` lists a server's skills in the order that it says they matter.
     `provenance` is asked about each skill before it is loaded, and may say no.
     `on_activation` hears of every skill whose text enters a model's context.
+    `scripts` says how scripts are run, in a sandbox; without it none ever is.
     """
 
     def __init__(
@@ -99,6 +103,7 @@ class Host(Inspection):
         on_activation: OnActivation | None = None,
         limits: ConnectionLimits | None = None,
         archives: ArchivePolicy | None = None,
+        scripts: Policy | None = None,
         cache_bytes: int = MAX_BYTES,
         cache_bytes_per_server: int = MAX_BYTES_PER_ORIGIN,
         page_length: int = DEFAULT_PAGE_LENGTH,
@@ -127,6 +132,7 @@ class Host(Inspection):
         self._prompts = prompts or PromptLimits()
         self._limits = limits
         self._archive_policy = archives or NO_ARCHIVES
+        self._scripts = scripts
         self._quotas = {"max_bytes": cache_bytes, "max_bytes_per_origin": cache_bytes_per_server}
         self._page_length = page_length
         self._wait_seconds = wait_seconds
@@ -157,7 +163,7 @@ class Host(Inspection):
         """
         if self._shared is not None:
             raise RefusedError("this host is open already")
-        _require_distinct(self._servers)
+        require_distinct([server.label for server in self._servers])
         async with AsyncExitStack() as stack:
             self._shared = await self._assemble(stack)
             self._stack = stack.pop_all()
@@ -399,6 +405,9 @@ class Host(Inspection):
             stack.callback(connection.begin_closing)
         await stack.enter_async_context(registry)
         fetcher = Fetcher(connections, self._cache, self._archives, audit)
+        runner = None if self._scripts is None else Runner(self._scripts, record=recorder(audit))
+        if runner is not None:
+            await stack.enter_async_context(runner)
         return Machinery(
             registry,
             fetcher,
@@ -410,6 +419,7 @@ class Host(Inspection):
             self._attention,
             judge=Judge(self._provenance, audit),
             on_activation=self._on_activation,
+            runner=runner,
         )
 
     async def _close(self) -> None:
@@ -438,10 +448,3 @@ class Host(Inspection):
             known |= self._store.approvals()
         approvals = [approval for approval in known.values() if approval.skill.origin == origin]
         return await anyio.to_thread.run_sync(cached_skills, approvals, self._cache, self._archives)
-
-
-def _require_distinct(servers: Sequence[ServerConfig]) -> None:
-    labels = [server.label.casefold() for server in servers]
-    for server in servers:
-        if labels.count(server.label.casefold()) > 1:
-            raise ConfigError(f"more than one server is called {server.label}", reference=server.label)

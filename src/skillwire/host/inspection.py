@@ -1,6 +1,7 @@
 """`Inspection`: everything a person may want to know of a skill before it is loaded."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from skillwire.core.manifest import Manifest
 from skillwire.core.uri import SKILL_FILE
@@ -8,10 +9,14 @@ from skillwire.host.approval.approvals import Standing
 from skillwire.host.approval.provenance import Judgement
 from skillwire.host.attention import Attention
 from skillwire.host.conversation import Conversation
+from skillwire.host.loading import recorded
 from skillwire.host.previewing import Preview, preview
 from skillwire.host.refusals import Refusal
 from skillwire.host.registry.known import KnownSkill
+from skillwire.host.running.results import ScriptPreview
+from skillwire.host.running.running import preview_script
 from skillwire.host.surroundings import completed, missing_of
+from skillwire.runner import Availability
 
 
 class Inspection(Conversation):
@@ -34,6 +39,28 @@ class Inspection(Conversation):
             SkillError: The file cannot be had, or does not match the entry.
         """
         return await preview(self._machinery(), reference, path)
+
+    @property
+    def scripts_availability(self) -> Availability | None:
+        """Whether scripts can be run on this machine, and if not, why; None when this host runs none."""
+        runner = self._machinery().runner
+        return None if runner is None else runner.availability
+
+    async def preview_script(
+        self, reference: str, script: str, arguments: Mapping[str, Any] | None = None
+    ) -> ScriptPreview:
+        """Say what `run_script` would run: the bytes, where, and on which terms. Nothing is run or loaded.
+
+        Without `arguments` they are not checked.
+
+        Raises:
+            ScriptsOffError: This host runs no scripts.
+            SkillError: There is no such script, or it cannot be had or does not take these arguments.
+        """
+        machinery = self._machinery()
+        with recorded(machinery.audit, "preview_script", reference):
+            skill = await machinery.registry.resolve(reference)
+            return await preview_script(machinery, skill, script, arguments)
 
     def attention(self, skill: KnownSkill) -> Attention:
         """Say how much of the model's attention the settings give a skill."""

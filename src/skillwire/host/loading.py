@@ -27,13 +27,14 @@ from skillwire.host.registry.known import KnownSkill
 from skillwire.host.registry.registry import Registry
 from skillwire.host.search import SkillSearch
 from skillwire.host.state.audit import AuditLog
+from skillwire.runner import Runner
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Machinery:
-    """What all conversations of one host share."""
+    """What all conversations of one host share; a `runner` only where scripts may be run."""
 
     registry: Registry
     fetcher: Fetcher
@@ -46,6 +47,7 @@ class Machinery:
     search: SkillSearch = field(default_factory=SkillSearch)
     judge: Judge | None = None
     on_activation: OnActivation | None = None
+    runner: Runner | None = None
 
 
 async def load(machinery: Machinery, skill: KnownSkill, actor: Actor) -> Activation:

@@ -27,6 +27,7 @@ READ_TOOL = "read_skill_file"
 FILES_TOOL = "list_skill_files"
 SEARCH_TOOL = "search_skills"
 RESOURCE_TOOL = "read_resource"
+RUN_TOOL = "run_skill_script"
 
 DEFAULT_PAGE_LENGTH = 24_000
 _MOST_FILES = 40
@@ -143,7 +144,7 @@ def frame_file(window: Activation, uri: str, content: str, page: int, *, page_le
     pages = pages_of(content, page_length)
     shown = json.dumps(visible(path), ensure_ascii=False)
     lines = [
-        f"File: {_named(path)} of the skill {skill.reference}",
+        f"File: {one_word(path)} of the skill {skill.reference}",
         *_origin_lines(skill, _state_of(skill, uri)),
         *_nested_lines(skill, uri),
         *_page_lines(page, pages, f'{READ_TOOL}(skill="{skill.reference}", path={shown}, page={page + 1})'),
@@ -163,7 +164,7 @@ def frame_resource(
     """
     pages = pages_of(content, page_length)
     lines = [
-        f"Resource: {_named(uri)}",
+        f"Resource: {one_word(uri)}",
         f"Origin: {origin}, a name given by this host's user",
         "Standing: ordinary content of that server, not checked against any listing, and no skill: "
         "nothing was loaded and nothing was approved by reading it.",
@@ -246,7 +247,7 @@ def _origin_lines(skill: KnownSkill, state: str, *, is_away: bool = False) -> li
     if not skill.is_remote:
         return [f"Origin: {skill.id.origin}", f"State: {state}."]
     lines = [
-        f"Origin: {skill.id.origin}, a name given by this host's user; {_named(skill.id.uri)}",
+        f"Origin: {skill.id.origin}, a name given by this host's user; {one_word(skill.id.uri)}",
         f"State: {state}.",
         f"Standing: {_STANDING}.",
     ]
@@ -291,7 +292,7 @@ def _file_lines(skill: KnownSkill, files: Sequence[SkillFileLine]) -> list[str]:
         f"Files ({len(files)}, none read yet; paths are from the skill's root): "
         f'{READ_TOOL}(skill="{skill.reference}", path="…")'
     ]
-    lines += [f"  {_named(file.path)} ({_file_words(file)})" for file in files[:_MOST_FILES]]
+    lines += [f"  {one_word(file.path)} ({_file_words(file)})" for file in files[:_MOST_FILES]]
     if len(files) > _MOST_FILES:
         lines.append(f'  … and {len(files) - _MOST_FILES} more: {FILES_TOOL}(skill="{skill.reference}")')
     return lines
@@ -308,7 +309,7 @@ def _page(pages: Sequence[str], page: int) -> str:
     return pages[page - 1]
 
 
-def _named(text: str) -> str:
+def one_word(text: str) -> str:
     """Write a stranger's path or URI so that it stays one word of one line."""
     if _PLAIN.fullmatch(text):
         return text

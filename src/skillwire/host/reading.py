@@ -20,10 +20,7 @@ async def content_of(machinery: Machinery, window: Activation, uri: str) -> byte
         SkillError: The file cannot be had.
     """
     skill = window.skill
-    if not skill.entry.is_dynamic and not machinery.consent.covers(skill):
-        current = machinery.registry.known(skill.id)
-        kind = ApprovalError if current is not None and is_same(current, skill) else SkillChangedError
-        raise kind(f"{skill.reference} is no longer approved as it was loaded", reference=skill.reference)
+    require_still_approved(machinery, window)
     if skill.is_remote and not skill.entry.is_dynamic and not is_promised(skill.entry, uri):
         await _require_permission(machinery, window, uri)
     try:
@@ -32,6 +29,20 @@ async def content_of(machinery: Machinery, window: Activation, uri: str) -> byte
         raise
     except STALE as error:
         return await require_unchanged(machinery, skill, error)
+
+
+def require_still_approved(machinery: Machinery, window: Activation) -> None:
+    """Check that the user still agrees to a skill as it was loaded; one that promises nothing is left alone.
+
+    Raises:
+        SkillChangedError: The skill changed since.
+        ApprovalError: The user took the approval back.
+    """
+    skill = window.skill
+    if not skill.entry.is_dynamic and not machinery.consent.covers(skill):
+        current = machinery.registry.known(skill.id)
+        kind = ApprovalError if current is not None and is_same(current, skill) else SkillChangedError
+        raise kind(f"{skill.reference} is no longer approved as it was loaded", reference=skill.reference)
 
 
 async def _require_permission(machinery: Machinery, window: Activation, uri: str) -> None:

@@ -395,6 +395,39 @@ REFUSALS: dict[str, Kind] = {
         "Reaching the network while acting on a server's skill needs the user's approval.",
         "ask the user for this one call",
     ),
+    "scripts-off": Kind(
+        "EXEC-13",
+        "This host runs no scripts of skills, and asks no server to run one.",
+        "go on without it, or let this host run scripts: Host(scripts=Policy()), or `skillwire run`",
+    ),
+    "script-not-found": Kind(
+        "EXEC-15", "The skill has no such script, or several could be meant.", "use one of its scripts' paths"
+    ),
+    "invalid-script-arguments": Kind(
+        "EXEC-15",
+        "The script does not take these arguments.",
+        "give it the JSON object that its skill describes",
+    ),
+    "sandbox-unavailable": Kind(
+        "EXEC-12",
+        "Nothing on this machine can hold a stranger's script, so none is run.",
+        "install bubblewrap, or let it make user namespaces; `skillwire doctor` says what is missing",
+    ),
+    "script-not-run": Kind(
+        "EXEC-16",
+        "The script could not be run.",
+        "look at the detail; go on without it if that does not help",
+    ),
+    "runner-busy": Kind(
+        "EXEC-12",
+        "As many scripts as may run at once do so already, and as many wait.",
+        "try again when some have ended",
+    ),
+    "script-limit": Kind(
+        "EXEC-12",
+        "The script was stopped at a limit.",
+        "give it less to do, or let its operator raise the limit",
+    ),
     "protected-place": Kind(
         "CACHE-02",
         "No tool may touch the places where approvals, cached skills and locks are kept.",

@@ -11,6 +11,7 @@ from skillwire.runner.availability import Availability
 from skillwire.runner.interface import ScriptInterface
 from skillwire.runner.outcome import Ending, LimitHit, Outcome, OutputFile, SkippedOutput, Usage
 from skillwire.runner.policy import Interpreter, Limits, Policy, ScriptRule, SecretSource
+from skillwire.runner.policyfile import PolicyError, load_policy, parse_policy
 from skillwire.runner.preparing import ReadFile, find_script, interfaces_of, prepare, scripts_of
 from skillwire.runner.run import ScriptRun
 from skillwire.runner.runner import Runner
@@ -24,6 +25,7 @@ __all__ = [
     "Outcome",
     "OutputFile",
     "Policy",
+    "PolicyError",
     "ReadFile",
     "Recorder",
     "RunRecord",
@@ -36,6 +38,8 @@ __all__ = [
     "Usage",
     "find_script",
     "interfaces_of",
+    "load_policy",
+    "parse_policy",
     "prepare",
     "scripts_of",
 ]

@@ -11,7 +11,7 @@ from typing import Any
 
 from skillwire.errors import RunnerError, SandboxUnavailableError
 from skillwire.runner.policy import Interpreter, Limits, Policy
-from skillwire.runner.sandbox.cgroups import delegated
+from skillwire.runner.sandbox.cgroups import FIX, UNUSABLE, delegated
 from skillwire.runner.sandbox.command import ENVIRONMENT
 from skillwire.runner.sandbox.conversing import Job, Stop
 from skillwire.runner.sandbox.diagnosis import INSTALL, diagnose
@@ -145,7 +145,7 @@ def _recipe(policy: Policy) -> tuple[Recipe, dict[str, Interpreter], str]:
         )
     cgroups, why_not = delegated(policy.cgroup)
     if policy.cgroup is not None and cgroups is None:
-        raise SandboxUnavailableError(why_not, reason="cgroup_unusable", fix="delegate it, or leave it out")
+        raise SandboxUnavailableError(why_not, reason=UNUSABLE, fix=FIX)
     trees = {tree for interpreter in interpreters.values() for tree in interpreter.trees}
     recipe = Recipe(bubblewrap, python, tuple(sorted(trees)), uid, cgroups)
     memory = "control groups" if cgroups else f"watched every 40 ms: {why_not}"

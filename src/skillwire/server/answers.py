@@ -52,13 +52,15 @@ class Terms:
 class FileContent:
     """A file as it is answered: the URI as it was asked for, its media type, its bytes.
 
-    `digest` is the manifest's, and empty when the skill promises none.
+    `digest` is the manifest's, and empty when the skill promises none. What
+    `is_private` is for its caller alone, and no cache may share it.
     """
 
     uri: str
     media_type: str
     content: bytes
     digest: str
+    is_private: bool = False
 
 
 class Answers:
@@ -142,6 +144,8 @@ class Answers:
         result = self.on_terms({"contents": [item]}, modern=modern)
         if modern and not file.digest:
             result["ttlMs"] = 0
+        if modern and file.is_private:
+            result["cacheScope"] = "private"
         return result
 
     def read_directory(self, uri: str, cursor: str | None, *, modern: bool) -> JsonDict:

@@ -20,6 +20,7 @@ from skillwire.server.dialects.compat import Binding, Compat, Context
 from skillwire.server.failures import invalid_params, wire_errors
 from skillwire.server.handshake import HandshakeMiddleware
 from skillwire.server.noting import note_results
+from skillwire.server.outputs import caller_of
 from skillwire.server.results import as_json, is_modern, shared_terms
 from skillwire.server.skills import Skills
 from skillwire.wire.core import (
@@ -143,6 +144,10 @@ class ResourceMethods:
         """Read a skill's file, or else what the server had before, even where we see a directory."""
         with wire_errors():
             answers = self._skills.answers
+            scripts = self._skills.scripts
+            output = None if scripts is None else scripts.outputs.read(params.uri, caller_of(context))
+            if output is not None:
+                return answers.read_result(output, modern=is_modern(context))
             try:
                 file = await answers.read(params.uri)
                 return answers.read_result(file, modern=is_modern(context))

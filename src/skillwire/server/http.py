@@ -9,14 +9,17 @@ from typing import Any, Final
 
 import anyio
 import uvicorn
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecurityMiddleware, TransportSecuritySettings
 from starlette.requests import Request
 
 from skillwire.server.asgi import App, FastPath, Message, Receive, Scope, Send
 from skillwire.server.footprint import settle_heap, share_one_heap
+from skillwire.server.hot import MODERN_VERSION
 from skillwire.server.standalone import Offer, Standalone
 from skillwire.server.wellknown.serving import SiteApp
 from skillwire.wire.dialect import Dialect
+from skillwire.wire.execution import EXECUTE_METHOD
 from skillwire.wire.wellknown import SITE_PATH
 
 PATH: Final = "/mcp"
@@ -52,6 +55,12 @@ class HttpApp:
             transport_security=security,
             host=host,
         )
+        # Runs take long: who asked may leave, or want to hear of progress, and neither goes with plain JSON.
+        self._runs: StreamableHTTPSessionManager | None = None
+        if standalone.skills.scripts is not None:
+            self._runs = StreamableHTTPSessionManager(
+                standalone.server, stateless=True, security_settings=security
+            )
         self.asgi: App = self._answer
         if standalone.offer.is_fast:
             self.asgi = FastPath(self._answer, standalone.hot, path=PATH, security=security)
@@ -75,6 +84,11 @@ class HttpApp:
             scope = {**scope, "headers": headers}
             if scope["method"] == "GET":
                 return await self._stream(scope, receive, send)
+            if self._runs is not None and scope["path"] == PATH and _is_run(headers):
+                return await self._runs.handle_request(scope, receive, send)
+        elif scope["type"] == "lifespan" and self._runs is not None:
+            async with self._runs.run():
+                return await self._sdk(scope, receive, send)
         await self._sdk(scope, receive, send)
 
     def end_streams(self) -> None:
@@ -234,6 +248,16 @@ def _is_same_origin(headers: Iterable[tuple[bytes, bytes]]) -> bool:
     found: dict[bytes, Any] = {name: value for name, value in headers if name in (b"origin", b"host")}
     origin = found.get(b"origin")
     return origin is None or origin.partition(b"://")[2] == found.get(b"host")
+
+
+def _is_run(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Tell whether a modern client asks for a script to be run, and takes a stream for an answer."""
+    found = dict(headers)
+    return (
+        found.get(b"mcp-protocol-version") == MODERN_VERSION.encode()
+        and found.get(b"mcp-method") == EXECUTE_METHOD.encode()
+        and b"text/event-stream" in found.get(b"accept", b"").lower()
+    )
 
 
 async def _refuse(send: Send, status: int, reason: bytes, *headers: tuple[bytes, bytes]) -> None:

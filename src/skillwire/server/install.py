@@ -13,6 +13,7 @@ from skillwire.server.answers import Terms
 from skillwire.server.handlers import add_listening, install
 from skillwire.server.notes import Annotate, Notes
 from skillwire.server.pages import DEFAULT_PAGE_SIZE
+from skillwire.server.scripts import RunsScripts
 from skillwire.server.skills import Origin, Skills
 from skillwire.server.wellknown.serving import add_site
 from skillwire.wire.core import CacheScope
@@ -34,6 +35,7 @@ def add_skills(
     annotate: Annotate | None = None,
     skill_media_type: str = "",
     find_tool: bool = False,
+    scripts: RunsScripts | None = None,
 ) -> Skills:
     """Publish skills from an MCP server: an `MCPServer`, a FastMCP server or a lowlevel `Server`.
 
@@ -52,6 +54,10 @@ def add_skills(
     `_meta`. `annotate` may add to the `_meta` of everything that tells of
     skills. `skill_media_type` replaces `text/markdown` for each `SKILL.md`. With
     `find_tool`, clients may look for skills by words, with a tool `find_skills`.
+
+    With `scripts`, clients may run the scripts of skills, each in a sandbox of
+    its own, by the dialect `exec`: as a `Policy` says, or by a `Runner` that is
+    opened and closed elsewhere. Where no sandbox can be had, none is run.
 
     Call it before the server runs; sources are opened and closed with it.
 
@@ -75,6 +81,7 @@ def add_skills(
         dialects=dialects,
         notes=Notes(mirror=mirror, annotate=annotate, media_type=skill_media_type),
         find_tool=find_tool,
+        scripts=scripts,
     )
     if Dialect.WELL_KNOWN in skills.dialects:
         _refuse_site(server, scope)

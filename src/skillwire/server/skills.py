@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import TypeAlias, TypeVar, cast
@@ -22,6 +22,7 @@ from skillwire.server.dialects.rendering import Render
 from skillwire.server.dialects.speaking import chosen, speakers
 from skillwire.server.find_tool import FindTool
 from skillwire.server.notes import NO_NOTES, Notes
+from skillwire.server.scripts import RunsScripts, Scripts
 from skillwire.server.served_folder import ServedFolder
 from skillwire.sources import (
     Catalog,
@@ -33,6 +34,7 @@ from skillwire.sources import (
     Report,
     Source,
 )
+from skillwire.wire.dialect import Dialect
 
 logger = logging.getLogger(__name__)
 
@@ -63,11 +65,14 @@ class Skills:
         dialects: Iterable[str] = (),
         notes: Notes = NO_NOTES,
         find_tool: bool = False,
+        scripts: RunsScripts | None = None,
     ) -> None:
         self.terms = terms
         self.notes = notes
         self.find_tool = FindTool(self) if find_tool else None
-        self.dialects = chosen(dialects)
+        self.scripts = None if scripts is None else Scripts(scripts)
+        # Only this dialect has a method to run them with.
+        self.dialects = chosen(dialects if scripts is None else (*dialects, Dialect.EXEC))
         self.compat: tuple[Compat, ...] = speakers(self.dialects, self)
         self.announcer = Announcer(
             methods=[method for compat in self.compat for method in compat.notifications()],
@@ -283,7 +288,8 @@ class Skills:
             async with Catalog([*self._sources, *self._mounts()]) as catalog:
                 self._review(catalog.snapshot.reports)
                 self._answers = Answers(catalog, self.terms, self.notes)
-                async with anyio.create_task_group() as group:
+                scripts = nullcontext() if self.scripts is None else self.scripts.open()
+                async with scripts, anyio.create_task_group() as group:
                     group.start_soon(self.announcer.follow, catalog)
                     group.start_soon(self._prepare)
                     ready.set_result(None)

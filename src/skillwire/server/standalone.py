@@ -9,6 +9,7 @@ from mcp.server.lowlevel import Server
 from mcp.server.subscriptions import ListenHandler
 
 from skillwire import __version__
+from skillwire.runner import Policy
 from skillwire.server.answers import Terms
 from skillwire.server.handlers import add_listening, install
 from skillwire.server.hot import HotAnswers
@@ -39,6 +40,7 @@ class Offer:
     dialects: tuple[str, ...] = ()
     mirror: bool = False
     find_tool: bool = False
+    scripts: Policy | None = None
     more: Callable[[], Sequence[Source]] | None = None
     """Makes further sources, in the process that serves them."""
 
@@ -58,6 +60,7 @@ class Standalone:
             dialects=offer.dialects,
             notes=Notes(mirror=offer.mirror),
             find_tool=offer.find_tool,
+            scripts=offer.scripts,
         )
         self.server: Server[Any] = Server("skillwire", version=__version__, instructions=_INSTRUCTIONS)
         install(self.server, self.skills)

@@ -15,6 +15,7 @@ from multiprocessing.context import SpawnProcess
 
 from skillwire.errors import SkillError
 from skillwire.server.http import run_http, serve_http
+from skillwire.server.scripts import Scripts
 from skillwire.server.skills import Skills
 from skillwire.server.standalone import Offer
 
@@ -117,8 +118,9 @@ class _Supervisor:
 
 def _work(offer: Offer, listener: socket.socket, host: str, prepare: Callable[[], None]) -> None:
     prepare()
-    # The process that started this one has said what is not published.
-    logging.getLogger(Skills.__module__).setLevel(logging.ERROR)
+    # The process that started this one has said what is not published, and what is not run.
+    for said in (Skills, Scripts):
+        logging.getLogger(said.__module__).setLevel(logging.ERROR)
     threading.Thread(target=_follow_parent, daemon=True).start()
     try:
         run_http(partial(serve_http, offer, listener, host=host, is_stateless=True))

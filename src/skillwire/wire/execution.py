@@ -87,12 +87,16 @@ class ExecItem:
 
 @dataclass(frozen=True, slots=True)
 class ExecFile:
-    """A script, reference or asset: its file name, what it is, and its path inside the skill."""
+    """A script, reference or asset: its file name, what it is, and its path inside the skill.
+
+    `input_schema` is the JSON Schema of what a script takes, where it says so.
+    """
 
     name: str
     description: str
     path: str
     annotations: Annotations = field(default_factory=Annotations)
+    input_schema: Mapping[str, JsonValue] | None = None
 
     def to_json(self) -> JsonDict:
         return _present(
@@ -100,6 +104,7 @@ class ExecFile:
             description=self.description,
             path=self.path,
             annotations=self.annotations.to_json() or None,
+            inputSchema=None if self.input_schema is None else dict(self.input_schema),
         )
 
 
@@ -302,7 +307,8 @@ def _files(members: Members, kind: str) -> tuple[ExecFile, ...]:
             inner.malformed("path", problem, code="exec-path-invalid")
             continue
         description = inner.required_text("description") or name
-        found.append(ExecFile(name, description, path, _annotations(inner)))
+        schema = inner.mapping("inputSchema")
+        found.append(ExecFile(name, description, path, _annotations(inner), schema))
     return tuple(found)
 
 

@@ -43,6 +43,7 @@ MADE_BY_SOURCES = {
     *("primitive-item-invalid", "primitive-skill-invalid", "primitive-field-invalid"),
     *("exec-item-invalid", "exec-skill-invalid", "exec-content-invalid"),
     *("exec-field-invalid", "exec-annotations-invalid", "exec-path-invalid"),
+    *("exec-result-invalid", "exec-result-item"),
     *("arguments-invalid", "dependencies-invalid", "file-notes-invalid"),
     *("dependency-missing", "prompt-invalid", "prompt-field-invalid", "prompt-arguments"),
     # What only a host of plain resources, or a gateway, can see; their tests show these.

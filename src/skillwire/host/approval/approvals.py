@@ -14,6 +14,7 @@ from typing import TypeAlias
 from skillwire.core.entry import SkillEntry
 from skillwire.core.manifest import Coverage, Manifest
 from skillwire.host.approval.provenance import Judgement
+from skillwire.host.approval.terms import RunTerms
 from skillwire.host.origin import SkillId
 from skillwire.host.registry.known import KnownSkill
 
@@ -167,6 +168,7 @@ class Question:
     `judgement` is what a provenance check said of exactly this content.
     `servers` are the labels that a read across origins would connect, the
     reader's first. `call` describes the tool call in question, in words.
+    `terms` say how a script would be run, where exactly one run is in question.
     """
 
     occasion: Occasion
@@ -181,11 +183,14 @@ class Question:
     script_content: bytes = field(default=b"", repr=False)
     tools: tuple[str, ...] = ()
     judgement: Judgement | None = None
+    terms: RunTerms | None = None
 
     @property
     def may_be_remembered(self) -> bool:
         """Whether a reply of `ALWAYS` outlives this one decision."""
         if self.occasion is Occasion.SCRIPTS and not self.script_digest:
+            return False
+        if self.terms is not None and self.terms.is_for_one_run:
             return False
         return self.occasion in _REMEMBERED and self.skill is not None and not self.skill.entry.is_dynamic
 

@@ -193,8 +193,10 @@ class Consent:
             return Refusal.of(error)
         return None
 
-    async def request(self, question: Question, grant: Grant) -> None:
+    async def request(self, question: Question, grant: Grant, *, actor: Actor = "model") -> None:
         """Ask for a further grant for a skill, unless it is given already.
+
+        A person who wants it is asked even after an earlier no.
 
         Raises:
             ApprovalError: The user says no, or cannot be asked.
@@ -208,12 +210,13 @@ class Consent:
                 raise NotLockedError(
                     f"the lock does not grant {grant.value} to {skill.reference}", reference=skill.reference
                 )
-            self._require_not_denied(skill, grant)
-            self._require_room(skill)
+            if actor == "model":
+                self._require_not_denied(skill, grant)
+                self._require_room(skill)
             reply = await self._put(question, reference=skill.reference)
             await self._settle(skill, grant, reply)
 
-    async def permit(self, question: Question) -> bool:
+    async def permit(self, question: Question, *, actor: Actor = "model") -> bool:
         """Ask about one call or one read; the answer is for that one alone, and never remembered.
 
         Raises:
@@ -222,7 +225,8 @@ class Consent:
         skill = question.skill
         assert skill is not None, "without a skill there is nothing to ask about"
         async with self._asking:
-            self._require_room(skill)
+            if actor == "model":
+                self._require_room(skill)
             return await self._put(question, reference=skill.reference) is not Reply.DENY
 
     async def require_unverified(self, skill: KnownSkill, uri: str) -> None:

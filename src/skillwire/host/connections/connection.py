@@ -249,6 +249,21 @@ class Connection:
         """
         return await self._ask((method, "consult", key), method, lambda link: call(Peer(link), self._hearing))
 
+    async def once(self, method: str, call: Callable[[Peer, Voice], Awaitable[T]]) -> T:
+        """Ask, in a time of its own, for what has effects: shared with nobody, and never asked for twice.
+
+        Raises:
+            SkillError: What `call` raises, or there is no connection.
+        """
+
+        async def made(link: Link) -> T:
+            return await call(Peer(link), await self._voice_for(link))
+
+        if self._tasks is None or self._is_closed:
+            raise self._not_open()
+        extra = self._limits.execute_seconds - self._server.seconds
+        return await self._flights.share(self._tasks, object(), lambda: self._attempt(method, made, extra))
+
     # Its dialect
 
     @property
@@ -318,7 +333,7 @@ class Connection:
         finally:
             self._limiter.release()
         if clock.cancelled_caught:
-            raise self._too_slow(method)
+            raise self._too_slow(method, extra)
         return exchange.outcome()
 
     async def _reach(self) -> Link:
@@ -350,8 +365,9 @@ class Connection:
         if wait := self._backoff.remaining:
             raise UnavailableError(f"the server is left alone for a moment{failed}", retry_in=wait)
 
-    def _too_slow(self, method: str) -> TooSlowError:
-        return TooSlowError(f"the server took more than {self._server.seconds:g} seconds over {method}")
+    def _too_slow(self, method: str, extra: float = 0.0) -> TooSlowError:
+        seconds = self._server.seconds + extra
+        return TooSlowError(f"the server took more than {seconds:g} seconds over {method}")
 
     def _not_open(self) -> UnavailableError:
         return UnavailableError("the connection is not open")

@@ -1,6 +1,7 @@
 """The labels of servers: made from the keys of a configuration, and safe to show and to type."""
 
 import unicodedata
+from collections.abc import Sequence
 from typing import Final
 
 from skillwire.core.characters import quoted, visible
@@ -32,6 +33,18 @@ def label_of(key: str) -> str:
             fix="rename the server",
         )
     return label
+
+
+def require_distinct(labels: Sequence[str]) -> None:
+    """Check that no label is there twice.
+
+    Raises:
+        ConfigError: One is.
+    """
+    folds = [label.casefold() for label in labels]
+    for label in labels:
+        if folds.count(label.casefold()) > 1:
+            raise ConfigError(f"more than one server is called {label}", reference=label)
 
 
 def folded(label: str) -> str:

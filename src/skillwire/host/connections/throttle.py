@@ -39,6 +39,7 @@ class ConnectionLimits:
     backoff_most: float = 60.0
     change_gap: float = 1.0
     exit_grace: float = 2.0
+    execute_seconds: float = 60.0
 
 
 class MessageCap:

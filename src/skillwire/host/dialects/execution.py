@@ -1,13 +1,14 @@
 """The skills page: skills by name, read with `skills/read`, and their files with `skills/read_reference`.
 
-Scripts of such a server run on the server. This host never asks it to
-(`skills/execute` is not sent), and has no way to read them: they are known by
-their paths alone.
+Scripts of such a server run on the server, and there is no way to read them:
+they are known by their paths alone. `ExecVoice.execute` asks the server to run
+one; whether that may be done is for its caller to know.
 """
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 from mcp.types import METHOD_NOT_FOUND, Request
 
@@ -37,7 +38,9 @@ from skillwire.host.dialects.voice import Found, Hearing, Peer, heard
 from skillwire.host.failures import InvalidAnswerError, NotDeclaredError, PeerError
 from skillwire.wire.core import GET_SKILL
 from skillwire.wire.dialect import Dialect
+from skillwire.wire.executed import MAX_CONTENT, Executed, parse_executed
 from skillwire.wire.execution import (
+    EXECUTE_METHOD,
     READ_METHOD,
     READ_REFERENCE_METHOD,
     REFERENCE_NOT_FOUND,
@@ -60,6 +63,13 @@ class ReferenceParams(NameParams):
     reference: str
 
 
+class ExecuteParams(NameParams):
+    """Parameters that name one script of a skill, with what the user agreed to send it."""
+
+    script: str
+    arguments: dict[str, Any]
+
+
 class ReadRequest(Request[NameParams, Literal["skills/read"]]):
     method: Literal["skills/read"] = READ_METHOD
 
@@ -68,12 +78,16 @@ class ReadReferenceRequest(Request[ReferenceParams, Literal["skills/read_referen
     method: Literal["skills/read_reference"] = READ_REFERENCE_METHOD
 
 
+class ExecuteRequest(Request[ExecuteParams, Literal["skills/execute"]]):
+    method: Literal["skills/execute"] = EXECUTE_METHOD
+
+
 @dataclass(frozen=True, slots=True)
 class ExecFiles:
-    """The files of one skill: what to call them when asking, by their URIs here; and its scripts."""
+    """The files of one skill, readable ones and scripts: what to call them, by their URIs here."""
 
     references: dict[str, str] = field(default_factory=dict[str, str])
-    scripts: frozenset[str] = frozenset()
+    scripts: dict[str, str] = field(default_factory=dict[str, str])
 
     @property
     def uris(self) -> tuple[str, ...]:
@@ -108,9 +122,7 @@ class ExecVoice:
             skill = await self._skill(peer, card, max_bytes)
             card = self._roster.meet(card, skill.description)
             return card.skill_md(skill.instructions, max_bytes=max_bytes)
-        if card.uri.text not in self._files:
-            self._roster.meet(card, (await self._skill(peer, card, MAX_TOTAL_SIZE)).description)
-        files = self._files[card.uri.text]
+        files = await self._files_at(peer, card)
         if canonical in files.scripts:
             raise NotDeclaredError(
                 f"{quoted(canonical)} is a script that its server keeps to itself, and runs itself",
@@ -121,6 +133,45 @@ class ExecVoice:
         if reference is None:
             raise nothing_at(uri)
         return await self._reference(peer, card, reference, canonical, max_bytes)
+
+    async def scripts(self, peer: Peer, uri: SkillUri) -> tuple[str, ...]:
+        """Return the paths of the scripts that the server offers to run for a skill.
+
+        Raises:
+            NotDeclaredError: It runs none; nothing was sent.
+            SkillError: It does not have the skill, or cannot be asked.
+        """
+        _require_scripts(peer)
+        card = self._roster.card_at(uri)
+        files = await self._files_at(peer, card)
+        return tuple(card.uri.relative_path(script) for script in files.scripts)
+
+    async def execute(
+        self, peer: Peer, uri: SkillUri, path: str, arguments: Mapping[str, JsonValue]
+    ) -> Executed:
+        """Ask the server to run one of the scripts it told of, and return what it says came of it.
+
+        Raises:
+            NotDeclaredError: It runs none, or did not tell of this one; nothing was sent.
+            PeerError: It answered with an error.
+            InvalidAnswerError: Its answer cannot be used.
+        """
+        _require_scripts(peer)
+        card = self._roster.card_at(uri)
+        called = (await self._files_at(peer, card)).scripts.get(card.uri.join(path))
+        if called is None:
+            raise NotDeclaredError(f"the server does not tell of a script {quoted(path)}", violates="EXEC-15")
+        params = ExecuteParams(name=card.called, script=called, arguments=dict(arguments))
+        answer = await peer.ask(ExecuteRequest(params=params), max_bytes=MAX_CONTENT)
+        found, findings = parse_executed(answer)
+        if found is None:
+            raise no_use(card, findings, "EXEC-05")
+        return found
+
+    async def _files_at(self, peer: Peer, card: Card) -> ExecFiles:
+        if card.uri.text not in self._files:
+            self._roster.meet(card, (await self._skill(peer, card, MAX_TOTAL_SIZE)).description)
+        return self._files[card.uri.text]
 
     async def _skill(self, peer: Peer, card: Card, max_bytes: int) -> ExecSkill:
         """Ask for a whole skill, and remember which files it has."""
@@ -189,20 +240,31 @@ def _files_of(skill: SkillUri, told: ExecSkill) -> ExecFiles:
     """Give each file the URI of its path; one whose path is another's, or in its way, is left out."""
     readable = (*told.references, *told.assets)
     names = Counter(file.name for file in readable)
+    script_names = Counter(file.name for file in told.scripts)
     references: dict[str, str] = {}
-    scripts: set[str] = set()
+    scripts: dict[str, str] = {}
     taken = {fold_path(SKILL_FILE)}
     for number, file in enumerate((*readable, *told.scripts)[:MAX_FILES]):
         if not is_free(file.path, taken):
             continue
         taken.add(fold_path(file.path))
         uri = skill.join(file.path)
+        # The page asks by name; where that means two files, only the path tells them apart.
         if number >= len(readable):
-            scripts.add(uri)
+            scripts[uri] = file.name if script_names[file.name] == 1 else file.path
         else:
-            # The page asks by name; where that means two files, only the path tells them apart.
             references[uri] = file.name if names[file.name] == 1 else file.path
-    return ExecFiles(references, frozenset(scripts))
+    return ExecFiles(references, scripts)
+
+
+def _require_scripts(peer: Peer) -> None:
+    """Check that the server said it runs scripts; where it says no, or nothing, none is asked for."""
+    if (peer.skills_capability or {}).get(SCRIPTS) is not True:
+        raise NotDeclaredError(
+            "the server has not declared that it runs scripts",
+            violates="EXEC-14",
+            fix="go on without its scripts",
+        )
 
 
 async def _asked(peer: Peer, request: ReadRequest | ReadReferenceRequest, uri: str, max_bytes: int) -> Answer:

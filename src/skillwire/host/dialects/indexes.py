@@ -15,6 +15,7 @@ from typing import cast
 import anyio.to_thread
 
 from skillwire.core.entry import SkillEntry
+from skillwire.core.strictjson import StrictJsonError, parse_strictly
 from skillwire.core.uri import SkillUri
 from skillwire.errors import InvalidEntryError, LimitError, NotFoundError
 from skillwire.host.calls.enumeration import Listing
@@ -35,7 +36,6 @@ from skillwire.sources.garbage import collector_paused
 from skillwire.wire.april import schema_findings
 from skillwire.wire.dialect import Dialect
 from skillwire.wire.index import INDEX_URI, index_shape
-from skillwire.core.strictjson import StrictJsonError, parse_strictly
 
 _SHAPES = (Dialect.INDEX_JUNE, Dialect.INDEX_APRIL)
 _SMALL = 64 * 1024

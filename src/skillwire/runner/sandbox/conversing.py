@@ -18,6 +18,7 @@ from skillwire.runner.sandbox.messages import MAX_MESSAGE, message, parse_messag
 SEND_SECONDS = 30.0
 GRACE_SECONDS = 5.0
 _CHUNK = 1 << 16
+_NO_LIMIT = 1 << 62
 
 
 class Stopped(Exception):
@@ -51,7 +52,11 @@ class Network(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a sandbox is to run. `command` goes before the script; empty runs it in the warm Python."""
+    """What a sandbox is to run. `command` goes before the script; empty runs it in the warm Python.
+
+    `is_counted_outside` is true when the kernel counts memory and processes of
+    the whole run, and the init need not.
+    """
 
     script: str
     files: Mapping[str, bytes]
@@ -63,6 +68,12 @@ class Job:
     argv: tuple[str, ...] = ()
     secrets: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
     network: Network | None = None
+    is_counted_outside: bool = False
+
+    @property
+    def given_bytes(self) -> int:
+        """How many bytes of files the script is given."""
+        return sum(len(content) for content in (*self.files.values(), *self.secrets.values()))
 
     def message(self) -> bytes:
         """Write the job as the init takes it."""
@@ -79,8 +90,9 @@ class Job:
                 "limits": {
                     "wall_seconds": limits.wall_seconds,
                     "cpu_seconds": limits.cpu_seconds,
-                    "memory_bytes": limits.memory_bytes,
-                    "processes": limits.processes,
+                    "memory_bytes": _NO_LIMIT if self.is_counted_outside else limits.memory_bytes,
+                    # One more where the kernel counts: its count is then met first, and tells us so.
+                    "processes": limits.processes + self.is_counted_outside,
                     "open_files": limits.open_files,
                     "disk_bytes": limits.disk_bytes,
                     "output_files": limits.output_files,
@@ -202,8 +214,10 @@ class Run:
             for key, _ in selector.select(left):
                 key.data(key.fileobj)
 
-    def finish(self) -> Raw:
+    def finish(self, hit: LimitHit | None = None) -> Raw:
         """Take what is still in the pipes, now that nobody writes any more, and put everything together.
+
+        `hit` is the limit at which the kernel ended it, which leaves the init no time to report.
 
         Raises:
             RunnerError: The init ended without a word.
@@ -212,6 +226,7 @@ class Run:
             while kept.total <= self._job.limits.flood_bytes and (chunk := _chunk(stream)):
                 kept.take(chunk)
         stdout, stderr = self._kept.values()
+        self._limit = self._limit or hit
         report = self._parsed_report()
         if report is None and self._limit is None:
             raise RunnerError("the sandbox ended without a word; the machine may be out of memory")
@@ -229,8 +244,8 @@ class Run:
             stdout_bytes=stdout.total,
             stderr_bytes=stderr.total,
         )
-        hit = report.get("limit")
-        limit = self._limit or (LimitHit(*hit) if hit else None)
+        reported = report.get("limit")
+        limit = self._limit or (LimitHit(*reported) if reported else None)
         files, skipped = ((), ()) if limit else self._outputs(report)
         return Raw(
             report.get("status"), limit, bytes(stdout.content), bytes(stderr.content), usage, files, skipped

@@ -405,7 +405,8 @@ def serve() -> dict[str, Any]:
     program = receive(connection, setup["filter_bytes"])
     make_places(setup)
     give_up_rights(program)
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
+    # Of all signals a script can send here, only the one that Python listens to would get through.
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD, signal.SIGINT])
     send_message(connection, {"ready": True})
 
     job = receive_message(connection)

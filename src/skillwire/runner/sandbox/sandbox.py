@@ -12,7 +12,7 @@ import socket
 import subprocess
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import TracebackType
@@ -65,6 +65,7 @@ class Sandbox:
         Raises:
             SandboxUnavailableError: It does not start, or is not as tight as it must be.
         """
+        cgroup = recipe.cgroups.make() if recipe.cgroups else None
         ours, theirs = socket.socketpair()
         status_read, status_write = os.pipe()
         with theirs, open(status_read, "rb") as status:
@@ -72,11 +73,13 @@ class Sandbox:
                 process = _spawned(recipe, theirs.fileno(), status_write)
             except OSError as error:
                 ours.close()
+                if cgroup is not None:
+                    cgroup.remove()
                 raise SandboxUnavailableError(f"bubblewrap cannot be started: {error.strerror}") from error
             finally:
                 os.close(status_write)
             theirs.close()
-            sandbox = cls(process, ours, recipe.cgroups.make() if recipe.cgroups else None)
+            sandbox = cls(process, ours, cgroup)
             try:
                 sandbox._settle(status, limits)
                 sandbox._check(recipe)
@@ -96,16 +99,24 @@ class Sandbox:
             Stopped: `stop` was set.
             RunnerError: The sandbox broke.
         """
-        if self._cgroup is not None:
-            self._cgroup.limit(job.limits)
+        cgroup, limits = self._cgroup, job.limits
         try:
+            if cgroup is not None:
+                cgroup.limit(limits, given=job.given_bytes)
+                job = replace(job, is_counted_outside=True)
             with Run(self._process, self._connection, job, stop, kill=self.kill) as run:
-                run.send()
-                run.attend()
+                try:
+                    run.send()
+                    run.attend()
+                except RunnerError:
+                    if cgroup is None or cgroup.hit(limits) is None:
+                        raise
+                    self.kill()
                 self._await_death()
-                raw = run.finish()
-            # Closing removes the group, and with it what it has to say.
-            return raw if self._cgroup is None else self._cgroup.judged(raw, job.limits)
+                if cgroup is None:
+                    return run.finish()
+                # Closing removes the group, and with it what it has to say.
+                return cgroup.measured(run.finish(cgroup.hit(limits)), limits)
         finally:
             self.close()
 

@@ -12,6 +12,7 @@ from mcp.server.subscriptions import ServerEvent
 from skillwire.core.entry import SkillEntry
 from skillwire.server.answers import Answers, FileContent
 from skillwire.server.dialects.rendering import Render
+from skillwire.server.scripts import Scripts
 from skillwire.sources import Report
 from skillwire.wire.core import JsonDict
 from skillwire.wire.dialect import Dialect
@@ -33,6 +34,9 @@ class Published(Protocol):
 
     @property
     def renderers(self) -> Mapping[str, Render]: ...
+
+    @property
+    def scripts(self) -> Scripts | None: ...
 
 
 class Compat:

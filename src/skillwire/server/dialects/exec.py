@@ -1,7 +1,7 @@
-"""The `exec` dialect on a server: `skills/read` and `skills/read_reference`."""
+"""The `exec` dialect on a server: skills by name, their files and, if the operator says so, their scripts."""
 
 import logging
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
@@ -13,10 +13,13 @@ from skillwire.core.characters import quoted
 from skillwire.core.entry import SkillEntry
 from skillwire.core.finding import Finding
 from skillwire.core.frontmatter import Frontmatter
+from skillwire.core.lookup import found, last_segment
 from skillwire.core.yaml12 import JsonValue
 from skillwire.errors import INTERNAL_ERROR, NotFoundError
+from skillwire.runner import Runner, ScriptInterface, interfaces_of, scripts_of
 from skillwire.server.dialects.by_name import ByName, Supporting
 from skillwire.server.dialects.compat import Binding, Context
+from skillwire.server.dialects.executing import MAX_ECHO, ExecuteParams, Execution, script_errors
 from skillwire.server.failures import invalid_params, wire_errors
 from skillwire.server.results import is_modern
 from skillwire.wire.core import JsonDict, skill_resource
@@ -24,6 +27,7 @@ from skillwire.wire.declared import PREFIX, FileNote, file_notes
 from skillwire.wire.dialect import Dialect
 from skillwire.wire.execution import (
     CAPABILITY,
+    EXECUTE_METHOD,
     READ_METHOD,
     READ_REFERENCE_METHOD,
     REFERENCE_NOT_FOUND,
@@ -41,7 +45,6 @@ SIDECAR: Final = "skillwire-files.txt"
 
 logger = logging.getLogger(__name__)
 
-_MAX_ECHO = 256
 _MAX_SIDECAR = 64 * 1024
 _MAX_CANDIDATES = 10
 _BESIDE_METADATA = ("license", "compatibility", "version")
@@ -66,41 +69,42 @@ class _Item:
 
     @property
     def name(self) -> str:
-        return self.file.path.rpartition("/")[2]
+        return last_segment(self.file.path)
 
-    @property
-    def stem(self) -> str:
-        return self.name.rpartition(".")[0] or self.name
-
-    def to_wire(self) -> ExecFile:
-        return ExecFile(self.name, self.note.description or self.name, self.file.path)
-
-
-_STEPS: tuple[Callable[[_Item, str], bool], ...] = (
-    lambda item, wanted: item.name == wanted,
-    lambda item, wanted: item.file.path == wanted,
-    lambda item, wanted: item.stem == wanted or wanted in item.note.aliases,
-)
+    def to_wire(self, interface: ScriptInterface | None = None) -> ExecFile:
+        said = interface.description if interface is not None else ""
+        schema = interface.arguments if interface is not None else None
+        description = said or self.note.description or self.name
+        return ExecFile(self.name, description, self.file.path, input_schema=schema)
 
 
 class Exec(ByName):
-    """The skills page: skills by name, with references and assets.
+    """The skills page: skills by name, with references and assets, and scripts if they can be run.
 
-    Nothing is executed here: `scripts` is declared false, no skill has a
-    `scripts` array, and `skills/execute` is a method nobody answers (EXEC-14).
+    Unless the operator asked for it, nothing is executed: `scripts` is declared
+    false, no skill has a `scripts` array, and `skills/execute` is a method
+    nobody answers (EXEC-14). If it was asked for and no sandbox can be had,
+    that method says so, and the rest is the same.
     """
 
     dialect: ClassVar[Dialect] = Dialect.EXEC
-    runs_scripts: ClassVar[bool] = False
+
+    @property
+    def runner(self) -> Runner | None:
+        """What runs scripts, if they can be run."""
+        scripts = self.skills.scripts
+        return scripts.runner if scripts is not None and scripts.is_available else None
 
     def capabilities(self) -> JsonDict:
-        return {CAPABILITY: {"listChanged": True, SCRIPTS: self.runs_scripts}}
+        return {CAPABILITY: {"listChanged": True, SCRIPTS: self.runner is not None}}
 
     def bindings(self) -> Sequence[Binding]:
-        return (
+        reading: list[Binding] = [
             (READ_METHOD, NameParams, self.read_skill),
             (READ_REFERENCE_METHOD, ReferenceParams, self.read_reference),
-        )
+        ]
+        execute: Binding = (EXECUTE_METHOD, ExecuteParams, self.execute)
+        return reading if self.skills.scripts is None else [*reading, execute]
 
     def legacy_fields(self, entry: SkillEntry) -> JsonDict:
         declared = self.declared(entry)
@@ -129,7 +133,7 @@ class Exec(ByName):
                 name,
                 entry.frontmatter.description,
                 document.body,
-                scripts=_listed(items, "scripts") if self.runs_scripts else (),
+                scripts=await self._scripts(entry, items),
                 references=_listed(items, "references"),
                 assets=_listed(items, "assets"),
                 metadata=_metadata(entry.frontmatter) or None,
@@ -148,13 +152,39 @@ class Exec(ByName):
                 for item in await self._items(entry)
                 if item.file.path.startswith(("references/", "assets/"))
             ]
-            item = _found(items, name, wanted)
+            item = _reference(items, name, wanted)
             try:
                 file = await self.skills.answers.read(item.file.uri)
             except NotFoundError as error:
                 raise _no_reference(name, wanted) from error
             content = ReferenceContent(item.file.uri, file.content, item.file.media_type)
             return self._on_terms(context, {"content": content.to_json()}, is_fixed=bool(file.digest))
+
+    async def execute(self, context: Context, params: ExecuteParams) -> JsonDict:
+        """Answer `skills/execute`."""
+        scripts = self.skills.scripts
+        assert scripts is not None, "bound only where scripts are run"
+        with _naming(name=params.name, script=params.script), script_errors(params):
+            scripts.required_runner()
+            name, entry = await self._skill(params.name)
+            aliases = {item.file.path: item.note.aliases for item in await self._items(entry)}
+            execution = Execution(scripts, self.skills.answers.catalog, name, aliases)
+            try:
+                return await execution.result(context, entry, params)
+            except NotFoundError as error:
+                raise _no_skill(name) from error
+
+    async def _scripts(self, entry: SkillEntry, items: Sequence[_Item]) -> tuple[ExecFile, ...]:
+        """Return the scripts of a skill that can be run here, with what they say about themselves."""
+        runner, paths = self.runner, scripts_of(entry)
+        if runner is None or not paths:
+            return ()
+        interfaces = await interfaces_of(entry, self.skills.answers.catalog.read_file)
+        return tuple(
+            item.to_wire(interfaces.get(item.file.path))
+            for item in items
+            if item.file.path in paths and runner.takes(item.file.path)
+        )
 
     async def _skill(self, name: object) -> tuple[str, SkillEntry]:
         if not isinstance(name, str):
@@ -200,7 +230,7 @@ def _naming(**culprit: object) -> Generator[None]:
     except MCPError as error:
         if error.code != INTERNAL_ERROR:
             raise
-        data = {key: value[:_MAX_ECHO] for key, value in culprit.items() if isinstance(value, str)}
+        data = {key: value[:MAX_ECHO] for key, value in culprit.items() if isinstance(value, str)}
         raise MCPError(error.code, error.message, data) from error
 
 
@@ -209,43 +239,47 @@ def _listed(items: Sequence[_Item], folder: str) -> tuple[ExecFile, ...]:
     return tuple(item.to_wire() for item in items if item.file.path.rpartition("/")[0] == folder)
 
 
-def _found(items: Sequence[_Item], name: str, wanted: str) -> _Item:
+def _reference(items: Sequence[_Item], name: str, wanted: str) -> _Item:
     """Find a file by its name, its path, or what no other is called (EXEC-06).
 
     Raises:
         MCPError: There is none, or more than one.
     """
-    for step in _STEPS:
-        hits = [item for item in items if step(item, wanted)]
-        if len(hits) == 1:
-            return hits[0]
-        if hits:
-            paths = [item.file.path for item in hits[:_MAX_CANDIDATES]]
-            raise MCPError(
-                REFERENCE_NOT_FOUND,
-                f"{quoted(wanted)} may be any of {len(hits)} files; ask by path",
-                {"name": name, "reference": wanted[:_MAX_ECHO], "candidates": paths},
-            )
-    raise _no_reference(name, wanted)
+    hits = found(
+        items, wanted, path_of=lambda item: item.file.path, aliases_of=lambda item: item.note.aliases
+    )
+    if len(hits) == 1:
+        return hits[0]
+    if not hits:
+        raise _no_reference(name, wanted)
+    raise MCPError(
+        REFERENCE_NOT_FOUND,
+        f"{quoted(wanted)} may be any of {len(hits)} files; ask by path",
+        {
+            "name": name,
+            "reference": wanted[:MAX_ECHO],
+            "candidates": [item.file.path for item in hits[:_MAX_CANDIDATES]],
+        },
+    )
 
 
 def _metadata(frontmatter: Frontmatter) -> dict[str, JsonValue]:
     """Return what the author says about the skill, without what was declared for dialects."""
     fields = frontmatter.fields
     metadata = fields.get("metadata")
-    found = {key: fields[key] for key in _BESIDE_METADATA if key in fields}
+    kept = {key: fields[key] for key in _BESIDE_METADATA if key in fields}
     if isinstance(metadata, dict):
-        found |= {key: value for key, value in metadata.items() if not key.startswith(PREFIX)}
-    return found
+        kept |= {key: value for key, value in metadata.items() if not key.startswith(PREFIX)}
+    return kept
 
 
 def _no_skill(name: str) -> MCPError:
-    return MCPError(SKILL_NOT_FOUND, f"no skill is called {quoted(name)}", {"name": name[:_MAX_ECHO]})
+    return MCPError(SKILL_NOT_FOUND, f"no skill is called {quoted(name)}", {"name": name[:MAX_ECHO]})
 
 
 def _no_reference(name: str, reference: str) -> MCPError:
     return MCPError(
         REFERENCE_NOT_FOUND,
         f"the skill {quoted(name)} has no reference {quoted(reference)}",
-        {"name": name, "reference": reference[:_MAX_ECHO]},
+        {"name": name, "reference": reference[:MAX_ECHO]},
     )

@@ -77,7 +77,7 @@ class FileResult(ResourceResult):
             pass  # Then it travels as base64.
         super().__init__([ResourceContent(content, mime_type=file.media_type)])
         self.ttl_ms = terms.ttl_ms if file.digest else 0
-        self.cache_scope = terms.cache_scope
+        self.cache_scope = "private" if file.is_private else terms.cache_scope
 
     def to_mcp_result(self, uri: Any) -> types.ReadResourceResult:
         terms = {"ttl_ms": self.ttl_ms, "cache_scope": self.cache_scope}

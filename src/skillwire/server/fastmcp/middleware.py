@@ -9,11 +9,12 @@ from skillwire.errors import NotFoundError, SourceError
 from skillwire.server.dialects.compat import Context
 from skillwire.server.fastmcp.files import located
 from skillwire.server.fastmcp.sight import Sight
-from skillwire.server.fastmcp.viewpoint import ASKED
+from skillwire.server.fastmcp.viewpoint import ASKED, CALLER
 from skillwire.server.handlers import (
     HandshakeMiddleware,
     as_json,
 )
+from skillwire.server.outputs import caller_of
 from skillwire.server.skills import Skills
 from skillwire.wire.core import (
     GET_SKILL,
@@ -36,11 +37,12 @@ class SkillsMiddleware(HandshakeMiddleware):
         self._sight = sight
 
     async def __call__(self, ctx: Context, call_next: CallNext) -> HandlerResult:
-        asked = ASKED.set(self._sight)
+        asked, caller = ASKED.set(self._sight), CALLER.set(caller_of(ctx))
         try:
             return await self._pass_on(ctx, call_next)
         finally:
             ASKED.reset(asked)
+            CALLER.reset(caller)
 
     async def _pass_on(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         if ctx.request_id is None:

@@ -32,7 +32,7 @@ from skillwire.server.fastmcp.prompts import PromptsProvider
 from skillwire.server.fastmcp.scoped import ScopedListing
 from skillwire.server.fastmcp.sight import AnyFastMCP, Sight, SkillsHolder, VisibleSkillMethods
 from skillwire.server.fastmcp.tools import FindToolProvider
-from skillwire.server.fastmcp.viewpoint import Viewpoint
+from skillwire.server.fastmcp.viewpoint import CALLER, Viewpoint
 from skillwire.server.handlers import (
     ResourceMethods,
     add_listening,
@@ -40,6 +40,7 @@ from skillwire.server.handlers import (
     refuse_second,
 )
 from skillwire.server.noting import note_results
+from skillwire.server.outputs import OUTPUT_SCHEME
 from skillwire.server.skills import Skills
 from skillwire.server.wellknown.serving import add_site
 from skillwire.sources import Snapshot
@@ -121,6 +122,9 @@ class SkillsProvider(SkillsHolder):
     async def _get_resource(self, uri: str, version: VersionSpec | None = None) -> Resource | None:
         with wire_errors():
             answers = self.skills.answers
+            output = self._output(uri)
+            if output is not None:
+                return output
             try:
                 entry, published = located(answers.catalog.snapshot, uri)
             except NotFoundError:
@@ -128,6 +132,14 @@ class SkillsProvider(SkillsHolder):
             if published == entry.uri.published:
                 return self._skill_file(answers, entry)
             return self._file(published, entry.frontmatter.name)
+
+    def _output(self, uri: str) -> Resource | None:
+        """Return what a script left, for who ran it: it is no skill's, so nothing about skills hides it."""
+        scripts, caller = self.skills.scripts, CALLER.get()
+        file = None if scripts is None or caller is None else scripts.outputs.read(uri, caller)
+        if file is None:
+            return None
+        return FileResource(self.skills, file=file, uri=uri, name=segment_of(uri), mime_type=file.media_type)
 
     async def _unlisted(self, answers: Answers, uri: str) -> Resource | None:
         """Return what is at a URI that no listed skill has, which may still be something."""
@@ -217,7 +229,7 @@ class SkillsExtension(ServerExtension):
 
     def __init__(self, skills: Skills, home: "weakref.ref[AnyFastMCP]") -> None:
         self.skills = skills
-        self.live_schemes = {DEFAULT_SCHEME}
+        self.live_schemes = {DEFAULT_SCHEME, OUTPUT_SCHEME}
         self._home = home
         self.sight = Sight(self, skills)
         self._resources = ResourceMethods(skills)

@@ -4,9 +4,12 @@ from contextvars import ContextVar
 from typing import Final
 
 from skillwire.server.fastmcp.sight import Sight
+from skillwire.server.outputs import Caller
 
 ASKED: Final[ContextVar[Sight | None]] = ContextVar("skillwire_asked", default=None)
 """What the server shows that was asked by the client. Skills of one server are served by every parent too."""
+CALLER: Final[ContextVar[Caller | None]] = ContextVar("skillwire_caller", default=None)
+"""Who asks; None where no client does."""
 
 
 class Viewpoint:

@@ -12,6 +12,7 @@ from skillwire.core.archive import ArchiveFormat
 from skillwire.core.characters import quoted
 from skillwire.core.finding import Finding
 from skillwire.core.manifest import UNKNOWN_SIZE, ManifestFile
+from skillwire.core.strictjson import StrictJsonError, parse_strictly
 from skillwire.errors import NotFoundError
 from skillwire.sources.garbage import collector_paused
 from skillwire.sources.wellknown.entries import archive_uri, name_in, path_in
@@ -19,7 +20,6 @@ from skillwire.sources.wellknown.failures import SiteAnswerError, SiteUnavailabl
 from skillwire.sources.wellknown.freshness import fresh_seconds, validators
 from skillwire.sources.wellknown.hosts import SiteAddress
 from skillwire.sources.wellknown.web import DEFAULT_SECONDS, Answer, Resolve, Web, resolve_host
-from skillwire.core.strictjson import StrictJsonError, parse_strictly
 from skillwire.wire.wellknown import (
     AnyEntry,
     ArtifactType,

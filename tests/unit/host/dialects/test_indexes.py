@@ -8,6 +8,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import METHOD_NOT_FOUND
 
 from skillwire.core.manifest import Coverage, digest_of
+from skillwire.core.strictjson import MAX_VALUES
 from skillwire.core.uri import SkillUri
 from skillwire.errors import FrontmatterError, InvalidEntryError, NotFoundError, SkillError
 from skillwire.host.calls.paging import Limits
@@ -16,7 +17,6 @@ from skillwire.host.dialects.voice import Found, Hearing, Peer
 from skillwire.host.failures import EndlessListingError, InvalidAnswerError, PeerError
 from skillwire.wire.dialect import Dialect
 from skillwire.wire.index import INDEX_URI
-from skillwire.core.strictjson import MAX_VALUES
 from unit.host.calls.strangers import MODES
 from unit.host.dialects.indexed import (
     TEA,

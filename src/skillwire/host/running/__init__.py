@@ -1,0 +1,1 @@
+"""Scripts of loaded skills: what the user is told of a run, who runs it, and what the model sees of it."""

@@ -1,0 +1,35 @@
+"""The machines there are filters for, each with its filter ready to be asked."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pytest
+
+from skillwire.runner.sandbox.seccomp import filter_for
+from skillwire.runner.sandbox.syscalls import AARCH64, X86_64
+from unit.runner.bpf import AUDIT_AARCH64, AUDIT_X86_64, Call, Program, errno
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    name: str
+    audit: int
+    numbers: Mapping[str, int]
+    program: Program
+
+    def verdict(self, name: str, *arguments: int) -> int:
+        return self.program.verdict(Call(self.audit, self.numbers[name], arguments))
+
+
+MACHINES = [
+    Machine("x86_64", AUDIT_X86_64, X86_64, Program.parse(filter_for("x86_64"))),
+    Machine("aarch64", AUDIT_AARCH64, AARCH64, Program.parse(filter_for("aarch64"))),
+]
+NAMES = {machine.name: {number: name for name, number in machine.numbers.items()} for machine in MACHINES}
+
+both = pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: machine.name)
+
+EPERM, ENOSYS, EPROTONOSUPPORT, EAFNOSUPPORT = errno(1), errno(38), errno(93), errno(97)
+
+JUDGED = {"clone", "socket", "socketpair", "ioctl", "mknod", "mknodat", "personality", "prlimit64"}
+"""What is allowed or not by its arguments."""

@@ -1,0 +1,161 @@
+"""The shelf for what scripts leave: who finds what there, how much of it, and for how long."""
+
+import re
+from base64 import b64decode
+from collections.abc import AsyncGenerator
+
+import anyio
+import pytest
+
+from skillwire.runner import OutputFile
+from skillwire.server.answers import Answers, FileContent, Terms
+from skillwire.server.outputs import Caller, OutputShelf, Quota
+from skillwire.sources import Catalog, MemorySource
+from talking import eventually
+
+ME: Caller = ("session-1", None)
+OTHER: Caller = ("session-2", None)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def files(*sizes: int) -> list[OutputFile]:
+    return [OutputFile(f"{number}.bin", bytes([number]) * size) for number, size in enumerate(sizes)]
+
+
+@pytest.fixture
+async def answers() -> AsyncGenerator[Answers]:
+    async with Catalog([MemorySource()]) as catalog:
+        yield Answers(catalog, Terms())
+
+
+@pytest.mark.requirement("EXEC-17")
+def test_a_file_is_found_by_its_uri_alone() -> None:
+    shelf = OutputShelf()
+
+    uris = shelf.put([OutputFile("plots/möve 1%.svg", b"<svg/>"), OutputFile("a.txt", b"a")], ME)
+
+    assert list(uris) == ["plots/möve 1%.svg", "a.txt"]
+    assert re.fullmatch(r"skill-output://[0-9a-f]{32}/plots/m%C3%B6ve%201%25\.svg", uris["plots/möve 1%.svg"])
+    found = shelf.read(uris["plots/möve 1%.svg"], ME)
+    assert found == FileContent(
+        uris["plots/möve 1%.svg"], "image/svg+xml", b"<svg/>", digest="", is_private=True
+    )
+    base = uris["a.txt"].removesuffix("a.txt")
+    others = [base, base + "b.txt", base + "../a.txt", base + "%61.txt", uris["a.txt"] + "?", "skill://a.txt"]
+    assert [shelf.read(uri, ME) for uri in (*others, uris["a.txt"].upper(), "", "skill-output://")] == [
+        None
+    ] * 9
+
+
+@pytest.mark.requirement("EXEC-17")
+def test_two_runs_share_no_uri() -> None:
+    shelf = OutputShelf()
+
+    keys = {shelf.put(files(1), ME)["0.bin"].split("/")[2] for _ in range(200)}
+
+    assert len(keys) == 200
+
+
+@pytest.mark.requirement("EXEC-10")
+def test_only_who_ran_a_script_finds_what_it_left() -> None:
+    shelf = OutputShelf()
+
+    uri = shelf.put(files(1), ME)["0.bin"]
+
+    assert shelf.read(uri, ME) is not None
+    assert shelf.read(uri, OTHER) is None
+    assert shelf.read(uri, ("session-1", "client", None, "someone")) is None
+
+
+@pytest.mark.requirement("EXEC-17")
+def test_what_was_kept_long_enough_is_gone() -> None:
+    clock = Clock()
+    shelf = OutputShelf(Quota(seconds=60), clock=clock)
+    uri = shelf.put(files(5), ME)["0.bin"]
+
+    clock.now += 59.9
+    assert shelf.read(uri, ME) is not None
+    clock.now += 0.1
+
+    assert shelf.read(uri, ME) is None
+    assert shelf.size == 5
+    shelf.tidy()
+    assert (shelf.size, len(shelf)) == (0, 0)
+
+
+async def test_memory_is_given_back_without_being_asked() -> None:
+    shelf = OutputShelf(Quota(seconds=0.02))
+    shelf.put(files(5), ME)
+
+    async def size() -> int:
+        return shelf.size
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(shelf.keep_tidy)
+        await eventually(size, lambda left: left == 0)
+        group.cancel_scope.cancel()
+
+    assert len(shelf) == 0
+
+
+@pytest.mark.requirement("EXEC-12")
+def test_the_oldest_runs_make_room() -> None:
+    shelf = OutputShelf(Quota(all_bytes=100, all_files=4))
+    first = shelf.put(files(40, 40), ME)
+    second = shelf.put(files(20), ME)
+
+    third = shelf.put(files(30), ME)
+
+    assert [
+        shelf.read(uri, ME) is not None for uri in (*first.values(), *second.values(), *third.values())
+    ] == [
+        False,
+        False,
+        True,
+        True,
+    ]
+    assert (shelf.size, len(shelf)) == (50, 2)
+    for _ in range(20):
+        shelf.put(files(0, 0, 0), ME)
+    assert (shelf.size, len(shelf)) == (0, 3)
+
+
+@pytest.mark.requirement("EXEC-12")
+def test_one_run_keeps_no_more_than_its_share() -> None:
+    shelf = OutputShelf(Quota(run_bytes=50, run_files=3))
+
+    uris = shelf.put(files(30, 30, 10, 5, 1), ME)
+
+    assert list(uris) == ["0.bin", "2.bin", "3.bin"]
+    assert shelf.put(files(51), ME) == {}
+    assert (shelf.size, len(shelf)) == (45, 3)
+
+
+def test_a_cleared_shelf_has_nothing() -> None:
+    shelf = OutputShelf()
+    uri = shelf.put(files(5), ME)["0.bin"]
+
+    shelf.clear()
+
+    assert (shelf.read(uri, ME), shelf.size, len(shelf)) == (None, 0, 0)
+
+
+@pytest.mark.requirement("EXEC-17")
+async def test_no_cache_may_share_or_keep_an_output(answers: Answers) -> None:
+    shelf = OutputShelf()
+    uri = shelf.put([OutputFile("a.bin", b"\xff\x00")], ME)["a.bin"]
+    file = shelf.read(uri, ME)
+    assert file is not None
+
+    modern, legacy = (answers.read_result(file, modern=modern) for modern in (True, False))
+
+    assert (modern["ttlMs"], modern["cacheScope"]) == (0, "private")
+    assert set(legacy) == {"contents"}
+    assert b64decode(legacy["contents"][0]["blob"]) == b"\xff\x00"
