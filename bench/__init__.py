@@ -5,6 +5,6 @@ in a process of its own, ours and the floor taking turns, and the median of the
 ratios of neighbouring runs counts: neighbours share most of a machine's noise.
 
 `source` is about reading folders, `server` about answering from them, `host`
-about listing what a server answers, and `peers` puts other people's skill
-servers beside ours.
+about listing what a server answers, `runner` about scripts in sandboxes, and
+`peers` puts other people's skill servers beside ours.
 """

@@ -16,10 +16,11 @@ from bench.peers import SIZES, Peer, measure_peers, show_peers
 from bench.processes import can_measure
 from bench.rendering import measure_rendering
 from bench.rows import Row, show
+from bench.runner import measure_runner
 from bench.serving import measure_server
 from bench.source import measure_source
 
-BUDGETS = ("source", "server", "host", "rendering")
+BUDGETS = ("source", "server", "host", "rendering", "runner")
 SECTIONS = (*BUDGETS, "peers")
 # A scan does not trust the times of files written within the last two seconds.
 SETTLE = 2.5
@@ -35,7 +36,7 @@ def main() -> int:
     options = parser.parse_args()
     sections: list[str] = options.only or list(BUDGETS)
     if not can_measure():
-        print("servers are measured on Linux only", file=sys.stderr)
+        print("servers and the runner are measured on Linux only", file=sys.stderr)
         sections = [section for section in sections if section in ("source", "rendering")]
 
     skills: int = options.skills or SIZES[-1]
@@ -57,6 +58,8 @@ def main() -> int:
             rows += judged("host", skills, measure_host(corpus(folder, skills), skills, folder / "served"))
         if "rendering" in sections:
             rows += judged("rendering", skills, measure_rendering(skills))
+        if "runner" in sections:
+            rows += measure_runner()
         if "peers" in sections:
             peers = [peer for size in sizes for peer in measure_peers(corpus(folder, size), size)]
             show_peers(peers)

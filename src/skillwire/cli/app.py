@@ -31,6 +31,7 @@ COMMANDS = {
     "approve": "Approve a skill, as it is now, on this machine.",
     "revoke": "Take back your approval of a skill.",
     "diff": "Show how a skill differs from what you approved.",
+    "run": "Run a script of a skill in a sandbox.",
     "lock": "Show, trust, write or check the project's lock.",
     "cache": "Show or clear what is kept of servers' skills.",
     "doctor": "Check configuration, servers, folders and state.",

@@ -114,6 +114,8 @@ async def _approve(
     for problem in host.problems:
         print_refusal(answer, problem)
     if not skill.is_remote:
+        grants &= {Grant.SCRIPTS}
+    if not grants:
         _report(answer, host, skill, "it is a local skill, and needs no approval")
         return
     if grants <= held_by(host, skill):

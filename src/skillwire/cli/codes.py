@@ -23,7 +23,8 @@ _AREAS: Final[Mapping[str, str]] = {
     "approval-required approval-denied skill-changed keeps-changing too-many-prompts not-in-lock "
     "lock-untrusted lock-invalid state-tampered",
     "what a loaded skill may cause": "not-loaded not-text invalid-arguments no-such-page cross-origin "
-    "execution writing network protected-place",
+    "execution writing network scripts-off script-not-found invalid-script-arguments sandbox-unavailable "
+    "script-not-run runner-busy script-limit protected-place",
     "this host": "invalid-config untrusted-config unsafe-place",
 }
 AREAS: Final = {code: area for area, codes in _AREAS.items() for code in codes.split()}

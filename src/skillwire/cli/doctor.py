@@ -13,8 +13,9 @@ from skillwire.cli.checkup.check import Check, Status
 from skillwire.cli.checkup.configuration import check_configuration
 from skillwire.cli.checkup.connectivity import check_servers
 from skillwire.cli.checkup.places import check_places
-from skillwire.cli.checkup.program import check_program, check_sandbox
+from skillwire.cli.checkup.program import check_program
 from skillwire.cli.checkup.project import check_folders, check_lock
+from skillwire.cli.checkup.sandbox import check_sandbox
 from skillwire.cli.failures import ExitCode
 from skillwire.cli.hosting import DEFAULT_WAIT, LOCK_NAME, Config, Frozen, Lock, Wait
 from skillwire.cli.options import Json, Verbose, new_app
@@ -73,7 +74,8 @@ def _checks(
     checks.append(check_lock(lock or Path(LOCK_NAME), places.state, is_named=lock is not None, frozen=frozen))
     checks += check_folders(roots, places.state)
     checks += check_places(places, roots)
-    checks += check_sandbox()
+    with progress(answer, "trying a sandbox"):
+        checks += anyio.run(check_sandbox)
     return checks
 
 

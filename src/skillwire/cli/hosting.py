@@ -34,6 +34,7 @@ from skillwire.host import (
 from skillwire.host.archives import ArchivePolicy
 from skillwire.host.connections.endpoints import SiteEndpoint
 from skillwire.host.connections.labels import label_of
+from skillwire.runner import Policy
 
 _SITE = "well-known:"
 """What stands before the address of a web site of skills, where a bare URL is an MCP server."""
@@ -86,7 +87,7 @@ class Wanted:
     """What a command line says about the host it needs.
 
     `command` is what stands after `--`: a server to start. `archives` says that
-    skills which come as archives are wanted too.
+    skills which come as archives are wanted too, and `scripts` how scripts are run, if any are.
     """
 
     config: Path | None = None
@@ -96,6 +97,7 @@ class Wanted:
     frozen: bool = False
     wait: float = DEFAULT_WAIT
     archives: bool = False
+    scripts: Policy | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +158,7 @@ async def opened(answer: Answer, wanted: Wanted, *, approve: Ask | None = None) 
         frozen=wanted.frozen,
         archives=ArchivePolicy() if wanted.archives else None,
         wait_seconds=0,
+        scripts=wanted.scripts,
     )
     async with host:
         count = len(host.view.servers)

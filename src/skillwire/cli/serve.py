@@ -1,5 +1,6 @@
 """`skillwire serve`: publish folders of skills over MCP."""
 
+import logging
 import os
 import re
 import socket
@@ -18,6 +19,8 @@ from skillwire.cli.failures import MisuseError, OutputError
 from skillwire.cli.folders import Folder
 from skillwire.cli.options import FollowLinks, Json, Verbose, new_app
 from skillwire.errors import DuplicateSkillError, InvalidUriError, SourceError
+from skillwire.runner import Policy, RunRecord
+from skillwire.runner.policyfile import load_policy
 from skillwire.server.dialects.speaking import chosen
 from skillwire.server.http import listen_on, run_http, serve_http, url_of
 from skillwire.server.pages import DEFAULT_PAGE_SIZE
@@ -83,6 +86,17 @@ def serve(
     archives: Annotated[
         bool, typer.Option("--archives", help="Unpack what upstream servers serve as archives.")
     ] = False,
+    scripts: Annotated[
+        bool, typer.Option("--scripts", help="Run scripts for clients, in a sandbox; speaks exec too.")
+    ] = False,
+    script_policy: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="What scripts may have: limits, and for single ones network and secrets.",
+            show_default=False,
+        ),
+    ] = None,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
@@ -93,6 +107,10 @@ def serve(
 
     With --upstream it is a gateway: the skills of every server in FILE are
     served below that server's name, whichever dialect it speaks.
+
+    With --scripts, clients may run the scripts of skills here. Each run has a
+    sandbox of its own, and leaves a line on standard error. Where no sandbox
+    can be had, none is run.
     """
     with answering("serve", json=json, verbose=verbose) as answer:
         if not folders and upstream is None:
@@ -100,6 +118,7 @@ def serve(
                 "there is nothing to serve",
                 fix="name a folder of skills, or servers with --upstream mcp.json",
             )
+        policy = _policy(scripts, script_policy)
         offer = Offer(
             folders=tuple(Folder.named(folder).typed for folder in folders or ()),
             more=None if upstream is None else _upstreams(upstream, archives=archives),
@@ -112,9 +131,11 @@ def serve(
             dialects=tuple(chosen(dialect or ())),
             mirror=mirror,
             find_tool=find,
+            scripts=policy,
             # For measurements only: shows what the plain path of the SDK would cost.
             is_fast=os.environ.get("SKILLWIRE_FAST") != "0",
         )
+        _set_up_audit(is_wanted=scripts)
         try:
             if http:
                 _over_http(answer, offer, http, workers=workers, stdio=stdio)
@@ -126,6 +147,25 @@ def serve(
         except InvalidUriError as error:
             fix = "write it like acme/billing"
             raise MisuseError(f"--prefix {prefix} cannot be used: {error}", fix=fix) from error
+
+
+def _policy(scripts: bool, file: Path | None) -> Policy | None:
+    if scripts:
+        return Policy() if file is None else load_policy(file)
+    if file is not None:
+        raise MisuseError("--script-policy is for servers that run scripts", fix="add --scripts")
+    return None
+
+
+def _set_up_audit(*, is_wanted: bool) -> None:
+    """Let the line about each run be seen, verbose or not: it is for who answers for this machine."""
+    if is_wanted:
+        logging.getLogger(RunRecord.__module__).setLevel(logging.INFO)
+
+
+def _set_up_worker(*, verbose: bool, scripts: bool) -> None:
+    set_up_logging(verbose=verbose)
+    _set_up_audit(is_wanted=scripts)
 
 
 def _upstreams(config: Path, *, archives: bool) -> Callable[[], Sequence[Source]]:
@@ -174,7 +214,7 @@ def _over_http(answer: Answer, offer: Offer, address: str, *, workers: int, stdi
             )
             return
         ready = partial(announce, anyio.run(_prepare, offer))
-        prepare = partial(set_up_logging, verbose=answer.verbose)
+        prepare = partial(_set_up_worker, verbose=answer.verbose, scripts=offer.scripts is not None)
         if not serve_with_workers(offer, listener, host=host, count=workers, on_ready=ready, prepare=prepare):
             raise SourceError("the workers keep failing", fix="run with one worker to see why")
 

@@ -3,8 +3,9 @@
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import TypeAlias
 
 import anyio
 import pytest
@@ -41,26 +42,22 @@ async def shell_under(code: str, **limits: float) -> Outcome:
     return await ran(script_run(code, name="a.sh"), policy(**limits))
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
-    """Code that wants more of something than `allowed`."""
-
-    allowed: float
-    code: str
-
+# By limit: what is allowed, and code that wants more.
+Cases: TypeAlias = Mapping[str, tuple[float, str]]
 
 # Limits at which a run ends.
-STOPPED: Mapping[str, Case] = {
-    "wall_seconds": Case(0.5, "import time\nprint('so far', flush=True)\ntime.sleep(60)"),
-    "cpu_seconds": Case(1, "print('so far', flush=True)\nwhile True: pass"),
-    "memory_bytes": Case(
-        96 * MIB, "print('so far', flush=True)\nheld = []\nwhile True: held.append(b'x' * (1 << 20))"
+STOPPED: Cases = {
+    "wall_seconds": (0.5, "import time\nprint('so far', flush=True)\ntime.sleep(60)"),
+    "cpu_seconds": (1, "print('so far', flush=True)\nwhile True: pass"),
+    "memory_bytes": (
+        96 * MIB,
+        "print('so far', flush=True)\nheld = []\nwhile True: held.append(b'x' * (1 << 20))",
     ),
-    "flood_bytes": Case(2 * MIB, "print('so far')\nwhile True: print('x' * 10_000)"),
+    "flood_bytes": (2 * MIB, "print('so far')\nwhile True: print('x' * 10_000)"),
 }
 # Limits that a run comes up against and may survive.
-REACHED: Mapping[str, Case] = {
-    "processes": Case(
+REACHED: Cases = {
+    "processes": (
         6,
         "import os, time\n"
         "try:\n"
@@ -72,7 +69,7 @@ REACHED: Mapping[str, Case] = {
         "    print(error)\n"
         "    time.sleep(0.2)\n",
     ),
-    "disk_bytes": Case(
+    "disk_bytes": (
         4 * MIB,
         "try:\n"
         "    for number in range(8):\n"
@@ -80,7 +77,7 @@ REACHED: Mapping[str, Case] = {
         "except OSError as error:\n"
         "    print(error)\n",
     ),
-    "disk_files": Case(
+    "disk_files": (
         40,
         "try:\n"
         "    for number in range(80):\n"
@@ -88,10 +85,10 @@ REACHED: Mapping[str, Case] = {
         "except OSError as error:\n"
         "    print(error)\n",
     ),
-    "stdout_bytes": Case(1000, "print('x' * 5000)"),
-    "stderr_bytes": Case(1000, "import sys\nprint('x' * 5000, file=sys.stderr)"),
-    "output_files": Case(3, "for number in range(5): open(f'/out/{number}', 'w').write('x')"),
-    "output_bytes": Case(65536, "for number in range(5): open(f'/out/{number}', 'w').write('x' * 40960)"),
+    "stdout_bytes": (1000, "print('x' * 5000)"),
+    "stderr_bytes": (1000, "import sys\nprint('x' * 5000, file=sys.stderr)"),
+    "output_files": (3, "for number in range(5): open(f'/out/{number}', 'w').write('x')"),
+    "output_bytes": (65536, "for number in range(5): open(f'/out/{number}', 'w').write('x' * 40960)"),
 }
 # A script that opens too many files is told so by an error; nobody outside sees it.
 TOLD_INSIDE = {"open_files"}
@@ -104,15 +101,15 @@ def test_there_is_a_test_for_every_limit() -> None:
 @pytest.mark.requirement("EXEC-16")
 @pytest.mark.parametrize("name", STOPPED)
 async def test_a_run_that_wants_too_much_is_stopped_and_the_limit_told(name: str) -> None:
-    case = STOPPED[name]
+    allowed, code = STOPPED[name]
     begun = time.monotonic()
 
-    outcome = await under(case.code, **{name: case.allowed})
+    outcome = await under(code, **{name: allowed})
 
     assert outcome.ending is Ending.LIMIT
     assert outcome.limit is not None
-    assert (outcome.limit.name, outcome.limit.allowed) == (name, case.allowed)
-    assert case.allowed < outcome.limit.used < case.allowed * 4
+    assert (outcome.limit.name, outcome.limit.allowed) == (name, allowed)
+    assert allowed < outcome.limit.used < allowed * 4
     assert outcome.is_error and name in outcome.verdict
     assert outcome.exit_code is None
     assert outcome.stdout.startswith("so far\n")
@@ -122,13 +119,13 @@ async def test_a_run_that_wants_too_much_is_stopped_and_the_limit_told(name: str
 @pytest.mark.requirement("EXEC-16")
 @pytest.mark.parametrize("name", REACHED)
 async def test_a_run_that_comes_up_against_a_limit_goes_on_and_it_is_told(name: str) -> None:
-    case = REACHED[name]
+    allowed, code = REACHED[name]
 
-    outcome = await under(case.code, **{name: case.allowed})
+    outcome = await under(code, **{name: allowed})
 
     [hit] = outcome.reached
-    assert (hit.name, hit.allowed) == (name, case.allowed)
-    assert case.allowed - 4096 < hit.used < case.allowed * 6
+    assert (hit.name, hit.allowed) == (name, allowed)
+    assert allowed - 4096 < hit.used < allowed * 6
     assert (outcome.ending, outcome.exit_code, outcome.limit) == (Ending.EXITED, 0, None)
 
 
@@ -361,35 +358,6 @@ async def test_a_manifest_asks_and_the_sandbox_keeps_to_it(tmp_path: Path) -> No
     assert outcome.limit.name == "wall_seconds"
     limits = outcome.limits
     assert (limits.wall_seconds, limits.memory_bytes, limits.disk_bytes) == (0.5, 64 * MIB, 2 * MIB)
-
-
-async def test_a_sandbox_that_was_started_ahead_has_the_limits_of_its_run() -> None:
-    records: list[RunRecord] = []
-    run = script_run("import time\ntime.sleep(60)", interface=ScriptInterface(limits={"wall_seconds": 0.5}))
-
-    with anyio.fail_after(DEADLINE):
-        async with Runner(Policy(pool=1, concurrent=1), record=records.append) as runner:
-            outcome = await runner.run(run)
-            while not records[-1].is_pooled:
-                await anyio.sleep(0.3)
-                outcome = await runner.run(run)
-
-    assert outcome.limit is not None
-    assert (outcome.limit.name, outcome.limit.allowed) == ("wall_seconds", 0.5)
-
-
-async def test_a_run_that_needs_another_disk_gets_a_sandbox_of_its_own() -> None:
-    records: list[RunRecord] = []
-    code = "import os\nfound = os.statvfs('/tmp')\nprint(found.f_blocks * found.f_frsize)"
-    run = script_run(code, interface=ScriptInterface(limits={"disk_bytes": 8 * MIB}))
-
-    with anyio.fail_after(DEADLINE):
-        async with Runner(Policy(pool=1, concurrent=1), record=records.append) as runner:
-            await anyio.sleep(0.5)
-            outcome = await runner.run(run)
-
-    assert outcome.stdout == f"{8 * MIB}\n"
-    assert [record.is_pooled for record in records] == [False]
 
 
 async def test_usage_is_told_for_every_run() -> None:

@@ -30,6 +30,8 @@ OPTIONS = [
     "--dialect",
     "--upstream",
     "--archives",
+    "--scripts",
+    "--script-policy",
     "--json",
     "--verbose",
 ]
@@ -184,4 +186,28 @@ def test_strict_does_not_start_with_a_broken_skill_and_says_which(
     assert outcome.code == 1
     assert outcome.json["error"]["message"] == "not everything is fit to be published: broken"
     assert "WARNING: broken: the file does not start with frontmatter" in outcome.err
+    assert "serving" not in outcome.err
+
+
+@pytest.mark.requirement("EXEC-11")
+def test_a_policy_is_for_servers_that_run_scripts(skillwire: Command, one: Path) -> None:
+    outcome = skillwire("serve", one, *HTTP, "--script-policy", "policy.toml")
+
+    assert outcome.code == 2
+    assert "--scripts" in outcome.err
+
+
+@pytest.mark.requirement("EXEC-11")
+@pytest.mark.parametrize("content", [None, "unknown = 1\n", "{"])
+def test_a_policy_that_is_not_understood_starts_no_server(
+    skillwire: Command, one: Path, here: Path, content: str | None
+) -> None:
+    if content is not None:
+        (here / "policy.toml").write_text(content)
+        (here / "policy.toml").chmod(0o600)
+
+    outcome = skillwire("serve", one, *HTTP, "--scripts", "--script-policy", "policy.toml")
+
+    assert outcome.code in (1, 2)
+    assert "policy" in outcome.err
     assert "serving" not in outcome.err

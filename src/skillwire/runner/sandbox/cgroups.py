@@ -47,6 +47,7 @@ class Cgroup:
 
         Raises:
             SandboxUnavailableError: The kernel does not let us.
+            RunnerError: One of them has ended.
         """
         try:
             for pid in pids:
@@ -54,8 +55,8 @@ class Cgroup:
                     self._write("cgroup.procs", pid)
                     with suppress(OSError):
                         _write(Path("/proc", str(pid), "oom_score_adj"), _UNPROTECTED)
-        except ProcessLookupError:
-            pass  # It ended already, and its last words say why.
+        except ProcessLookupError as error:
+            raise RunnerError("it ended") from error  # Its last words say why.
         except OSError as error:
             raise SandboxUnavailableError(
                 f"the control group does not take the sandbox in: {error.strerror}", reason=UNUSABLE, fix=FIX
