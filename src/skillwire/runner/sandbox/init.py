@@ -145,12 +145,15 @@ def give_up_rights(program: bytes) -> None:
 
 def write_files(folder: str, files: list[tuple[str, int]], connection: socket.socket) -> None:
     """Write what belongs to this run. The names were checked by whoever sends them."""
-    for name, size in files:
-        path = os.path.join(folder, name)
+    for name, length in files:
+        size, path = length, os.path.join(folder, name)
         os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
         with open(descriptor, "wb") as file:
-            file.write(receive(connection, size))
+            while size:
+                part = receive(connection, min(size, 1 << 20))
+                file.write(part)
+                size -= len(part)
 
 
 def open_proxy(connection: socket.socket) -> None:
