@@ -6,7 +6,7 @@ import secrets
 import signal
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from skillwire.core.characters import quoted
@@ -86,8 +86,11 @@ class Assembled:
             stdout=self._text(raw.stdout, raw.usage.stdout_bytes, limits.stdout_bytes),
             stderr=self._text(raw.stderr, raw.usage.stderr_bytes, limits.stderr_bytes),
             structured=structured_from(raw.stdout, redactor=self.redactor) if is_whole else None,
-            files=tuple(OutputFile(file.path, self.redactor.redact(file.content)) for file in raw.files),
-            skipped=raw.skipped,
+            files=tuple(
+                OutputFile(self.redactor.redact_text(file.path), self.redactor.redact(file.content))
+                for file in raw.files
+            ),
+            skipped=tuple(replace(one, path=self.redactor.redact_text(one.path)) for one in raw.skipped),
             usage=raw.usage,
             limits=limits,
         )
@@ -171,6 +174,28 @@ def assemble(run: ScriptRun, policy: Policy, interpreters: Mapping[str, Interpre
     if redactor.too_short:
         logger.warning("too short to be taken out of what scripts say: %s", ", ".join(redactor.too_short))
     return Assembled(run, secrets.token_urlsafe(16), job, redactor, network, proxied)
+
+
+def record_of_refusal(run: ScriptRun, error: RunnerError) -> RunRecord:
+    """Return the line that stays of a run that did not come about."""
+    return RunRecord(
+        run_id=secrets.token_urlsafe(16),
+        origin=run.origin,
+        skill=run.skill,
+        script=run.script,
+        script_digest=run.digest,
+        arguments_digest=digest_of(encode(run.arguments)),
+        approval=run.approval,
+        limits="",
+        secrets=(),
+        network=(),
+        outcome=error.refusal,
+        detail=str(error),
+        duration_seconds=0.0,
+        cpu_seconds=0.0,
+        memory_bytes=0,
+        is_pooled=False,
+    )
 
 
 def _value(name: str, script: str, value: bytes) -> bytes:

@@ -12,7 +12,7 @@ from typing import Any
 from skillwire.errors import RunnerError, SandboxUnavailableError
 from skillwire.runner.policy import Interpreter, Limits, Policy
 from skillwire.runner.sandbox.cgroups import FIX, UNUSABLE, delegated
-from skillwire.runner.sandbox.command import ENVIRONMENT
+from skillwire.runner.sandbox.command import ENVIRONMENT, IN_ETC, in_root
 from skillwire.runner.sandbox.conversing import Job, Stop
 from skillwire.runner.sandbox.diagnosis import INSTALL, diagnose
 from skillwire.runner.sandbox.interpreters import (
@@ -50,7 +50,8 @@ print(json.dumps({
     "root_writable": works(lambda: os.mkdir("/escape")),
     "usr_writable": works(lambda: os.mkdir("/usr/escape")),
     "shadow": works(lambda: open("/etc/shadow")),
-    "home": os.path.exists("/home") or os.path.exists("/root"),
+    "root": sorted(os.listdir("/")),
+    "etc": sorted(os.listdir("/etc")),
     "init_environment": works(lambda: open("/proc/1/environ").read()),
     "netlink": works(lambda: socket.socket(16, 3, 0).close()),
 }))
@@ -65,7 +66,6 @@ _SEEN: dict[str, Any] = {
     "root_writable": False,
     "usr_writable": False,
     "shadow": False,
-    "home": False,
     "init_environment": False,
     "netlink": False,
 }
@@ -197,6 +197,8 @@ def _test(recipe: Recipe, limits: Limits) -> None:
         os.environ.pop(_CANARY, None)
     seen = _parsed(raw.stdout)
     wrong = sorted(key for key, value in _SEEN.items() if seen.get(key) != value)
+    shown = {"root": in_root(recipe.trees), "etc": IN_ETC}
+    wrong += [key for key, names in shown.items() if not set(seen.get(key, ["?"])) <= names]
     if wrong or raw.status != 0 or [file.content for file in raw.files] != [b"proof"]:
         what = (
             ", ".join(wrong) or raw.stderr.decode("utf-8", "replace").strip()[-200:] or f"status {raw.status}"

@@ -10,7 +10,7 @@ import anyio.lowlevel
 import anyio.to_thread
 
 from skillwire.errors import RunnerBusyError, RunnerError
-from skillwire.runner.assembly import Assembled, assemble
+from skillwire.runner.assembly import Assembled, assemble, record_of_refusal
 from skillwire.runner.audit import Recorder, log_record
 from skillwire.runner.availability import Availability, Equipment, equip
 from skillwire.runner.outcome import Outcome
@@ -84,10 +84,14 @@ class Runner:
             RunnerBusyError: Too many run and wait already.
             RunnerError: It could not be started.
         """
-        self.availability.require()
-        assembled = await anyio.to_thread.run_sync(
-            assemble, run, self.policy, dict(self._equipment.interpreters)
-        )
+        try:
+            self.availability.require()
+            assembled = await anyio.to_thread.run_sync(
+                assemble, run, self.policy, dict(self._equipment.interpreters)
+            )
+        except RunnerError as error:
+            self._record(record_of_refusal(run, error))
+            raise
         started = time.monotonic()
         try:
             raw, is_pooled = await self._in_turn(assembled)

@@ -31,5 +31,13 @@ both = pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: machine.
 
 EPERM, ENOSYS, EPROTONOSUPPORT, EAFNOSUPPORT = errno(1), errno(38), errno(93), errno(97)
 
-JUDGED = {"clone", "socket", "socketpair", "ioctl", "mknod", "mknodat", "personality", "prlimit64"}
+JUDGED = {"clone", "socket", "socketpair", "ioctl", "mknod", "mknodat", "personality", "prlimit64"} | {
+    "sched_setaffinity",
+    "sched_setattr",
+    "sched_setparam",
+    "sched_setscheduler",
+    "setpriority",
+    "ioprio_set",
+    "mmap",
+}
 """What is allowed or not by its arguments."""

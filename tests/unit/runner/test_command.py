@@ -55,7 +55,7 @@ def test_nothing_is_bound_to_be_written(words: list[str]) -> None:
     assert "--bind" not in words and "--bind-try" not in words
     assert sources(words, "--dev-bind") == [
         "/dev/null",
-        "/dev/zero",
+        "/dev/full",
         "/dev/full",
         "/dev/random",
         "/dev/urandom",
@@ -86,11 +86,11 @@ def test_the_init_is_the_first_process_so_that_all_others_end_with_it(words: lis
     assert "--as-pid-1" in options(words)
 
 
-def test_all_rights_but_two_are_dropped_before_the_init_starts(words: list[str]) -> None:
+def test_all_rights_but_three_are_dropped_before_the_init_starts(words: list[str]) -> None:
     dropped = words.index("--cap-drop")
 
     assert words[dropped + 1] == "ALL"
-    assert sources(words, "--cap-add") == ["CAP_SYS_ADMIN", "CAP_SETPCAP"]
+    assert sources(words, "--cap-add") == ["CAP_SYS_ADMIN", "CAP_NET_ADMIN", "CAP_SETPCAP"]
     assert words.index("--cap-add") > dropped
 
 

@@ -211,7 +211,7 @@ NEEDED = """
     sendfile copy_file_range splice tee sendmsg recvmsg bind listen accept4 connect
     sched_setaffinity sched_setscheduler sched_setattr setuid setgid setgroups capset prctl seccomp
     landlock_create_ruleset landlock_add_rule landlock_restrict_self pkey_alloc membarrier statfs
-    close_range faccessat2 openat2 epoll_pwait2 setrlimit getrlimit flock fallocate ioprio_set uname
+    close_range faccessat2 openat2 epoll_pwait2 setrlimit getrlimit flock fallocate uname
     sysinfo mseal
 """.split()
 

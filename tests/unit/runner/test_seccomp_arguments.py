@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unit.runner.bpf import ALLOW
+from unit.runner.bpf import ALLOW, errno
 from unit.runner.machines import EAFNOSUPPORT, EPERM, EPROTONOSUPPORT, Machine, both
 
 pytestmark = pytest.mark.requirement("EXEC-12")
@@ -166,3 +166,37 @@ def test_memory_is_neither_executable_nor_predictable_on_demand(machine: Machine
 def test_a_script_sets_no_limits_but_its_own(machine: Machine, process: int, high: int) -> None:
     assert machine.verdict("prlimit64", high | process, 7) == (ALLOW if process == 0 else EPERM)
     assert machine.verdict("prlimit64", high, 7) == ALLOW
+
+
+@both
+@given(process=words, high=halves)
+@pytest.mark.parametrize(
+    "name", ["sched_setaffinity", "sched_setattr", "sched_setparam", "sched_setscheduler"]
+)
+def test_a_script_does_not_say_when_init_gets_to_run(
+    machine: Machine, name: str, process: int, high: int
+) -> None:
+    assert machine.verdict(name, high | process, 0) == (EPERM if process == 1 else ALLOW)
+    assert machine.verdict(name, high | 1, 0) == EPERM
+
+
+@both
+@given(process=words, high=halves)
+@pytest.mark.parametrize(("name", "of_a_process"), [("setpriority", 0), ("ioprio_set", 1)])
+def test_priorities_are_set_for_single_processes_and_not_for_init(
+    machine: Machine, name: str, of_a_process: int, process: int, high: int
+) -> None:
+    assert machine.verdict(name, of_a_process, high | process) == (EPERM if process == 1 else ALLOW)
+    assert machine.verdict(name, of_a_process, 1) == EPERM
+    assert machine.verdict(name, 1 - of_a_process, process) == EPERM
+    assert machine.verdict(name, 2, 0) == EPERM or of_a_process == 2
+
+
+@both
+@given(flags=words, high=halves)
+def test_memory_is_shared_only_with_a_file_behind_it(machine: Machine, flags: int, high: int) -> None:
+    shared, validated, private, anonymous = 0x01, 0x03, 0x02, 0x20
+    for kind in (shared, validated):
+        assert machine.verdict("mmap", 0, 4096, 3, high | kind | anonymous | flags & ~0xF) == errno(12)
+        assert machine.verdict("mmap", 0, 4096, 3, high | kind | flags & ~0x2F) == ALLOW
+    assert machine.verdict("mmap", 0, 4096, 3, high | private | anonymous | flags & ~0xF) == ALLOW

@@ -18,7 +18,8 @@ ENVIRONMENT = {
 
 _BOOT = 'import sys;exec(compile(sys.argv.pop(),"<skillwire>","exec"))'
 _ROOT_LINKS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
-_DEVICES = ("null", "zero", "full", "random", "urandom")
+# What is read from `full` is the same as from `zero`, which could also be had as memory that nobody counts.
+_DEVICES = {"null": "null", "zero": "full", "full": "full", "random": "random", "urandom": "urandom"}
 # Programs find their libraries, each other and the public certificate authorities through these.
 _OF_ETC = ("/etc/alternatives", "/etc/ld.so.cache", "/etc/ssl/certs", "/etc/pki/tls/certs")
 # What tells of the machine, and no script needs.
@@ -47,15 +48,17 @@ def bubblewrap_command(
     Without `--die-with-parent`: bubblewrap killed while it starts leaves a
     process behind that waits forever. The init itself notices when we are gone.
 
-    `control` and `status` are the descriptors it inherits. The init needs two
-    capabilities, inside only, to mount what is private; it drops them before it reads a run.
+    `control` and `status` are the descriptors it inherits. The init needs a few
+    capabilities, inside only, to mount what is private and to keep the network small; it drops
+    them before it reads a run.
     """
     return [
         str(bubblewrap),
         *("--unshare-user", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"),
         *("--unshare-cgroup-try", "--as-pid-1", "--hostname", "sandbox"),
         *("--uid", "1000", "--gid", "1000"),
-        *("--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN", "--cap-add", "CAP_SETPCAP"),
+        *("--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN", "--cap-add", "CAP_NET_ADMIN"),
+        *("--cap-add", "CAP_SETPCAP"),
         *_system(),
         *_trees(trees),
         *("--proc", "/proc"),
@@ -67,6 +70,16 @@ def bubblewrap_command(
         "--",
         *(str(python.path), *python.arguments, "-I", "-B", "-c", _BOOT, str(control), source),
     ]
+
+
+IN_ETC = frozenset(Path(place).parts[2] for place in _OF_ETC)
+"""What there is in `/etc` of a sandbox, at most."""
+
+
+def in_root(trees: Iterable[Path]) -> frozenset[str]:
+    """Return what there is in the root of a sandbox, at most."""
+    places = (*_PLACES, "/usr", "/etc", "/proc", "/dev", *map(str, trees))
+    return frozenset((*_ROOT_LINKS, *(Path(place).parts[1] for place in places)))
 
 
 def _system() -> list[str]:
@@ -92,7 +105,9 @@ def _veils() -> list[str]:
 
 
 def _devices() -> Sequence[str]:
-    bound = [word for name in _DEVICES for word in ("--dev-bind", f"/dev/{name}", f"/dev/{name}")]
+    bound = [
+        word for name, real in _DEVICES.items() for word in ("--dev-bind", f"/dev/{real}", f"/dev/{name}")
+    ]
     links = [
         word
         for name, target in (("fd", "fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2"))

@@ -31,7 +31,7 @@ DEATH_SECONDS = 15.0
 HOLD_BYTES = 24 * MIB
 HOLD_FILES = 4096
 _MAX_WORDS = 4096
-_OWN_FILES = 8
+_OWN_FILES = 4  # The root of the file system and the three folders in it.
 _CONFINED = {"NoNewPrivs": 1, "Seccomp": 2, "CapInh": 0, "CapPrm": 0, "CapEff": 0, "CapBnd": 0, "CapAmb": 0}
 
 

@@ -71,7 +71,7 @@ def filter_for(machine: str) -> bytes:
 
 # -- Verdicts. Numbers of errors are Linux's, wherever this is built. --
 
-_EPERM, _ENOSYS, _EPROTONOSUPPORT, _EAFNOSUPPORT = 1, 38, 93, 97
+_EPERM, _ENOMEM, _ENOSYS, _EPROTONOSUPPORT, _EAFNOSUPPORT = 1, 12, 38, 93, 97
 
 _RETURN = 0x06
 _ALLOW: _Code = (_Instruction(_RETURN, 0x7FFF0000),)
@@ -119,6 +119,9 @@ _ANY_PROTOCOL, _TCP, _UDP = 0, 6, 17
 _TIOCSTI, _TIOCLINUX, _TIOCSETD = 0x5412, 0x541C, 0x5423
 _S_IFMT, _S_IFCHR, _S_IFBLK = 0xF000, 0x2000, 0x6000
 _PER_LINUX, _PER_ASK = 0, 0xFFFFFFFF
+_MAP_SHARED, _MAP_SHARED_VALIDATE, _MAP_TYPE, _MAP_ANONYMOUS = 0x01, 0x03, 0x0F, 0x20
+_INIT = 1
+_PRIO_PROCESS, _IOPRIO_WHO_PROCESS = 0, 1
 
 
 def _clone() -> _Code:
@@ -157,6 +160,28 @@ def _prlimit64() -> _Code:
     return (_argument(0), *_choose(_IF_EQUAL, 0, _ALLOW, _DENY))
 
 
+def _schedule() -> _Code:
+    """Init watches the run, so nobody but itself says when it gets to run."""
+    return (_argument(0), *_choose(_IF_EQUAL, _INIT, _DENY, _ALLOW))
+
+
+def _priority(of_a_process: int) -> _Code:
+    """The same; and groups or all of a user's processes would include init."""
+    who = (_argument(1), *_choose(_IF_EQUAL, _INIT, _DENY, _ALLOW))
+    return (_argument(0), *_choose(_IF_EQUAL, of_a_process, who, _DENY))
+
+
+def _mmap() -> _Code:
+    """No shared memory without a file: nobody could count what its processes have let go of."""
+    return (
+        _argument(3),
+        _Instruction(_MASK, _MAP_TYPE | _MAP_ANONYMOUS),
+        *_one_of(
+            (_MAP_SHARED | _MAP_ANONYMOUS, _MAP_SHARED_VALIDATE | _MAP_ANONYMOUS), _error(_ENOMEM), _ALLOW
+        ),
+    )
+
+
 _JUDGED: dict[str, Callable[[], _Code]] = {
     "clone": _clone,
     "socket": _socket,
@@ -166,6 +191,13 @@ _JUDGED: dict[str, Callable[[], _Code]] = {
     "mknodat": lambda: _mknod(2),
     "personality": _personality,
     "prlimit64": _prlimit64,
+    "mmap": _mmap,
+    "sched_setaffinity": _schedule,
+    "sched_setattr": _schedule,
+    "sched_setparam": _schedule,
+    "sched_setscheduler": _schedule,
+    "setpriority": lambda: _priority(_PRIO_PROCESS),
+    "ioprio_set": lambda: _priority(_IOPRIO_WHO_PROCESS),
 }
 
 
