@@ -59,12 +59,12 @@ from skillwire.host.approval.lockfile import write_lock
 from skillwire.host.approval.provenance import Provenance, ProvenanceVerdict
 from skillwire.host.archives import ArchivePolicy
 from skillwire.host.connections.endpoints import SiteEndpoint
-from skillwire.runner import Interpreter, Policy
+from skillwire.runner import Policy
 from skillwire.wire.april import SCHEMA
 from skillwire.wire.dialect import Dialect
 
 NEEDY = f"{LABEL}/needy"
-ONLY_PYTHON = Policy(pool=0, interpreters={".py": Interpreter(Path("/usr/bin/python3"))})
+NO_SHELL = Policy(pool=0, interpreters={".sh": None})
 NEVER_AT_REST = {
     "skill-error": "the base of all errors: what is raised has a code of its own",
     "verification-failed": "the base of four errors, each with a code of its own",
@@ -541,7 +541,7 @@ afterwards(
     running("check.sh"),
     options={"scripts": Policy(bubblewrap=Path("/nothing/here/bwrap"))},
 )
-afterwards("script-not-run", "honest", running("check.sh"), options={"scripts": ONLY_PYTHON})
+afterwards("script-not-run", "honest", running("check.sh"), options={"scripts": NO_SHELL})
 afterwards(
     "runner-busy",
     "honest",

@@ -134,7 +134,8 @@ def _recipe(policy: Policy) -> tuple[Recipe, dict[str, Interpreter], str]:
             "scripts must not run as root", reason="policy_unsafe", fix="name another `uid` in the policy"
         )
     uid = policy.uid if is_root else None
-    interpreters = {**found_interpreters(uid), **(policy.interpreters or {})}
+    known = {**found_interpreters(uid), **policy.interpreters}
+    interpreters = {suffix: found for suffix, found in known.items() if found is not None}
     _require_reachable(interpreters.values(), uid)
     python = interpreters.get(PYTHON_SUFFIX)
     if python is None:

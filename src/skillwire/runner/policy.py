@@ -91,7 +91,8 @@ class Policy:
 
     `limits` are what a script gets that asks for nothing, and `most` what it
     may ask for. `interpreters` go by suffix (`.py`), and come before those found
-    on this machine; the one for `.py` also starts the sandbox.
+    on this machine; None means that there is none. The one for `.py` also starts
+    the sandbox.
     `concurrent` runs go on at once, `queue` more wait, at most `queue_seconds`.
     `pool` sandboxes are started ahead. `bubblewrap` is found unless given.
     `uid` is whom scripts run as when this process is root. `cgroup` is a
@@ -102,7 +103,7 @@ class Policy:
     limits: Limits = field(default_factory=Limits)
     most: Limits = MOST
     rules: tuple[ScriptRule, ...] = ()
-    interpreters: Mapping[str, Interpreter] | None = None
+    interpreters: Mapping[str, Interpreter | None] = field(default_factory=dict[str, Interpreter | None])
     concurrent: int = field(default_factory=lambda: os.cpu_count() or 1)
     queue: int = 32
     queue_seconds: float = 60

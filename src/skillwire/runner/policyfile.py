@@ -139,11 +139,14 @@ def _limits(table: Table, names: Mapping[str, LimitName], base: Limits) -> Limit
     return replace(base, **changed)
 
 
-def _interpreters(table: Table, base: Mapping[str, Interpreter] | None) -> Mapping[str, Interpreter] | None:
-    given: dict[str, Interpreter] = {}
-    for suffix in table.rest():
+def _interpreters(table: Table, base: Mapping[str, Interpreter | None]) -> Mapping[str, Interpreter | None]:
+    given: dict[str, Interpreter | None] = {}
+    for suffix, value in table.rest().items():
         if not _SUFFIX.fullmatch(suffix):
             raise TableError(f"{table.key(suffix)} is no suffix like '.py'")
+        if value is False:
+            given[suffix] = None
+            continue
         one = table.table(suffix)
         path = one.absolute_path("path")
         if path is None:
@@ -155,7 +158,7 @@ def _interpreters(table: Table, base: Mapping[str, Interpreter] | None) -> Mappi
         space = one.whole("address_space_mib", found.address_space // MIB, least=64, most=1_000_000)
         given[suffix] = replace(found, address_space=space * MIB)
         one.finish()
-    return {**(base or {}), **given} if given else base
+    return {**base, **given}
 
 
 def _rules(table: Table) -> list[ScriptRule]:

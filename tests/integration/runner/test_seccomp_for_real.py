@@ -150,7 +150,7 @@ THROUGH_THE_OLD_GATE = """
 import ctypes, mmap
 
 code = bytes.fromhex("b814000000cd80c3")  # mov eax, 20 (getpid of i386); int 0x80; ret
-memory = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+memory = mmap.mmap(-1, 4096, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, 7)
 memory.write(code)
 address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
 print("still alive", ctypes.CFUNCTYPE(ctypes.c_int)(address)() > 0)

@@ -39,5 +39,6 @@ JUDGED = {"clone", "socket", "socketpair", "ioctl", "mknod", "mknodat", "persona
     "setpriority",
     "ioprio_set",
     "mmap",
+    "fcntl",
 }
 """What is allowed or not by its arguments."""

@@ -288,3 +288,14 @@ def test_a_secret_may_be_as_large_as_that_and_a_variable_must_be_there(
     assert len(FileSecret("TOKEN", tmp_path / "token")()) == MAX_SECRET_SIZE
     with pytest.raises(RunnerError, match="KEY"):
         EnvironmentSecret("KEY", "WEATHER_KEY")()
+
+
+def test_scripts_of_a_suffix_can_be_switched_off() -> None:
+    policy = parse_policy(b'[interpreters]\n".sh" = false\n')
+
+    assert policy.interpreters == {".sh": None}
+
+
+def test_an_interpreter_cannot_be_switched_on_without_a_path() -> None:
+    with pytest.raises(PolicyError, match="sh"):
+        parse_policy(b'[interpreters]\n".sh" = true\n')

@@ -207,10 +207,10 @@ def test_a_call_newer_than_the_tables_does_not_exist(machine: Machine) -> None:
 NEEDED = """
     read write openat close newfstatat statx mmap munmap mprotect madvise brk clone execve execveat
     exit_group wait4 futex futex_waitv set_robust_list rseq getrandom rt_sigaction rt_sigprocmask
-    epoll_create1 epoll_pwait eventfd2 timerfd_create signalfd4 inotify_init1 pipe2 dup3 getdents64
+    epoll_create1 epoll_pwait eventfd2 timerfd_create signalfd4 pipe2 dup3 getdents64
     sendfile copy_file_range splice tee sendmsg recvmsg bind listen accept4 connect
     sched_setaffinity sched_setscheduler sched_setattr setuid setgid setgroups capset prctl seccomp
-    landlock_create_ruleset landlock_add_rule landlock_restrict_self pkey_alloc membarrier statfs
+    pkey_alloc membarrier statfs
     close_range faccessat2 openat2 epoll_pwait2 setrlimit getrlimit flock fallocate uname
     sysinfo mseal
 """.split()

@@ -200,3 +200,10 @@ def test_memory_is_shared_only_with_a_file_behind_it(machine: Machine, flags: in
         assert machine.verdict("mmap", 0, 4096, 3, high | kind | anonymous | flags & ~0xF) == errno(12)
         assert machine.verdict("mmap", 0, 4096, 3, high | kind | flags & ~0x2F) == ALLOW
     assert machine.verdict("mmap", 0, 4096, 3, high | private | anonymous | flags & ~0xF) == ALLOW
+
+
+@both
+@given(descriptor=words, command=words, high=halves)
+def test_no_folder_is_watched(machine: Machine, descriptor: int, command: int, high: int) -> None:
+    assert machine.verdict("fcntl", descriptor, high | 1026) == EPERM
+    assert machine.verdict("fcntl", descriptor, high | command) == (EPERM if command == 1026 else ALLOW)

@@ -44,7 +44,8 @@ MAX_NAME = 1024
 SAMPLE_SECONDS = 0.04
 PROXY = ("127.0.0.1", 3128)
 MINE = "<skillwire>"
-MEMORY = (b"RssAnon", b"RssShmem", b"VmSwap", b"VmPTE", b"HugetlbPages")
+# Shared memory is all in files here, and is counted with them.
+MEMORY = (b"RssAnon", b"VmSwap", b"VmPTE", b"HugetlbPages")
 SOCKET_BYTES = 512 * 1024
 TCP_BYTES = "4096 65536 131072"
 MAX_SKIPPED = 100
@@ -234,7 +235,8 @@ class Tree:
         self.ticks = os.sysconf("SC_CLK_TCK")
         self.peak = {"memory_bytes": 0, "processes": 1, "disk_bytes": 0, "disk_files": 0}
         self.cpu = 0.0
-        self.own: dict[tuple[str, bytes], int] = {}
+        self.seen: dict[tuple[str, bytes], int] = {}
+        self.ended = 0
 
     def note(self, name: str, value: int) -> None:
         self.peak[name] = max(self.peak[name], value)
@@ -242,6 +244,7 @@ class Tree:
     def sample(self) -> list[Any] | None:
         """Look at all processes, and return the limit that ends the run, if one does."""
         memory = processes = ticks = 0
+        before, self.seen = self.seen, {}
         for name in os.listdir("/proc"):
             if name == "1" or not name.isdigit():
                 continue
@@ -254,8 +257,7 @@ class Tree:
                 continue  # It ended this moment.
             processes += int(fields[17])
             ticks += sum(int(field) for field in fields[11:15])
-            # Those that nobody waits for are not counted when they end, so what was last seen of them stays.
-            self.own[name, fields[19]] = int(fields[11]) + int(fields[12])
+            self.seen[name, fields[19]] = int(fields[11]) + int(fields[12])
             memory += counted(lines) or in_threads(name)
         used = os.statvfs("/work")
         disk = (used.f_blocks - used.f_bfree) * used.f_frsize
@@ -264,7 +266,9 @@ class Tree:
         self.note("memory_bytes", memory * 1024 + disk + socket_memory())
         self.note("processes", processes)
         self.count_gone(ticks / self.ticks)
-        self.cpu = max(self.cpu, sum(self.own.values()) / self.ticks)
+        # Those that nobody waits for are not counted when they end, so what was last seen of them stays.
+        self.ended += sum(used for process, used in before.items() if process not in self.seen)
+        self.cpu = max(self.cpu, (self.ended + sum(self.seen.values())) / self.ticks)
         return self.exceeded()
 
     def count_gone(self, running: float = 0.0) -> None:

@@ -120,6 +120,7 @@ _TIOCSTI, _TIOCLINUX, _TIOCSETD = 0x5412, 0x541C, 0x5423
 _S_IFMT, _S_IFCHR, _S_IFBLK = 0xF000, 0x2000, 0x6000
 _PER_LINUX, _PER_ASK = 0, 0xFFFFFFFF
 _MAP_SHARED, _MAP_SHARED_VALIDATE, _MAP_TYPE, _MAP_ANONYMOUS = 0x01, 0x03, 0x0F, 0x20
+_F_NOTIFY = 1026
 _INIT = 1
 _PRIO_PROCESS, _IOPRIO_WHO_PROCESS = 0, 1
 
@@ -171,6 +172,11 @@ def _priority(of_a_process: int) -> _Code:
     return (_argument(0), *_choose(_IF_EQUAL, of_a_process, who, _DENY))
 
 
+def _fcntl() -> _Code:
+    """No watching of folders: those of `/usr` belong to everybody."""
+    return (_argument(1), *_choose(_IF_EQUAL, _F_NOTIFY, _DENY, _ALLOW))
+
+
 def _mmap() -> _Code:
     """No shared memory without a file: nobody could count what its processes have let go of."""
     return (
@@ -191,6 +197,7 @@ _JUDGED: dict[str, Callable[[], _Code]] = {
     "mknodat": lambda: _mknod(2),
     "personality": _personality,
     "prlimit64": _prlimit64,
+    "fcntl": _fcntl,
     "mmap": _mmap,
     "sched_setaffinity": _schedule,
     "sched_setattr": _schedule,
