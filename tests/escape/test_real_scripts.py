@@ -282,10 +282,12 @@ async def test_a_script_ends_and_speaks_as_under_an_ordinary_interpreter(
     path = tmp_path / "scripts" / "main.py"
     path.parent.mkdir()
     path.write_bytes(content)
-    with anyio.fail_after(30):
+    given = tmp_path / "given"
+    given.write_bytes(b"{}")
+    with anyio.fail_after(30), given.open("rb") as stdin:
         plain = await anyio.run_process(
             [PYTHON, "-B", str(path)],
-            input=b"{}",
+            stdin=stdin,
             cwd=tmp_path,
             env={"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"},
             check=False,
