@@ -2,7 +2,6 @@
 
 import json
 import shlex
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -12,14 +11,12 @@ import pytest
 from commands import Outcome, names_in
 from folders import write_files
 from integration.runner.cli_scripts import FILES, HELLO
+from integration.runner.running import needs_sandbox
 from serving import http_server
 from skillwire.core.manifest import digest_of
 from terminals import PROMPT, Desk, check_document
 
-pytestmark = pytest.mark.skipif(
-    not sys.platform.startswith("linux") or not Path("/usr/bin/bwrap").exists(),
-    reason="bubblewrap is not installed here",
-)
+pytestmark = needs_sandbox
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "skills"
 CSV = "city,visits\nOslo,120\nRome,90\n"

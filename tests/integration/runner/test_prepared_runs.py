@@ -9,11 +9,14 @@ import anyio
 import pytest
 
 from folders import write_skill
+from integration.runner.running import needs_sandbox
 from skillwire.core.uri import SkillUri
 from skillwire.errors import InvalidScriptArgumentsError, RunnerError
 from skillwire.runner import Ending, Outcome, Policy, Runner, prepare
 from skillwire.runner.policyfile import load_policy
 from skillwire.sources import DirectorySource
+
+pytestmark = needs_sandbox
 
 ROOT = Path(__file__).parents[3]
 SECONDS = 60
@@ -33,8 +36,6 @@ print(json.dumps({'given': given, 'argv': sys.argv[1:], 'lengths': {k: len(v) fo
 async def running(policy: Policy) -> AsyncGenerator[Runner]:
     with anyio.fail_after(SECONDS):
         async with Runner(policy) as runner:
-            if not runner.availability.is_available:
-                pytest.skip(f"no sandbox: {runner.availability.detail}")
             yield runner
 
 

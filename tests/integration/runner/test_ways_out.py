@@ -8,7 +8,10 @@ from urllib.parse import quote
 import anyio
 import pytest
 
+from integration.runner.running import needs_sandbox
 from skillwire.runner import Limits, Outcome, Policy, Runner, ScriptInterface, ScriptRule, ScriptRun
+
+pytestmark = needs_sandbox
 
 SKILL = "skill://speaker/SKILL.md"
 SCRIPT = "scripts/speak.py"
@@ -63,8 +66,6 @@ async def run(
     wanted = ScriptRun(SKILL, SCRIPT, files, json.loads(json.dumps(arguments or {})), interface)
     with anyio.fail_after(SECONDS):
         async with Runner(Policy(limits=limits or Limits(), rules=(rule,))) as runner:
-            if not runner.availability.is_available:
-                pytest.skip(f"no sandbox: {runner.availability.detail}")
             return await runner.run(wanted)
 
 
