@@ -17,7 +17,7 @@ TEXT: Final = "text"
 RESOURCE: Final = "resource"
 LINK: Final = "resource_link"
 
-MAX_PIECES: Final = 64
+MAX_PIECES: Final = 128
 MAX_CONTENT: Final = MAX_TOTAL_SIZE
 """How many bytes all pieces together may bring; what does not fit is named without its content."""
 
