@@ -1,11 +1,16 @@
 """What all tests share: the event loop, an empty home, and the count of proven requirements."""
 
+import signal
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 import requirements
+
+# Whoever starts the tests in the background ignores Ctrl-C for them; the programs they start shall not.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # How long an example takes depends on what else the machine does.
 settings.register_profile("untimed", deadline=None)

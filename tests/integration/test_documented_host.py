@@ -645,7 +645,7 @@ def limits() -> dict[str, str]:
 @cache
 def texts_of_tests() -> Mapping[str, str]:
     """Return the text of every test file by its name."""
-    folders = [TESTS / "unit", TESTS / "integration", TESTS / "interop"]
+    folders = [TESTS / "unit", TESTS / "integration", TESTS / "escape", TESTS / "interop"]
     paths = [
         path for folder in folders for path in folder.rglob("test_*.py") if "node_modules" not in path.parts
     ]

@@ -14,7 +14,7 @@ from integration.hosting_shop import INNER, REFUNDS, Shop
 from skillwire.host.approval.approvals import Reply
 
 PROFILE = settings(
-    max_examples=60,
+    max_examples=120,
     stateful_step_count=25,
     deadline=None,
     derandomize=True,
