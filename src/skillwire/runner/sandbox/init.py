@@ -126,12 +126,16 @@ def make_places(setup: dict[str, Any]) -> None:
     ):
         options = f"size={size},nr_inodes={files},mode=0755"
         mount("tmpfs", place, "tmpfs", MS_NOSUID | MS_NODEV, options)
-    for name, target in (("tmp", "/tmp"), ("out", "/out"), ("shm", "/dev/shm")):
-        os.mkdir("/work/" + name, 0o700)
-        mount("/work/" + name, target, "", MS_BIND)
-    for name, target in (("skill", "/skill"), ("secrets", "/run/secrets")):
-        os.mkdir("/hold/" + name, 0o700)
-        mount("/hold/" + name, target, "", MS_BIND)
+    for place, name, target in (
+        ("/work", "tmp", "/tmp"),
+        ("/work", "out", "/out"),
+        ("/work", "shm", "/dev/shm"),
+        ("/hold", "skill", "/skill"),
+        ("/hold", "secrets", "/run/secrets"),
+    ):
+        folder = os.path.join(place, name)
+        os.mkdir(folder, 0o700)
+        mount(folder, target, "", MS_BIND)
 
 
 def give_up_rights(program: bytes) -> None:
