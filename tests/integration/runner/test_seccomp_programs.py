@@ -160,7 +160,7 @@ cat <(echo substituted)
 timeout 10 env -i sh -c 'echo "$((6 * 7))"'
 cp -a all copy && touch -d @0 copy && find . -name copy -newermt 1969-12-01 | xargs basename
 tar cf - all copy | tar tf - | wc -l | tr -d ' '
-mktemp -d here.XXXX > /dev/null && date -u -d @0 +%Y
+mktemp -d --tmpdir=. > /dev/null && date -u -d @0 +%Y
 """
 
 
