@@ -191,13 +191,15 @@ def _talked(process: subprocess.Popen[bytes], given: bytes) -> tuple[bytes, byte
     deadline = time.monotonic() + _CONTROL_SECONDS
     open_streams = list(streams)
     while time.monotonic() < deadline and (open_streams or process.poll() is None):
+        # Asked before looking: what it wrote until it ended is then there to be seen.
+        ended = process.poll() is not None
         ready = select.select(open_streams, [], [], 0.02)[0]
         for stream in ready:
             chunk = os.read(stream.fileno(), 1 << 16)
             streams[stream] += chunk
             if not chunk:
                 open_streams.remove(stream)
-        if not ready and process.poll() is not None:
+        if not ready and ended:
             break
     process.kill()
     process.wait()
