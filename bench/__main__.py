@@ -12,6 +12,7 @@ from pathlib import Path
 
 from bench.corpus import generate
 from bench.host import measure_host
+from bench.large import MANY, measure_large
 from bench.peers import SIZES, Peer, measure_peers, show_peers
 from bench.processes import can_measure
 from bench.rendering import measure_rendering
@@ -21,7 +22,7 @@ from bench.serving import measure_server
 from bench.source import measure_source
 
 BUDGETS = ("source", "server", "host", "rendering", "runner")
-SECTIONS = (*BUDGETS, "peers")
+SECTIONS = (*BUDGETS, "peers", "large")
 # A scan does not trust the times of files written within the last two seconds.
 SETTLE = 2.5
 
@@ -29,9 +30,14 @@ SETTLE = 2.5
 def main() -> int:
     parser = argparse.ArgumentParser(prog="bench", description="Measure skillwire's speed budgets.")
     parser.add_argument(
-        "--only", choices=SECTIONS, action="append", help="measure this (all but peers); may be repeated"
+        "--only",
+        choices=SECTIONS,
+        action="append",
+        help="measure this (all but peers and large); may be repeated",
     )
-    parser.add_argument("--skills", type=int, help="how many skills (10000; for the peers 100 and 1000 too)")
+    parser.add_argument(
+        "--skills", type=int, help="how many skills (10000; for the peers 100 and 1000 too; for large 100000)"
+    )
     parser.add_argument("--json", type=Path, help="also write the results to this file")
     options = parser.parse_args()
     sections: list[str] = options.only or list(BUDGETS)
@@ -63,6 +69,9 @@ def main() -> int:
         if "peers" in sections:
             peers = [peer for size in sizes for peer in measure_peers(corpus(folder, size), size)]
             show_peers(peers)
+
+        if "large" in sections:
+            rows += measure_large(folder / "large", options.skills or MANY)
 
     if options.json:
         write_json(options.json, skills, rows, peers)

@@ -12,6 +12,8 @@ _META = {
     "io.modelcontextprotocol/clientInfo": {"name": "bench", "version": "1"},
     "io.modelcontextprotocol/clientCapabilities": {},
 }
+# The member of `params` that a header repeats.
+_NAMED = {"resources/read": "uri", "tools/call": "name"}
 # All of one width, so that every request and every answer of a kind has one length.
 _numbers = count(100_000)
 
@@ -26,7 +28,7 @@ class WrongAnswerError(Exception):
 class Call:
     """One request, prepared for both transports; only its number differs from use to use."""
 
-    def __init__(self, method: str, **params: str) -> None:
+    def __init__(self, method: str, **params: object) -> None:
         self.method = method
         body = json.dumps(
             {"jsonrpc": "2.0", "id": 0, "method": method, "params": {**params, "_meta": _META}},
@@ -41,8 +43,8 @@ class Call:
             "mcp-method": method,
             "content-length": str(len(self._before) + 6 + len(self._after)),
         }
-        if method == "resources/read":
-            headers["mcp-name"] = params["uri"]
+        if method in _NAMED:
+            headers["mcp-name"] = str(params[_NAMED[method]])
         self._headers = "".join(f"{name}: {value}\r\n" for name, value in headers.items()) + "\r\n"
 
     def body(self, number: int) -> bytes:

@@ -26,7 +26,6 @@ RULINGS = frozenset({"CONF", "OPEN"})
 
 # Why an entry without a test waits: by its whole ID, or else by its group.
 WAITS: Mapping[str, str] = {
-    "SEC": "comes with the server's authorization",
     "TOOL": "the commands come with the rooms they drive",
     "ASK-18": "short names for servers' skills would let a server take a name that means another one",
     "FMT-12": "there is no later revision of the Agent Skills format yet",

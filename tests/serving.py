@@ -52,6 +52,10 @@ def words_of(*args: str | Path) -> list[str]:
     return [*COMMAND, *map(str, args)]
 
 
+CommandLine: TypeAlias = Callable[..., list[str]]
+"""Makes a whole command line of the arguments of `skillwire serve`."""
+
+
 def modern(method: str, identifier: int | str = 1, **params: Any) -> Json:
     """Return a request of revision 2026-07-28, with the envelope every one of them carries."""
     meta = {
@@ -219,11 +223,15 @@ class StdioServer(Server):
 
 @contextmanager
 def stdio_server(
-    *args: str | Path, env: Mapping[str, str], ready: bool = True, reading: bool = True
+    *args: str | Path,
+    env: Mapping[str, str],
+    ready: bool = True,
+    reading: bool = True,
+    command: CommandLine = words_of,
 ) -> Generator[StdioServer]:
     """Run `skillwire serve` on two pipes. With `ready`, wait until it says that it serves."""
     pipe = subprocess.PIPE
-    process = subprocess.Popen(words_of(*args), env=env, stdin=pipe, stdout=pipe, stderr=pipe)
+    process = subprocess.Popen(command(*args), env=env, stdin=pipe, stdout=pipe, stderr=pipe)
     server = StdioServer(process, reading=reading)
     try:
         if ready:
@@ -243,7 +251,7 @@ class HttpServer(Server):
         self.url = ""
 
     def wait_for_url(self) -> None:
-        found = self.wait_for_words(r"serving .* at (http://\S+:(\d+)/mcp)\n")
+        found = self.wait_for_words(r"serving .* at (https?://\S+:(\d+)/mcp)\n")
         self.url, self.port = found[1], int(found[2])
 
     def connect(self) -> "Connection":
@@ -332,11 +340,12 @@ def http_server(
     bind: str = "127.0.0.1:0",
     host: str = "127.0.0.1",
     ready: bool = True,
+    command: CommandLine = words_of,
 ) -> Generator[HttpServer]:
     """Run `skillwire serve --http`. With `ready`, wait until it says at which URL it serves."""
-    command = words_of(*args, "--http", bind)
+    words = command(*args, "--http", bind)
     pipe = subprocess.PIPE
-    process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe)
+    process = subprocess.Popen(words, env=env, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe)
     server = HttpServer(process, host)
     try:
         if ready:

@@ -18,6 +18,7 @@ from pyte import modes
 from agreeing import agree_to
 from commands import Outcome
 from hostile.running import Peer
+from programs import skillwire_command
 from serving import environment
 
 COMMAND = (sys.executable, "-m", "skillwire")
@@ -138,8 +139,8 @@ class Desk:
 
     def serve(self, label: str, skills: Path) -> None:
         """Configure `skillwire serve` for a folder of skills."""
-        words = ["-m", "skillwire", "serve", str(skills), "--stdio", "--no-watch"]
-        self.configure(label, {"command": sys.executable, "args": words, "env": self._python()})
+        program, *words = skillwire_command("serve", skills, "--stdio", "--no-watch")
+        self.configure(label, {"command": program, "args": words, "env": self._python()})
 
     def invite(self, label: str, scenario: str, **control: Any) -> Peer:
         """Configure a server that can be made to lie, and return it."""
@@ -160,7 +161,7 @@ class Desk:
     def run(self, *args: str | Path, typed: bytes = b"") -> Outcome:
         """Run a command away from any terminal; `typed` comes through a pipe."""
         done = subprocess.run(
-            [*COMMAND, *map(str, args)],
+            skillwire_command(*args),
             cwd=self.folder,
             env=self.env,
             input=typed,

@@ -17,6 +17,7 @@
     │   └── ScriptLimitError        a script was stopped at a limit
     ├── ScriptNotFoundError         the skill has no such script to be run
     ├── InvalidScriptArgumentsError what a script was to be given is not what it takes
+    ├── CredentialError             a credential that proves nothing
     └── VerificationError           bytes that break a promise
         ├── SizeMismatchError
         ├── DigestMismatchError
@@ -231,6 +232,21 @@ class InvalidScriptArgumentsError(SkillError):
     def __init__(self, message: str, *, script: str = "", fix: str = "") -> None:
         super().__init__(message, fix=fix)
         self.script = script
+
+
+class CredentialError(SkillError):
+    """A credential that proves nothing, or none where one is needed.
+
+    `reason` is a short, stable word for logs, such as `missing`, `malformed`,
+    `unknown` or `expired`. The message never repeats the credential.
+    """
+
+    refusal = "not-signed-in"
+    requirement = "SEC-14"
+
+    def __init__(self, message: str, *, reason: str, fix: str = "") -> None:
+        super().__init__(message, fix=fix)
+        self.reason = reason
 
 
 class VerificationError(SkillError):

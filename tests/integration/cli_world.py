@@ -16,6 +16,7 @@ import pyte
 
 from agreeing import agree_to
 from folders import skill_md, write_files
+from programs import skillwire_command
 from serving import environment
 
 TIMEOUT = 90
@@ -83,7 +84,7 @@ class World:
     def server(self, name: str, folder: Path) -> dict[str, Any]:
         """Return the configuration of a server of a folder, behind a program that can be taken away."""
         program = self.root / f"{name}.sh"
-        words = shlex.join([*SKILLWIRE, "serve", str(folder), "--no-watch"])
+        words = shlex.join(skillwire_command("serve", folder, "--no-watch"))
         program.write_text(f"#!/bin/sh\nexec {words}\n")
         program.chmod(0o755)
         return {"command": str(program), "env": self.env}
@@ -101,7 +102,7 @@ class World:
 
     def run(self, *args: str | Path, **env: str) -> Ended:
         result = subprocess.run(
-            [*SKILLWIRE, *map(str, args)],
+            skillwire_command(*args),
             cwd=self.project,
             env={**self.env, **env},
             stdin=subprocess.DEVNULL,

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import anyio
 import mcp_types as types
+import uvicorn
 from mcp.server.context import CallNext, HandlerResult
 from mcp.shared.exceptions import MCPError
 
 from skillwire.server.dialects.compat import Context
-from skillwire.server.http import listen_on, serve_http, url_of
+from skillwire.server.endpoint import Endpoint
+from skillwire.server.http import Door, listen_on, url_of
 from skillwire.server.standalone import Offer, Standalone
 from skillwire.server.stdio import serve_stdio
 
@@ -32,9 +34,14 @@ def main(folder: str, era: str, *words: str) -> None:
             standalone.server.middleware.insert(0, hide_the_newer_generation)
 
     async def over_http() -> None:
-        with listen_on("127.0.0.1", 0) as listener:
-            print(url_of(listener, "127.0.0.1"), flush=True)  # noqa: T201 - the test reads it
-            await serve_http(offer, listener, host="127.0.0.1", on_ready=hide)
+        standalone = Standalone(offer)
+        hide(standalone)
+        endpoint = Endpoint(standalone, is_stateless=False)
+        config = uvicorn.Config(endpoint, lifespan="off", log_level="warning", timeout_graceful_shutdown=1)
+        async with endpoint.open():
+            with listen_on("127.0.0.1", 0) as listener:
+                print(url_of(listener, Door("127.0.0.1")), flush=True)  # noqa: T201 - the test reads it
+                await uvicorn.Server(config).serve(sockets=[listener])
 
     async def over_stdio() -> None:
         await serve_stdio(offer, on_ready=hide)

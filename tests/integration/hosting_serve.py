@@ -1,7 +1,6 @@
 """Folders of skills, `skillwire serve` in front of them, and how a host reaches it."""
 
 import json
-import sys
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,7 +8,8 @@ from typing import Any, TypeAlias
 
 from folders import skill_md, write_files
 from hostile.hosting import places
-from serving import HttpServer, http_server
+from programs import http_server, words_of
+from serving import HttpServer
 from skillwire.host.connections.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
 
 Line: TypeAlias = dict[str, Any]
@@ -59,8 +59,8 @@ def at(server: HttpServer, label: str = "billing") -> ServerConfig:
 
 def over_stdio(folder: Path, env: Mapping[str, str], label: str = "desk") -> ServerConfig:
     """Say how a host starts `skillwire serve` itself."""
-    args = ("-m", "skillwire", "serve", str(folder), "--stdio", "--no-watch")
-    return ServerConfig(label, StdioEndpoint(sys.executable, args, env), seconds=30)
+    program, *args = words_of(folder, "--stdio", "--no-watch")
+    return ServerConfig(label, StdioEndpoint(program, tuple(args), env), seconds=30)
 
 
 def written(folder: Path, files: Mapping[str, str | bytes]) -> Path:

@@ -3,13 +3,13 @@
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from programs import script_command
 from skillwire.core.manifest import digest_of
 from skillwire.host.connections.endpoints import Endpoint, HttpEndpoint, ServerConfig, StdioEndpoint
 from skillwire.host.connections.skillsettings import SkillSettings
@@ -99,7 +99,7 @@ def world(
     folder.mkdir(parents=True, exist_ok=True)
     world_file(folder).write_text(json.dumps({"resources": {}, "declares": declares}))
     log_file(folder).write_text("")
-    command = [sys.executable, str(program), str(world_file(folder)), str(log_file(folder)), era]
+    command = script_command(program, world_file(folder), log_file(folder), era)
     if transport == "stdio":
         yield World(folder, StdioEndpoint(command[0], tuple(command[1:]), dict(env)), era)
         return

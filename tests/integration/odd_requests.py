@@ -77,6 +77,7 @@ class HttpRequest:
     method: str = "POST"
     path: str = "/mcp"
     leaves: bool = False
+    query: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

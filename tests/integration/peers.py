@@ -12,7 +12,8 @@ from typing import Any
 import anyio
 import orjson
 
-from serving import Json, words_of
+from programs import words_of
+from serving import Json
 from skillwire.host.connections.endpoints import Endpoint, HttpEndpoint, ServerConfig, StdioEndpoint
 from skillwire.host.connections.throttle import ConnectionLimits
 

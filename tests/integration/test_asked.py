@@ -391,9 +391,15 @@ def with_own_tools(server: AnyServer) -> AnyServer:
 
 
 async def found_by(client: Client, **arguments: object) -> list[Json]:
+    """Return the links to what was found, or the words that say that nothing was."""
     result = await ask(client, "tools/call", name="find_skills", arguments=arguments)
     assert not result.get("isError"), result
-    return result["content"]
+    *links, words = result["content"]
+    assert words["type"] == "text" and all(link["uri"] in words["text"] for link in links)
+    assert [link["uri"] for link in links] == [
+        skill["uri"] for skill in result["structuredContent"]["skills"]
+    ]
+    return links or [words]
 
 
 @pytest.mark.requirement("ASK-08")
@@ -431,6 +437,11 @@ async def test_a_client_finds_a_skill_by_words_and_then_asks_for_it(
         {"query": "x" * 401},
         {"query": "tea", "limit": 0},
         {"query": "tea", "limit": "2"},
+        {"query": "tea", "cursor": "zz"},
+        {"query": "tea", "cursor": 1},
+        {"query": "tea", "below": "a/../b"},
+        {"query": "tea", "has_scripts": "yes"},
+        {"query": "tea", "where": "acme"},
     ],
 )
 async def test_a_bad_question_is_answered_with_a_word_and_not_with_skills(
@@ -531,7 +542,7 @@ def test_the_command_offers_the_tool_on_request(folder: Path, env: dict[str, str
         unknown = call(modern("tools/call", 3, name="gone", arguments={}))
 
     assert [tool["name"] for tool in tools] == ["find_skills"]
-    assert [item["uri"] for item in found["content"]] == [TEA]
+    assert [item["uri"] for item in found["content"][:-1]] == [TEA]
     assert unknown["error"]["code"] == INVALID_PARAMS
 
 

@@ -17,6 +17,7 @@ from hostile.running import hostile
 from hostile.telling import WithMeta
 from integration.hosting_serve import over_stdio
 from integration.indexed_world import WIRES
+from programs import skillwire_command, words_of
 from serving import environment
 from skillwire.host.approval.approvals import Occasion, binding_of
 from skillwire.host.approval.provenance import Provenance, ProvenanceVerdict
@@ -107,8 +108,8 @@ async def test_the_meta_of_an_entry_survives_a_gateway(tmp_path: Path, env: dict
         entry = {"command": command, "args": args, "env": dict(peer.environment)}
         upstream = tmp_path / "mcp.json"
         upstream.write_text(json.dumps({"mcpServers": {"shop": entry}}))
-        words = ("-m", "skillwire", "serve", "--stdio", "--upstream", str(upstream))
-        hub = ServerConfig("hub", StdioEndpoint(sys.executable, words, env), seconds=30)
+        program, *words = words_of("--stdio", "--upstream", upstream)
+        hub = ServerConfig("hub", StdioEndpoint(program, tuple(words), env), seconds=30)
         async with hosting(tmp_path, [hub], user=User(), wait_seconds=DEADLINE) as host:
             [skill] = host.view.skills
             meta = skill.entry.extra["_meta"]
@@ -222,7 +223,7 @@ NEEDS = (
 
 
 def run(*args: str | Path, cwd: Path, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-    words = [sys.executable, "-m", "skillwire", *map(str, args)]
+    words = skillwire_command(*args)
     return subprocess.run(words, cwd=cwd, env=dict(env), capture_output=True, text=True, timeout=RUN_WITHIN)
 
 
@@ -457,9 +458,9 @@ async def subscribed(peer: Any, dialect: Dialect) -> None:
 @pytest.mark.requirement("HOST-19")
 async def test_a_change_of_our_own_index_reaches_the_host(root: Path, env: dict[str, str]) -> None:
     write_skill(root / "tea")
-    words = ("-m", "skillwire", "serve", str(root), "--stdio", "--dialect", "index-june")
+    program, *words = words_of(root, "--stdio", "--dialect", "index-june")
     settings = SkillSettings(dialect=Dialect.INDEX_JUNE)
-    server = ServerConfig("desk", StdioEndpoint(sys.executable, words, env), seconds=30, skills=settings)
+    server = ServerConfig("desk", StdioEndpoint(program, tuple(words), env), seconds=30, skills=settings)
     heard = anyio.Event()
     with anyio.fail_after(DEADLINE):
         async with Connection(server, on_change=lambda: heard.set()) as connection:

@@ -12,7 +12,7 @@ import pytest
 
 from folders import manifest_of, write_files, write_skill
 from integration.peers import BRISK, DEADLINE, ERAS, TRANSPORTS, Peer, config, honest, hostile
-from serving import http_server
+from programs import http_server
 from skillwire.core.manifest import MAX_TOTAL_SIZE, digest_of
 from skillwire.errors import InvalidUriError, LimitError, NotFoundError
 from skillwire.host.calls.declaration import Declaration

@@ -14,6 +14,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from folders import skill_md, write_files
+from programs import http_server, stdio_server
 from serving import (
     INITIALIZED,
     LEGACY,
@@ -22,11 +23,9 @@ from serving import (
     StdioServer,
     environment,
     handshake,
-    http_server,
     legacy,
     modern,
     next_event,
-    stdio_server,
     wait_until,
 )
 from skillwire.core.fields import is_name

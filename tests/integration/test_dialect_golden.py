@@ -17,7 +17,8 @@ import pytest
 
 from folders import skill_md, write_files
 from integration.both_paths import StdioClient, converse
-from serving import INITIALIZED, LEGACY, MODERN, environment, stdio_server
+from programs import stdio_server
+from serving import INITIALIZED, LEGACY, MODERN, environment
 from skillwire import __version__
 from skillwire.errors import SkillError
 from skillwire.server.dialects.speaking import SPOKEN, chosen

@@ -23,16 +23,15 @@ from mcp.shared.exceptions import MCPError
 from folders import skill_md, write_files, write_skill
 from integration import june_client
 from integration.june_client import Json, Read
+from programs import http_server, stdio_server
 from serving import (
     INITIALIZED,
     LEGACY,
     Connection,
     environment,
     handshake,
-    http_server,
     legacy,
     modern,
-    stdio_server,
 )
 from skillwire.core.entry import SkillEntry
 from skillwire.core.uri import SkillUri

@@ -12,7 +12,8 @@ import pytest
 from folders import skill_md, write_files
 from hostile.hosting import places
 from integration.peers import PROGRAM
-from serving import environment, words_of
+from programs import script_command, words_of
+from serving import environment
 from skillwire.host import Host, Question, Reply
 from skillwire.host.approval.consent import DynamicPolicy
 from skillwire.host.archives import ArchivePolicy
@@ -57,7 +58,7 @@ def served(
             command = [sys.executable, str(PROGRAM), "honest", era, str(log), "--relay", *command]
         yield StdioEndpoint(command[0], tuple(command[1:]), env)
         return
-    command = [sys.executable, str(SERVER), str(folder), era, *spoken, "--http"]
+    command = script_command(SERVER, folder, era, *spoken, "--http")
     process = subprocess.Popen(command, env=dict(env), stdout=subprocess.PIPE)
     assert process.stdout is not None
     try:

@@ -26,7 +26,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import PromptsListChanged
 
 from folders import skill_md, write_files, write_skill
-from serving import http_server, words_of
+from programs import http_server, words_of
 from skillwire.core.skill import Skill
 from skillwire.core.uri import SkillUri
 from skillwire.errors import (

@@ -3,6 +3,7 @@
 import difflib
 import json
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import anyio
 import pytest
 
 import skillwire
+from programs import skillwire_command
 from serving import environment
 from skillwire.cli import lock as lock_command
 from skillwire.cli import states
@@ -151,9 +153,9 @@ def reviewer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Reviewer:
     programs = tmp_path / "bin"
     programs.mkdir()
     source = Path(skillwire.__file__).parents[1]
-    for name, words in (("skillwire", "-m skillwire"), ("python3", "")):
+    for name, words in (("skillwire", skillwire_command()), ("python3", [sys.executable])):
         program = programs / name
-        program.write_text(f'#!/bin/sh\nPYTHONPATH={source} exec {sys.executable} {words} "$@"\n')
+        program.write_text(f'#!/bin/sh\nPYTHONPATH={source} exec {shlex.join(words)} "$@"\n')
         program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
     here = Reviewer(tmp_path)

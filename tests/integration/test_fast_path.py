@@ -64,7 +64,6 @@ from skillwire.errors import NotFoundError
 from skillwire.sources import DirectorySource, DynamicSkill
 
 Portal = anyio.from_thread.BlockingPortal
-LOOPBACK, EXPOSED = "127.0.0.1", "0.0.0.0"
 
 
 @pytest.fixture(scope="module")
@@ -84,16 +83,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Generator[Path]:
 
 @pytest.fixture(scope="module")
 def both(portal: Portal, folder: Path) -> Generator[BothPaths]:
-    """The server of one machine: only for clients on it, with sessions for older ones."""
-    served = BothPaths(lambda is_fast: standalone(folder, is_fast=is_fast), host=LOOPBACK, is_stateless=False)
+    """A server in one process, with sessions for older clients."""
+    served = BothPaths(lambda is_fast: standalone(folder, is_fast=is_fast), is_stateless=False)
     with portal.wrap_async_context_manager(served.serving()):
         yield served
 
 
 @pytest.fixture(scope="module")
-def exposed(portal: Portal, folder: Path) -> Generator[BothPaths]:
-    """The server of a network: for any host name, without sessions."""
-    served = BothPaths(lambda is_fast: standalone(folder, is_fast=is_fast), host=EXPOSED, is_stateless=True)
+def stateless(portal: Portal, folder: Path) -> Generator[BothPaths]:
+    """A server in one of several processes, without sessions."""
+    served = BothPaths(lambda is_fast: standalone(folder, is_fast=is_fast), is_stateless=True)
     with portal.wrap_async_context_manager(served.serving()):
         yield served
 
@@ -142,11 +141,17 @@ def test_good_requests_are_answered_by_the_fast_path_alone_and_as_the_sdk_would(
     assert fast_answers == 1000
 
 
-@pytest.mark.parametrize(("host", "count", "seed"), [(LOOPBACK, 3000, 1), (EXPOSED, 1500, 2)])
+@pytest.mark.parametrize(("is_stateless", "count", "seed"), [(False, 3000, 1), (True, 1500, 2)])
 def test_odd_requests_get_the_same_answer_on_both_paths(
-    portal: Portal, both: BothPaths, exposed: BothPaths, targets: Targets, host: str, count: int, seed: int
+    portal: Portal,
+    both: BothPaths,
+    stateless: BothPaths,
+    targets: Targets,
+    is_stateless: bool,
+    count: int,
+    seed: int,
 ) -> None:
-    served = both if host == LOOPBACK else exposed
+    served = stateless if is_stateless else both
     rng = Random(seed)
     requests = (odd_request(rng, targets) for _ in range(count))
 
@@ -400,10 +405,11 @@ NAMED: dict[str, tuple[Callable[[], Draft], bool, int]] = {
         200,
     ),
     "another name in the header": (lambda: with_header(b"mcp-name", b"skill://tea", reading()), False, 400),
-    "a foreign host": (lambda: with_header(b"host", b"evil.example"), False, 421),
-    "no host": (lambda: with_header(b"host", None), False, 421),
+    # Under which name a request comes was judged before; a page's is left to the SDK all the same.
+    "a foreign host": (lambda: with_header(b"host", b"evil.example"), True, 200),
+    "no host": (lambda: with_header(b"host", None), True, 200),
     "a page of this machine": (lambda: with_header(b"origin", b"http://localhost:3000"), False, 200),
-    "a page of someone else": (lambda: with_header(b"origin", b"https://evil.example"), False, 403),
+    "a page of someone else": (lambda: with_header(b"origin", b"https://evil.example"), False, 200),
     "no JSON accepted": (lambda: with_header(b"accept", b"text/html"), False, 406),
     "no type": (lambda: with_header(b"content-type", None), False, 400),
 }
@@ -528,9 +534,7 @@ async def legacy_session(both: BothPaths, is_fast: bool) -> list[Outcome]:
 def test_after_an_edit_both_paths_tell_the_same_new_story(portal: Portal, tmp_path: Path) -> None:
     folder = tmp_path / "skills"
     write_catalog(folder)
-    served = BothPaths(
-        lambda is_fast: standalone(tmp_path / "nothing", is_fast=is_fast), host=LOOPBACK, is_stateless=False
-    )
+    served = BothPaths(lambda is_fast: standalone(tmp_path / "nothing", is_fast=is_fast), is_stateless=False)
     (tmp_path / "nothing").mkdir()
     sources = [DirectorySource(folder, watch=False) for _ in range(2)]
     for side, source in zip((served.fast, served.plain), sources, strict=True):
@@ -585,9 +589,7 @@ class Stranger:
 
 @pytest.fixture
 def strange(portal: Portal, tmp_path: Path) -> Generator[BothPaths]:
-    served = BothPaths(
-        lambda is_fast: standalone(tmp_path, is_fast=is_fast), host=LOOPBACK, is_stateless=False
-    )
+    served = BothPaths(lambda is_fast: standalone(tmp_path, is_fast=is_fast), is_stateless=False)
     for side in (served.fast, served.plain):
         side.skills.add(Stranger())
     with portal.wrap_async_context_manager(served.serving()):
@@ -882,9 +884,7 @@ def slow(portal: Portal, tmp_path: Path) -> Generator[BothPaths]:
         await anyio.sleep_forever()
         raise AssertionError
 
-    served = BothPaths(
-        lambda is_fast: standalone(tmp_path, is_fast=is_fast), host=LOOPBACK, is_stateless=False
-    )
+    served = BothPaths(lambda is_fast: standalone(tmp_path, is_fast=is_fast), is_stateless=False)
     for side in (served.fast, served.plain):
         side.skills.add(DynamicSkill("slow", description="Use when testing.", body=never))
     with portal.wrap_async_context_manager(served.serving()):

@@ -11,17 +11,16 @@ from typing import Any
 import pytest
 
 from folders import skill_md, write_files
+from programs import http_server, stdio_server, words_of
 from serving import (
     INITIALIZED,
     Json,
     StdioServer,
     environment,
     handshake,
-    http_server,
     legacy,
     listed_uris,
     modern,
-    stdio_server,
     wait_until,
 )
 from skillwire.server.dialects.speaking import SPOKEN
@@ -49,8 +48,8 @@ def env(empty_home: Path) -> dict[str, str]:
 
 def upstream(*args: str | Path, env: Mapping[str, str], **more: Any) -> Json:
     """Return a server of a configuration: `skillwire serve` with these arguments."""
-    command = ["-m", "skillwire", "serve", *map(str, args)]
-    return {"command": sys.executable, "args": command, "env": dict(env), **more}
+    command, *words = words_of(*args)
+    return {"command": command, "args": words, "env": dict(env), **more}
 
 
 def config(folder: Path, **servers: Json) -> Path:

@@ -33,6 +33,7 @@ from integration.hosting_shop import INNER as INNER_URI
 from integration.hosting_shop import LABEL, REFERENCES, Catalogue, Read, Sent, Shop
 from integration.hosting_shop import REFUNDS as REFUNDS_URI
 from integration.hosting_shop import skill_md as numbered
+from programs import words_of
 from serving import HttpServer, environment
 from skillwire.core.manifest import digest_of
 from skillwire.host.approval.approvals import Grant, Occasion, Question, Reply
@@ -389,10 +390,10 @@ async def test_a_directory_that_differs_from_the_manifest_means_that_the_skill_c
 async def test_a_configuration_with_a_broken_entry_costs_only_that_entry(
     billing: HttpServer, tmp_path: Path, env: dict[str, str]
 ) -> None:
-    args = ["-m", "skillwire", "serve", str(written(tmp_path / "desk", DESK)), "--stdio", "--no-watch"]
+    command, *args = words_of(written(tmp_path / "desk", DESK), "--stdio", "--no-watch")
     servers = {
         "billing": {"type": "http", "url": billing.url},
-        "desk": {"command": sys.executable, "args": args, "env": env},
+        "desk": {"command": command, "args": args, "env": env},
         "broken": {"type": "carrier-pigeon"},
         "resting": {"command": "true", "disabled": True},
     }

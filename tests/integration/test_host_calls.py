@@ -20,6 +20,7 @@ from mcp.server.lowlevel import Server
 
 import skillwire
 from folders import manifest_of, write_files, write_skill
+from programs import words_of
 from skillwire.core.entry import SkillEntry
 from skillwire.core.manifest import digest_of
 from skillwire.core.uri import SkillUri
@@ -62,7 +63,7 @@ def folder(tmp_path: Path) -> Path:
 @asynccontextmanager
 async def connected(transport: str, mode: str, folder: Path, home: Path) -> AsyncGenerator[Client]:
     """Serve `folder` in pages of three, and connect to it."""
-    command = [sys.executable, "-m", "skillwire", "serve", str(folder), "--page-size", "3"]
+    command = words_of(folder, "--page-size", "3")
     if transport == "memory":
         server: Server[Any] = Server("ours")
         add_skills(server, folder, page_size=3, watch=False)

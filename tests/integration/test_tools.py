@@ -13,6 +13,7 @@ import pytest
 from hostile.hosting import User, hosting
 from integration import hosting_dynamic
 from integration.hosting_serve import BILLING, DESK, over_stdio, written
+from programs import words_of
 from serving import environment
 from skillwire.host import (
     Attention,
@@ -36,7 +37,8 @@ async def desk(
 ) -> AsyncGenerator[tuple[Host, dict[str, Tool]]]:
     """Open a host in front of one server, with the tools its model gets."""
     skills = written(folder / "served", files)
-    program = StdioEndpoint(sys.executable, ("-m", "skillwire", "serve", str(skills)), environment(folder))
+    command, *args = words_of(skills)
+    program = StdioEndpoint(command, tuple(args), environment(folder))
     server = ServerConfig("billing", program, seconds=30)
     async with hosting(folder, [server], user=user, **options) as host:
         await host.refresh()

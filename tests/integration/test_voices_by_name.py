@@ -16,7 +16,7 @@ from hostile.catalog import LOGO
 from hostile.hosting import LABEL, User, Visit, config, refused
 from hostile.running import WIRES, hostile
 from integration.hosting_serve import cached, over_stdio, written
-from serving import http_server
+from programs import http_server
 from skillwire.host.approval.approvals import Occasion, Reply
 from skillwire.host.attention import SkillSettings
 from skillwire.host.connections.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint

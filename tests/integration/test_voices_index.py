@@ -1,6 +1,5 @@
 """Servers that list their skills in `skill://index.json`: whole journeys of a host, in either form."""
 
-import sys
 from base64 import b64encode
 from collections.abc import AsyncGenerator, Generator, Iterator
 from contextlib import asynccontextmanager
@@ -16,7 +15,8 @@ from hostile.hosting import DEADLINE, User, hosting, refused
 from integration.hosting_serve import written
 from integration.indexed_world import LABEL, WIRES, World, digest, june, skill_text, told, world
 from integration.peers import BRISK
-from serving import environment, http_server
+from programs import http_server, words_of
+from serving import environment
 from skillwire.core.archive import ArchiveFormat, pack
 from skillwire.core.manifest import Coverage, digest_of
 from skillwire.host.approval.approvals import Occasion
@@ -532,7 +532,8 @@ def own_april(
 def _serve(transport: str, folder: Path, env: dict[str, str], dialect: Dialect) -> Generator[Endpoint]:
     words = (str(folder), "--no-watch", "--dialect", dialect.value)
     if transport == "stdio":
-        yield StdioEndpoint(sys.executable, ("-m", "skillwire", "serve", *words, "--stdio"), env)
+        program, *args = words_of(*words, "--stdio")
+        yield StdioEndpoint(program, tuple(args), env)
         return
     with http_server(*words, env=env) as server:
         yield HttpEndpoint(server.url)

@@ -27,7 +27,8 @@ from integration.web_sites import (
     single,
     web_site,
 )
-from serving import environment, http_server
+from programs import http_server, skillwire_command
+from serving import environment
 from skillwire.core.archive import ArchiveFormat
 from skillwire.host.approval.approvals import Occasion, Reply
 from skillwire.host.archives import ArchivePolicy
@@ -79,7 +80,7 @@ def folder(tmp_path: Path) -> Path:
 @contextmanager
 def static_site(folder: Path, out: Path) -> Generator[str]:
     """Publish a folder as files, and serve them by a web server that knows nothing of skills."""
-    words = [sys.executable, "-m", "skillwire", "publish", str(folder), "--static", str(out)]
+    words = skillwire_command("publish", folder, "--static", out)
     subprocess.run(words, env=environment(folder.parent), check=True, capture_output=True, timeout=60)
     words = [sys.executable, "-u", "-m", "http.server", "0", "--bind", "127.0.0.1", "-d", str(out)]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
@@ -428,7 +429,7 @@ def test_a_site_that_is_configured_wrongly_is_refused(entry: dict[str, Any]) -> 
 
 
 def test_a_site_is_a_target_on_the_command_line(site: WebSite, tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "skillwire", "list", "--json", f"well-known:{site.url}"]
+    words = skillwire_command("list", "--json", f"well-known:{site.url}")
 
     done = subprocess.run(
         words, env=environment(tmp_path), capture_output=True, text=True, timeout=60, cwd=tmp_path

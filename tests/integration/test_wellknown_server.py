@@ -28,7 +28,8 @@ from mcp.server.lowlevel import Server
 from mcp.server.mcpserver import MCPServer
 
 from folders import skill_md, write_files, write_skill
-from serving import environment, http_server, modern, wait_until
+from programs import http_server, skillwire_command
+from serving import environment, modern, wait_until
 from skillwire.errors import SkillError
 from skillwire.server import add_skills
 from skillwire.server.http import listen_on
@@ -143,7 +144,7 @@ def static_server(root: Path) -> Generator[str]:
 
 def publish(folder: Path, out: Path, *more: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        [sys.executable, "-m", "skillwire", "publish", str(folder), "--static", str(out), *more],
+        skillwire_command("publish", folder, "--static", out, *more),
         env=environment(folder.parent),
         capture_output=True,
         text=True,
@@ -204,7 +205,9 @@ def test_a_site_on_loopback_keeps_pages_and_names_of_others_out(folder: Path) ->
 @pytest.mark.requirement("DISC-08")
 def test_a_site_for_everyone_is_open_to_pages_of_any_origin_and_mcp_is_not(folder: Path) -> None:
     env = environment(folder.parent)
-    with http_server(folder, "--dialect", "well-known", env=env, bind="0.0.0.0:0") as server:
+    with http_server(
+        folder, "--dialect", "well-known", "--allow-anonymous", env=env, bind="0.0.0.0:0"
+    ) as server:
         site = f"http://127.0.0.1:{server.port}"
         reply = ask(site + INDEX, Origin="https://elsewhere.example")
         with server.connection() as connection:

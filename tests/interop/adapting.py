@@ -7,7 +7,6 @@ loaded `REFUNDS` and read `POLICY_PATH`. The description of `REFUNDS` names
 """
 
 import json
-import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ import anyio
 
 from folders import write_files
 from hostile.hosting import User, hosting
+from programs import words_of
 from serving import environment
 from skillwire.host import Conversation, Guard, Host, Reply, ServerConfig, StdioEndpoint, ToolKind
 
@@ -122,8 +122,8 @@ async def shop(folder: Path, *replies: Reply, user: User | None = None) -> Async
     _publish(skills, "refunds", f"{LISTED}, and before you call {SERVER_TOOL}.", SHOWN)
     write_files(skills / "refunds", {POLICY_PATH: f"{POLICY}\n"})
     _publish(skills, "triage", "Use when a request has to find its desk.", "Sort it.")
-    args = ("-m", "skillwire", "serve", str(skills), "--stdio")
-    endpoint = StdioEndpoint(sys.executable, args, environment(folder / "home"))
+    program, *args = words_of(skills, "--stdio")
+    endpoint = StdioEndpoint(program, tuple(args), environment(folder / "home"))
     asked = user or User(*replies)
     async with hosting(folder, [ServerConfig(LABEL, endpoint, seconds=30)], user=asked) as host:
         await host.refresh()

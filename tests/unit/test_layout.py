@@ -122,6 +122,7 @@ def test_the_front_doors_of_server_and_host_are_pinned() -> None:
     assert sorted(skillwire.server.__all__) == [
         "Annotate",
         "DynamicSkill",
+        "Listing",
         "Skill",
         "Skills",
         "Subject",

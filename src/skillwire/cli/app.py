@@ -22,6 +22,7 @@ COMMANDS = {
     "manifest": "Print what would be published about skills.",
     "pack": "Pack a skill into one reproducible archive.",
     "publish": "Publish folders of skills as a web site.",
+    "token": "Make, list or revoke tokens for a server.",
     "trust": "Trust a folder: its own skills, and its configuration.",
     "list": "List all skills with their origin, and what is hidden and why.",
     "search": "Find skills by words in their names and descriptions.",

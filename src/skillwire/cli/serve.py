@@ -2,7 +2,6 @@
 
 import logging
 import os
-import re
 import socket
 import sys
 from collections.abc import Callable, Sequence
@@ -15,23 +14,26 @@ import anyio
 import typer
 
 from skillwire.cli.answer import Answer, answering, plural, set_up_logging
+from skillwire.cli.doors import DoorOptions, parsed_address
 from skillwire.cli.failures import MisuseError, OutputError
 from skillwire.cli.folders import Folder
 from skillwire.cli.options import FollowLinks, Json, Verbose, new_app
 from skillwire.errors import DuplicateSkillError, InvalidUriError, SourceError
 from skillwire.runner import Policy, RunRecord
 from skillwire.runner.policyfile import load_policy
+from skillwire.server.app import HttpApp
 from skillwire.server.dialects.speaking import chosen
-from skillwire.server.http import listen_on, run_http, serve_http, url_of
+from skillwire.server.http import Door, listen_on, run_http, serve_http, url_of
+from skillwire.server.listing import Listing
 from skillwire.server.pages import DEFAULT_PAGE_SIZE
-from skillwire.server.standalone import Offer, Standalone
+from skillwire.server.skills import Skills
+from skillwire.server.standalone import Offer
 from skillwire.server.stdio import serve_stdio
 from skillwire.server.workers import serve_with_workers
 from skillwire.sources import Source
 from skillwire.wire.dialect import Dialect
 
 _MAX_WORKERS = 64
-_MAX_PORT = 65_535
 
 app = new_app()
 
@@ -97,6 +99,70 @@ def serve(
             show_default=False,
         ),
     ] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Ask for tokens: those of `skillwire token`.", show_default=False),
+    ] = None,
+    oidc: Annotated[
+        str, typer.Option(metavar="ISSUER", help="Ask for signed tokens of this issuer.", show_default=False)
+    ] = "",
+    audience: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="For whom signed tokens must be; --public-url by default.",
+            show_default=False,
+        ),
+    ] = "",
+    access: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Which callers see which skills (TOML).", show_default=False),
+    ] = None,
+    public_url: Annotated[
+        str,
+        typer.Option(metavar="URL", help="Where clients find the endpoint, if not here.", show_default=False),
+    ] = "",
+    allow_anonymous: Annotated[
+        bool, typer.Option("--allow-anonymous", help="Let in who shows no credential.")
+    ] = False,
+    rate: Annotated[
+        str,
+        typer.Option(
+            metavar="N[/BURST]", help="Requests a second that each caller may make.", show_default=False
+        ),
+    ] = "",
+    tls_cert: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Serve HTTPS with this certificate chain.", show_default=False),
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The certificate's key.", show_default=False)
+    ] = None,
+    proxy: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="A proxy that tells truly where requests come from; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    access_log: Annotated[
+        bool, typer.Option("--access-log", help="Write a line of JSON for each request to standard error.")
+    ] = False,
+    pin: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PATH", help="List what is below, however much there is.", show_default=False),
+    ] = None,
+    unlisted: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PATH", help="Serve what is below without listing it.", show_default=False),
+    ] = None,
+    list_most: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=0, help="Above so many skills, list only pinned ones.", show_default=False
+        ),
+    ] = None,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
@@ -111,7 +177,24 @@ def serve(
     With --scripts, clients may run the scripts of skills here. Each run has a
     sandbox of its own, and leaves a line on standard error. Where no sandbox
     can be had, none is run.
+
+    Over HTTP there is a page for people at /. On an address that others can
+    reach, callers must show a token, or --allow-anonymous says that they need
+    not. SIGHUP reads tokens, rules and the certificate again.
     """
+    options = DoorOptions(
+        token_file,
+        oidc,
+        audience,
+        access,
+        public_url,
+        allow_anonymous,
+        rate,
+        tls_cert,
+        tls_key,
+        tuple(proxy or ()),
+        access_log,
+    )
     with answering("serve", json=json, verbose=verbose) as answer:
         if not folders and upstream is None:
             raise MisuseError(
@@ -132,15 +215,16 @@ def serve(
             mirror=mirror,
             find_tool=find,
             scripts=policy,
+            listing=_listing(pin or (), unlisted or (), list_most),
             # For measurements only: shows what the plain path of the SDK would cost.
             is_fast=os.environ.get("SKILLWIRE_FAST") != "0",
         )
         _set_up_audit(is_wanted=scripts)
         try:
             if http:
-                _over_http(answer, offer, http, workers=workers, stdio=stdio)
+                _over_http(answer, offer, http, options, workers=workers, stdio=stdio)
             else:
-                _over_stdio(answer, offer, workers=workers, stdio=stdio)
+                _over_stdio(answer, offer, options, workers=workers, stdio=stdio)
         except DuplicateSkillError as error:
             _explain(answer, error)
             raise
@@ -155,6 +239,15 @@ def _policy(scripts: bool, file: Path | None) -> Policy | None:
     if file is not None:
         raise MisuseError("--script-policy is for servers that run scripts", fix="add --scripts")
     return None
+
+
+def _listing(pins: Sequence[str], unlisted: Sequence[str], most: int | None) -> Listing:
+    try:
+        return Listing(tuple(pins), tuple(unlisted), most)
+    except InvalidUriError as error:
+        raise MisuseError(
+            f"--pin or --unlisted cannot be used: {error}", fix="write it like acme/billing"
+        ) from error
 
 
 def _set_up_audit(*, is_wanted: bool) -> None:
@@ -176,7 +269,12 @@ def _upstreams(config: Path, *, archives: bool) -> Callable[[], Sequence[Source]
     return gateway.sources
 
 
-def _over_stdio(answer: Answer, offer: Offer, *, workers: int, stdio: bool) -> None:
+def _over_stdio(answer: Answer, offer: Offer, options: DoorOptions, *, workers: int, stdio: bool) -> None:
+    if options.given:
+        raise MisuseError(
+            f"{options.given} is about HTTP, and who started this program is not asked who they are",
+            fix="serve with --http 127.0.0.1:8000, or leave it out",
+        )
     if Dialect.WELL_KNOWN in offer.dialects:
         raise MisuseError(
             "well-known is a web site, so it needs --http", fix="serve with --http 127.0.0.1:8000"
@@ -196,38 +294,40 @@ def _over_stdio(answer: Answer, offer: Offer, *, workers: int, stdio: bool) -> N
             "several workers can share an HTTP port, not standard input", fix="leave out --workers"
         )
     anyio.run(
-        partial(serve_stdio, offer, on_ready=lambda ready: _announce(answer, _count(ready), "over stdio"))
+        partial(
+            serve_stdio, offer, on_ready=lambda ready: _announce(answer, _count(ready.skills), "over stdio")
+        )
     )
 
 
-def _over_http(answer: Answer, offer: Offer, address: str, *, workers: int, stdio: bool) -> None:
+def _over_http(
+    answer: Answer, offer: Offer, address: str, options: DoorOptions, *, workers: int, stdio: bool
+) -> None:
     if stdio:
         raise MisuseError("--stdio and --http exclude each other", fix="leave out one of them")
-    host, port = _parsed(address)
+    host, port = parsed_address(address)
+    door = options.door(host)
     with _listening(address, host, port) as listener:
-        announce = partial(_announce_url, answer, url=url_of(listener, host), workers=workers)
+        announce = partial(_announce_url, answer, url=url_of(listener, door), workers=workers)
         if workers == 1:
             run_http(
-                partial(
-                    serve_http, offer, listener, host=host, on_ready=lambda ready: announce(_count(ready))
-                )
+                partial(serve_http, offer, listener, door, on_ready=lambda skills: announce(_count(skills)))
             )
             return
-        ready = partial(announce, anyio.run(_prepare, offer))
+        ready = partial(announce, anyio.run(_prepare, offer, door))
         prepare = partial(_set_up_worker, verbose=answer.verbose, scripts=offer.scripts is not None)
-        if not serve_with_workers(offer, listener, host=host, count=workers, on_ready=ready, prepare=prepare):
+        if not serve_with_workers(offer, listener, door, count=workers, on_ready=ready, prepare=prepare):
             raise SourceError("the workers keep failing", fix="run with one worker to see why")
 
 
-async def _prepare(offer: Offer) -> int:
+async def _prepare(offer: Offer, door: Door) -> int:
     """Open everything once, so that mistakes show before any worker starts, and their scans are short."""
-    standalone = Standalone(offer)
-    async with standalone.skills.open():
-        return _count(standalone)
+    async with HttpApp(offer, host=door.host, access=door.access).open() as app:
+        return _count(app.skills)
 
 
-def _count(standalone: Standalone) -> int:
-    return len(standalone.skills.catalog.snapshot.entries)
+def _count(skills: Skills) -> int:
+    return len(skills.catalog.snapshot.entries)
 
 
 def _announce(answer: Answer, count: int, where: str) -> None:
@@ -249,14 +349,6 @@ def _listening(address: str, host: str, port: int) -> socket.socket:
         raise OutputError(
             f"cannot listen on {address}: {reason}", fix="choose another port; 0 takes any that is free"
         ) from error
-
-
-def _parsed(address: str) -> tuple[str, int]:
-    host, colon, port = address.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not colon or not host or not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > _MAX_PORT:
-        raise MisuseError(f"{address!r} is not HOST:PORT", fix="write it like 127.0.0.1:8000")
-    return host, int(port)
 
 
 def _explain(answer: Answer, error: DuplicateSkillError) -> None:

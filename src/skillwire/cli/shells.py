@@ -13,7 +13,11 @@ Kind: TypeAlias = str
 """What a word of a command line is: `references`, `targets`, `files`, `nothing`, or words to choose from."""
 
 _KINDS: Final = {"REF": "references", "TARGET": "targets", "DIR": "files", "FILE": "files"}
-_CHOICES: Final = {"ACTION": "list clear gc", "SHELL": "bash zsh fish"}
+_CHOICES: Final = {
+    "cache ACTION": "list clear gc",
+    "completion SHELL": "bash zsh fish",
+    "token ACTION": "new list revoke",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,19 +64,19 @@ def _line_of(name: str) -> CommandLine:
         if getattr(parameter, "hidden", False):
             continue
         if parameter.param_type_name == "argument":
-            arguments.append(_kind_of(parameter))
+            arguments.append(_kind_of(name, parameter))
             is_repeated = parameter.nargs == -1
         else:
             flags = (*parameter.opts, *parameter.secondary_opts)
-            kind = None if parameter.is_flag else _kind_of(parameter)
+            kind = None if parameter.is_flag else _kind_of(name, parameter)
             options.append(Option(flags, kind, _words(parameter.help or "")))
     options.append(Option(("--help", "-h"), None, "Show the help."))
     return CommandLine(name, _words(COMMANDS[name]), tuple(options), tuple(arguments), is_repeated)
 
 
-def _kind_of(parameter: Any) -> Kind:
+def _kind_of(name: str, parameter: Any) -> Kind:
     metavar = (parameter.metavar or "").strip("[].")
-    return _KINDS.get(metavar) or _CHOICES.get(metavar) or "nothing"
+    return _KINDS.get(metavar) or _CHOICES.get(f"{name} {metavar}") or "nothing"
 
 
 def _words(text: str) -> str:

@@ -70,14 +70,23 @@ class Table:
             raise TableError(f"{self.key(name)} is {'missing' if value is None else 'no text, or empty'}")
         return value
 
-    def texts(self, name: str) -> tuple[str, ...]:
+    def texts(self, name: str, *, is_filled: bool = False) -> tuple[str, ...]:
+        """Return a list of texts. Where `is_filled`, a list that is given has something in it."""
         value = self._take(name)
         items = cast("list[object]", value) if isinstance(value, list) else None
         if value is None:
             return ()
         if items is None or not all(isinstance(item, str) for item in items):
             raise TableError(f"{self.key(name)} is no list of texts")
+        if is_filled and not items:
+            raise TableError(f"{self.key(name)} is empty", fix="leave it out, or put something in it")
         return tuple(cast("list[str]", items))
+
+    def flag(self, name: str) -> bool:
+        value = self._take(name)
+        if value is not None and not isinstance(value, bool):
+            raise TableError(f"{self.key(name)} is neither true nor false")
+        return bool(value)
 
     def whole(self, name: str, default: int, *, least: int, most: int) -> int:
         value = self._take(name)

@@ -7,6 +7,7 @@ folder, and nothing here knows of hosts.
 
 from skillwire.core.skill import Skill
 from skillwire.server.install import add_skills
+from skillwire.server.listing import Listing
 from skillwire.server.notes import Annotate, Subject, with_format
 from skillwire.server.pointer import pointer_to
 from skillwire.server.skills import Skills
@@ -15,6 +16,7 @@ from skillwire.sources import DynamicSkill
 __all__ = [
     "Annotate",
     "DynamicSkill",
+    "Listing",
     "Skill",
     "Skills",
     "Subject",

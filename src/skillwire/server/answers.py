@@ -3,10 +3,10 @@
 This is the plain path. `hot.py` gives the same answers as prepared bytes.
 """
 
-from bisect import bisect_right
-from collections import OrderedDict
-from collections.abc import Container, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from operator import attrgetter, itemgetter
 from typing import Any
 
@@ -15,7 +15,8 @@ from skillwire.core.entry import SkillEntry
 from skillwire.core.media import media_type_of
 from skillwire.core.uri import DEFAULT_SCHEME, SKILL_FILE, SkillUri, canonical_uri, segment_of
 from skillwire.errors import InvalidUriError, NotFoundError
-from skillwire.server.browsing import children_of, completions, schemes_of
+from skillwire.server.browsing import MAX_COMPLETED, children_of, completions, schemes_of
+from skillwire.server.listing import EVERYTHING_LISTED, Listing
 from skillwire.server.notes import NO_NOTES, Notes
 from skillwire.server.pages import DEFAULT_PAGE_SIZE, EntryPages, cut
 from skillwire.sources import Catalog, Snapshot
@@ -34,7 +35,6 @@ from skillwire.wire.encoding import encode
 _URI = itemgetter("uri")
 _ENTRY_URI = attrgetter("uri.text")
 _MAX_COMPLETIONS = 100
-_KEPT_DIRECTORIES = 16
 # How far up to look for the skill that a directory may belong to.
 _MAX_DEPTH = 64
 
@@ -70,19 +70,50 @@ class Answers:
     never otherwise: `resultType`, `ttlMs` and `cacheScope`.
     """
 
-    def __init__(self, catalog: Catalog, terms: Terms, notes: Notes = NO_NOTES) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        terms: Terms,
+        notes: Notes = NO_NOTES,
+        listing: Listing = EVERYTHING_LISTED,
+        unlisted: Container[str] = frozenset(),
+    ) -> None:
+        """Answer on these terms; what `listing` leaves out and the URIs in `unlisted` are not listed."""
         self.catalog = catalog
         self.terms = terms
         self.notes = notes
-        self._pages = EntryPages(catalog.snapshot, terms.page_size, notes.entry)
-        self._directories: OrderedDict[tuple[int, str], list[JsonDict]] = OrderedDict()
+        self._listing = listing
+        self._unlisted = unlisted
+        self._listed: tuple[Snapshot, tuple[SkillEntry, ...]] | None = None
+        self._pages = EntryPages((), terms.page_size, notes.entry)
+
+    @property
+    def listed(self) -> tuple[SkillEntry, ...]:
+        """The entries that are listed now, sorted by URI: all or some of those that are served."""
+        return self.listed_of(self.catalog.snapshot)
+
+    def listed_of(self, snapshot: Snapshot) -> tuple[SkillEntry, ...]:
+        """Return the entries of a snapshot that are listed; of the current one they are found out once."""
+        known = self._listed
+        if known is not None and known[0] is snapshot:
+            return known[1]
+        listed = self._listing.of(snapshot.entries, self._unlisted)
+        if snapshot is self.catalog.snapshot:
+            self._listed = snapshot, listed
+        return listed
+
+    def is_listed(self, entry: SkillEntry) -> bool:
+        """Tell whether a skill is listed now."""
+        listed = self.listed
+        position = bisect_left(listed, entry.uri.text, key=_ENTRY_URI)
+        return position < len(listed) and listed[position].uri == entry.uri
 
     @property
     def pages(self) -> EntryPages:
         """The pages of the listing as it is now."""
-        pages, snapshot = self._pages, self.catalog.snapshot
-        if pages.snapshot is not snapshot:
-            pages = self._pages = pages.for_snapshot(snapshot)
+        pages, listed = self._pages, self.listed
+        if pages.entries is not listed:
+            pages = self._pages = pages.for_entries(listed)
         return pages
 
     def list_skills(self, cursor: str | None, *, modern: bool) -> JsonDict:
@@ -95,9 +126,7 @@ class Answers:
         pages = self.pages
         page = pages.after(after)
         result: JsonDict = {
-            "skills": [
-                self.notes.entry(entry).to_json() for entry in pages.snapshot.entries[page.start : page.stop]
-            ]
+            "skills": [self.notes.entry(entry).to_json() for entry in pages.entries[page.start : page.stop]]
         }
         if page.next_cursor is not None:
             result["nextCursor"] = page.next_cursor
@@ -159,10 +188,12 @@ class Answers:
             directory = canonical_uri(uri)
         except InvalidUriError as error:
             raise NotFoundError(f"{quoted(uri)} is not a directory: {error}", uri=uri) from error
-        children = self._children(self.catalog.snapshot, directory)
+        after = "" if cursor is None else read_cursor(READ_DIRECTORY, cursor)
+        snapshot = self.catalog.snapshot
+        children = children_of(snapshot, directory, self.describe, after=after)
         if children is None:
             raise NotFoundError(f"{directory} is not a directory", uri=uri)
-        return self.directory_page(children, cursor, modern=modern)
+        return self.on_terms(self._directory_page(children, snapshot.by_uri), modern=modern)
 
     def directory_page(self, children: Sequence[JsonDict], cursor: str | None, *, modern: bool) -> JsonDict:
         """Answer `resources/directory/read` with children, sorted by URI, from wherever they come.
@@ -186,17 +217,17 @@ class Answers:
             except (NotFoundError, InvalidUriError):
                 root = root.rpartition("/")[0]
                 continue
-            children = children_of(Snapshot.of([entry]), directory, self.describe)
+            after = "" if cursor is None else read_cursor(READ_DIRECTORY, cursor)
+            children = children_of(Snapshot.of([entry]), directory, self.describe, after=after)
             if children is not None:
-                self._note_others(children, {entry.uri.published})
-                return self.on_terms(self._page(READ_DIRECTORY, children, cursor), modern=modern)
+                return self.on_terms(self._directory_page(children, {entry.uri.published}), modern=modern)
             break
         raise NotFoundError(f"{directory} is not a directory", uri=uri)
 
     def is_directory(self, uri: str) -> bool:
         """Tell whether `uri`, in any spelling, names a directory."""
         try:
-            return self._children(self.catalog.snapshot, canonical_uri(uri)) is not None
+            return children_of(self.catalog.snapshot, canonical_uri(uri)) is not None
         except InvalidUriError:
             return False
 
@@ -206,7 +237,7 @@ class Answers:
         Raises:
             InvalidCursorError: The cursor is none of ours.
         """
-        entries = self.catalog.snapshot.entries
+        entries = self.listed
         start = 0
         if cursor is not None:
             start = bisect_right(entries, read_cursor(LIST_RESOURCES, cursor), key=_ENTRY_URI)
@@ -235,11 +266,9 @@ class Answers:
         if not separator or rest != "{+path}" or argument != "path" or scheme not in self._schemes:
             return None
         values = completions(self.catalog.snapshot, scheme, typed)
-        return {
-            "values": values[:_MAX_COMPLETIONS],
-            "total": len(values),
-            "hasMore": len(values) > _MAX_COMPLETIONS,
-        }
+        # Nobody needs to know how many there are beyond thousands, and counting them takes long.
+        total = {"total": len(values)} if len(values) < MAX_COMPLETED else {}
+        return {"values": values[:_MAX_COMPLETIONS], **total, "hasMore": len(values) > _MAX_COMPLETIONS}
 
     def describe(self, entry: SkillEntry) -> JsonDict:
         """Describe a skill's `SKILL.md` as the resource it is."""
@@ -266,18 +295,14 @@ class Answers:
             result["nextCursor"] = write_cursor(listing, items[stop - 1]["uri"])
         return result
 
-    def _children(self, snapshot: Snapshot, directory: str) -> list[JsonDict] | None:
-        key = (snapshot.revision, directory)
-        children = self._directories.get(key)
-        if children is None:
-            children = children_of(snapshot, directory, self.describe)
-            if children is not None:
-                self._note_others(children, snapshot.by_uri)
-            if children is not None and len(children) > self.terms.page_size:
-                self._directories[key] = children  # It will be asked for again, page by page.
-                if len(self._directories) > _KEPT_DIRECTORIES:
-                    self._directories.popitem(last=False)
-        return children
+    def _directory_page(self, children: Iterator[JsonDict], skills: Container[str]) -> JsonDict:
+        few = list(islice(children, self.terms.page_size + 1))
+        self._note_others(few, skills)
+        stop = cut(few, 0, self.terms.page_size, encode)[1]
+        result: JsonDict = {"resources": few[:stop]}
+        if stop < len(few):
+            result["nextCursor"] = write_cursor(READ_DIRECTORY, few[stop - 1]["uri"])
+        return result
 
     def _note_others(self, children: Sequence[JsonDict], skills: Container[str]) -> None:
         """Add notes to the resources that are no skill's `SKILL.md`; those have theirs."""

@@ -8,8 +8,6 @@ untouched, and gets the SDK's answer.
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from mcp.server.transport_security import TransportSecuritySettings
-
 from skillwire.server.hot import MODERN_VERSION, HotAnswers
 from skillwire.server.requests import Request, response
 from skillwire.wire.core import READ_RESOURCE
@@ -29,15 +27,12 @@ _JSON = (b"content-type", b"application/json")
 class FastPath:
     """Answers ordinary modern requests at `path`; passes everything else on to `inner`."""
 
-    def __init__(
-        self, inner: App, hot: HotAnswers, *, path: str, security: TransportSecuritySettings | None
-    ) -> None:
+    def __init__(self, inner: App, hot: HotAnswers, *, path: str) -> None:
         self.inner = inner
         self._hot = hot
         self._reader = hot.new_reader()
         self._path = path
-        self._security = security
-        self._known_headers: set[tuple[bytes, bytes]] = set()
+        self._known_kinds: set[bytes] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["method"] != "POST" or scope["path"] != self._path:
@@ -85,28 +80,18 @@ class FastPath:
         length = headers.get(b"content-length", b"0")
         if not (length.isdigit() and len(length) < 6):
             return None
-        return headers if self._is_welcome(headers.get(b"host", b""), headers.get(b"accept", b"")) else None
+        return headers if self._takes_json(headers.get(b"accept", b"")) else None
 
-    def _is_welcome(self, host: bytes, accept: bytes) -> bool:
-        """Judge the headers that are the same in every request of a client, each pair once."""
-        pair = (host, accept)
-        if pair in self._known_headers:
+    def _takes_json(self, accept: bytes) -> bool:
+        """Judge a header that is the same in every request of a client, once."""
+        if accept in self._known_kinds:
             return True
-        if not (self._allows_host(host.decode("latin-1")) and _accepts_json(accept.decode("latin-1"))):
+        if not _accepts_json(accept.decode("latin-1")):
             return False
-        if len(self._known_headers) >= _MAX_KNOWN:
-            self._known_headers.clear()
-        self._known_headers.add(pair)
+        if len(self._known_kinds) >= _MAX_KNOWN:
+            self._known_kinds.clear()
+        self._known_kinds.add(accept)
         return True
-
-    def _allows_host(self, host: str) -> bool:
-        security = self._security
-        if security is None or not security.enable_dns_rebinding_protection:
-            return True
-        return any(
-            host == allowed or (allowed.endswith(":*") and host.startswith(allowed[:-1]))
-            for allowed in security.allowed_hosts
-        )
 
 
 def _agrees(request: Request, headers: dict[bytes, bytes]) -> bool:

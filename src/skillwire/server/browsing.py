@@ -1,9 +1,10 @@
 """The directories that a snapshot's files imply: their children, and completing a path to them."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
-from itertools import repeat
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice, repeat, takewhile
 from operator import attrgetter
+from typing import Final
 
 from skillwire.core.entry import SkillEntry
 from skillwire.core.media import DIRECTORY_MEDIA_TYPE, media_type_of
@@ -14,71 +15,73 @@ from skillwire.wire.core import JsonDict, directory_resource, file_resource, ski
 Describe = Callable[[SkillEntry], JsonDict]
 """Describes a skill's `SKILL.md` as a resource."""
 
+MAX_COMPLETED: Final = 10_000
+"""How many ways to complete a path are counted."""
+
 _TEXT = attrgetter("uri.text")
+# The character after the slash: before it ends the range of everything below a directory.
+_AFTER = "0"
 
 
 def children_of(
-    snapshot: Snapshot, directory: str, describe: Describe = skill_resource
-) -> list[JsonDict] | None:
-    """Return the direct children of a directory as resources, sorted by URI, or None if there is none.
+    snapshot: Snapshot, directory: str, describe: Describe = skill_resource, *, after: str = ""
+) -> Iterator[JsonDict] | None:
+    """Yield the direct children of a directory as resources, sorted by URI; None if there is no directory.
 
     `directory` is canonical: a skill's root, a folder inside it, or a prefix
-    that skills share.
+    that skills share, whose children are found one by one, however many there
+    are. They are sorted as the URIs of what is in them, so `a-b` comes before
+    `a`. With `after`, only what comes after the child at that URI is told of.
     """
-    inside = directory + "/"
-    found: dict[str, JsonDict] = {}
-    for uri, size in _files_below(snapshot, directory):
-        name, slash, _ = uri[len(inside) :].partition("/")
-        child = inside + name
-        if child in found:
-            continue
-        if slash:
-            found[child] = directory_resource(child)
-        else:
-            media_type = snapshot.media_types.get(child) or media_type_of(child)
-            found[child] = file_resource(child, media_type=media_type, size=size)
-    for entry in skills_below(snapshot, directory):
-        name, slash, _ = entry.uri.text[len(inside) :].partition("/")
-        child = inside + name
-        if not slash:
-            found[child] = describe(entry)
-        elif child not in found:
-            found[child] = directory_resource(child)
-    for folder in snapshot.folders:
-        if folder.startswith(inside):
-            child = inside + folder[len(inside) :].partition("/")[0]
-            found.setdefault(child, directory_resource(child))
+    skill = skill_around(snapshot, directory)
+    if skill is None:
+        if not has_skills_below(snapshot, directory):
+            return None
+        return map(directory_resource, _prefixes(snapshot, directory, after + _AFTER if after else ""))
+    found = _inside(snapshot, skill, directory, describe)
     if not found and directory not in snapshot.folders:
         return None
-    return [found[child] for child in sorted(found)]
+    return (found[child] for child in sorted(found) if child > after)
 
 
-def completions(snapshot: Snapshot, scheme: str, typed: str) -> list[str]:
-    """Complete a path that someone types after `scheme://`, one level at a time.
+def completions(snapshot: Snapshot, scheme: str, typed: str, most: int = MAX_COMPLETED) -> list[str]:
+    """Complete a path that someone types after `scheme://`, one level at a time, in at most so many ways.
 
     What can be entered further ends in a slash.
     """
     start = f"{scheme}://"
     folder, slash, _ = typed.rpartition("/")
-    below = children_of(snapshot, start + folder if slash else start.removesuffix("/")) or []
-    return [
+    directory = start + folder if slash else start.removesuffix("/")
+    if skill_around(snapshot, directory) is None:
+        found = (f"{child[len(start) :]}/" for child in _prefixes(snapshot, directory, start + typed))
+        return list(islice(takewhile(lambda path: path.startswith(typed), found), most))
+    paths = (
         path + "/" if child["mimeType"] == DIRECTORY_MEDIA_TYPE else path
-        for child in below
+        for child in children_of(snapshot, directory) or ()
         if (path := child["uri"].removeprefix(start)).startswith(typed)
-    ]
+    )
+    return list(islice(paths, most))
 
 
 def schemes_of(snapshot: Snapshot) -> list[str]:
     """Return the schemes under which skills are served, sorted."""
-    return sorted({entry.uri.scheme for entry in snapshot.entries})
+    entries, found, position = snapshot.entries, list[str](), 0
+    while position < len(entries):
+        found.append(entries[position].uri.scheme)
+        position = bisect_left(entries, f"{found[-1]}:/{_AFTER}", position, key=_TEXT)
+    return sorted(found)
 
 
-def skills_below(snapshot: Snapshot, directory: str) -> tuple[SkillEntry, ...]:
-    """Return the skills that lie in a directory, or whose own directory it is."""
-    entries = snapshot.entries
-    first = bisect_left(entries, directory + "/", key=_TEXT)
-    # The character after the slash ends the range of everything below.
-    return entries[first : bisect_left(entries, directory + "0", key=_TEXT)]
+def skills_below(entries: Sequence[SkillEntry], directory: str) -> Sequence[SkillEntry]:
+    """Return those of some sorted entries that lie in a directory, or whose own directory it is."""
+    first, end = _range_of(entries, directory)
+    return entries[first:end]
+
+
+def has_skills_below(snapshot: Snapshot, directory: str) -> bool:
+    """Tell whether any skill lies in a directory, or is there."""
+    first, end = _range_of(snapshot.entries, directory)
+    return first < end
 
 
 def skill_around(snapshot: Snapshot, directory: str) -> SkillEntry | None:
@@ -91,12 +94,57 @@ def skill_around(snapshot: Snapshot, directory: str) -> SkillEntry | None:
     return None
 
 
-def _files_below(snapshot: Snapshot, directory: str) -> Iterator[tuple[str, int | None]]:
+def _range_of(entries: Sequence[SkillEntry], directory: str) -> tuple[int, int]:
+    first = bisect_left(entries, directory + "/", key=_TEXT)
+    return first, bisect_left(entries, directory + _AFTER, first, key=_TEXT)
+
+
+def _prefixes(snapshot: Snapshot, directory: str, start: str) -> Iterator[str]:
+    """Yield the children of a directory that lies in no skill, from the first that is not before `start`."""
+    entries, inside = snapshot.entries, directory + "/"
+    position, end = _range_of(entries, directory)
+    position = max(position, bisect_left(entries, start, key=_TEXT))
+    while position < end:
+        child = inside + entries[position].uri.text[len(inside) :].partition("/")[0]
+        yield child
+        position += 1
+        # Mostly a child is a skill with none inside.
+        if position < end and entries[position].uri.text.startswith(child + "/"):
+            position = bisect_left(entries, child + _AFTER, position, end, key=_TEXT)
+
+
+def _inside(snapshot: Snapshot, skill: SkillEntry, directory: str, describe: Describe) -> dict[str, JsonDict]:
+    """Return the children of a directory that lies in a skill, by URI."""
+    inside = directory + "/"
+    found: dict[str, JsonDict] = {}
+    for uri, size in _files_below(skill, directory):
+        name, slash, _ = uri[len(inside) :].partition("/")
+        child = inside + name
+        if child in found:
+            continue
+        if slash:
+            found[child] = directory_resource(child)
+        else:
+            media_type = snapshot.media_types.get(child) or media_type_of(child)
+            found[child] = file_resource(child, media_type=media_type, size=size)
+    for entry in skills_below(snapshot.entries, directory):
+        name, slash, _ = entry.uri.text[len(inside) :].partition("/")
+        child = inside + name
+        if not slash:
+            found[child] = describe(entry)
+        elif child not in found:
+            found[child] = directory_resource(child)
+    for folder in snapshot.folders:
+        if folder.startswith(inside):
+            child = inside + folder[len(inside) :].partition("/")[0]
+            found.setdefault(child, directory_resource(child))
+    return found
+
+
+def _files_below(skill: SkillEntry, directory: str) -> Iterator[tuple[str, int | None]]:
     """Yield the files below a directory that lies in a skill: the innermost one around it has them all."""
-    entry = skill_around(snapshot, directory)
-    if entry is not None:
-        manifest = entry.manifest
-        sizes = manifest.sizes if manifest is not None else repeat(None)
-        uris = manifest.uris if manifest is not None else entry.dynamic_files
-        inside = directory + "/"
-        yield from ((uri, size) for uri, size in zip(uris, sizes, strict=False) if uri.startswith(inside))
+    manifest = skill.manifest
+    sizes = manifest.sizes if manifest is not None else repeat(None)
+    uris = manifest.uris if manifest is not None else skill.dynamic_files
+    inside = directory + "/"
+    yield from ((uri, size) for uri, size in zip(uris, sizes, strict=False) if uri.startswith(inside))

@@ -2,65 +2,84 @@
 
 It answers with links to the `SKILL.md` of each skill. A link is a pointer and
 promises nothing: a host that wants the skill asks `skills/get` for its entry.
+Hosts differ in what they hand to a model, so the same is there three times:
+links for those who follow them, a text with a line for each skill for those
+who show text, and `structuredContent` for programs.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Protocol
 
-import anyio.to_thread
+import anyio
 import mcp_types as types
 from mcp.server.context import HandlerResult
 from mcp.server.lowlevel import Server
 from mcp.server.lowlevel.server import HandlerEntry
 
-from skillwire.core.entry import SkillEntry
-from skillwire.server.dialects.compat import Binding, Context, MaySee, Published
+from skillwire.core.characters import visible
+from skillwire.errors import SkillError
+from skillwire.server.answers import Answers
+from skillwire.server.dialects.compat import Binding, Context
 from skillwire.server.failures import invalid_params, wire_errors
-from skillwire.server.matching import MAX_QUERY, Matcher
-from skillwire.server.results import as_json, is_modern, shared_terms
-from skillwire.wire.core import JsonDict
-
-NAME: Final = "find_skills"
-DEFAULT_LIMIT: Final = 10
-MAX_LIMIT: Final = 50
-
-TITLE: Final = "Find skills"
-DESCRIPTION: Final = (
-    "Find Agent Skills of this server by words about a task. "
-    "Returns links to the SKILL.md of the skills that fit, best first."
+from skillwire.server.find_schema import (
+    ANNOTATIONS,
+    DESCRIPTION,
+    INPUT_SCHEMA,
+    NAME,
+    OUTPUT_SCHEMA,
+    TITLE,
+    Question,
+    parse_question,
 )
-INPUT_SCHEMA: Final[Mapping[str, Any]] = {
-    "type": "object",
-    "properties": {
-        "query": {"type": "string", "maxLength": MAX_QUERY, "description": "What the task is about."},
-        "limit": {
-            "type": "integer",
-            "minimum": 1,
-            "maximum": MAX_LIMIT,
-            "default": DEFAULT_LIMIT,
-            "description": "How many skills to return at most.",
-        },
-    },
-    "required": ["query"],
-    "additionalProperties": False,
-}
-ANNOTATIONS: Final[Mapping[str, Any]] = {"readOnlyHint": True, "idempotentHint": True, "openWorldHint": False}
+from skillwire.server.results import as_json, is_modern, shared_terms
+from skillwire.server.search import Match, SkillSearch
+from skillwire.wire.core import JsonDict
 
 _LIST_TOOLS = "tools/list"
 _CALL_TOOL = "tools/call"
 _MAX_PAGES = 100
+# Where skills may be hidden from who asks, so many are looked at together, and for so long.
+_AT_ONCE = 200
+_LOOKING_SECONDS = 10.0
+
+
+class Searched(Protocol):
+    """The skills of one server, as far as the tool needs to know them."""
+
+    @property
+    def answers(self) -> Answers: ...
+
+    @property
+    def search(self) -> SkillSearch: ...
+
+
+class Sees(Protocol):
+    """What who asks right now may see."""
+
+    async def is_limited(self) -> bool: ...
+
+    async def may_see(self, uri: str, /) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What is told of: some skills, how many there are if that may be known, and how to go on."""
+
+    matches: Sequence[Match]
+    total: int | None
+    cursor: str | None
 
 
 class FindTool:
     """The tool, beside those the server has; a tool of the server's own by that name wins.
 
-    `may_see` is asked about every skill that would be told of.
+    `viewpoint`, if there is one, is asked about every skill that would be told of.
     """
 
-    def __init__(self, skills: Published) -> None:
-        self.may_see: MaySee | None = None
+    def __init__(self, skills: Searched) -> None:
+        self.viewpoint: Sees | None = None
         self._skills = skills
-        self._matcher = Matcher()
         self._others: dict[str, HandlerEntry[Any]] = {}
 
     def described(self) -> JsonDict:
@@ -70,33 +89,63 @@ class FindTool:
             "title": TITLE,
             "description": DESCRIPTION,
             "inputSchema": dict(INPUT_SCHEMA),
+            "outputSchema": dict(OUTPUT_SCHEMA),
             "annotations": dict(ANNOTATIONS),
         }
 
     async def run(self, arguments: Mapping[str, Any]) -> JsonDict:
-        """Answer a call with links, or with a word that there is nothing, or what is wrong with it."""
-        problem = _problem(arguments)
-        if problem:
-            return {"content": [_text(problem)], "isError": True}
-        found = await self._find(arguments["query"], arguments.get("limit", DEFAULT_LIMIT))
-        links = [self._link(entry) for entry in found]
-        return {"content": links or [_text("No skill of this server fits these words.")], "isError": False}
+        """Answer a call with what was found, or with a word on what is wrong with it."""
+        try:
+            question = parse_question(arguments)
+            found = await self._find(question)
+        except SkillError as error:
+            return {"content": [_text(f"{error}; {error.fix}" if error.fix else str(error))], "isError": True}
+        links = [self._link(match) for match in found.matches]
+        return {
+            "content": [*links, _text(_words(found))],
+            "structuredContent": _structured(found),
+            "isError": False,
+        }
 
-    async def _find(self, query: str, limit: int) -> Sequence[SkillEntry]:
+    async def _find(self, question: Question) -> _Found:
+        """Look for what may be told.
+
+        Raises:
+            SkillError: The cursor is of another search, or the search failed.
+        """
+        if self.viewpoint is not None and await self.viewpoint.is_limited():
+            return await self._find_visible(self.viewpoint, question)
+        page = await self._skills.search.find(
+            self._skills.answers.catalog.snapshot,
+            question.query,
+            limit=question.limit,
+            cursor=question.cursor,
+            filters=question.filters,
+        )
+        return _Found(page.matches, page.total, page.cursor)
+
+    async def _find_visible(self, viewpoint: Sees, question: Question) -> _Found:
+        """Look for what the caller may see; how many fit in all is not told, since some may be hidden."""
+        found: list[Match] = []
+        cursor, is_first = question.cursor, True
         snapshot = self._skills.answers.catalog.snapshot
-        ranked = await anyio.to_thread.run_sync(self._matcher.ranked, snapshot, query)
-        if self.may_see is None:
-            return ranked[:limit]
-        found: list[SkillEntry] = []
-        for entry in ranked:
-            if len(found) == limit:
-                break
-            if await self.may_see(entry.uri.published):
-                found.append(entry)
-        return found
+        with anyio.move_on_after(_LOOKING_SECONDS):
+            while (is_first or cursor is not None) and len(found) <= question.limit:
+                page = await self._skills.search.find(
+                    snapshot, question.query, limit=_AT_ONCE, cursor=cursor, filters=question.filters
+                )
+                cursor, is_first = page.cursor, False
+                for match in page.matches:
+                    if len(found) <= question.limit and await viewpoint.may_see(match.entry.uri.published):
+                        found.append(match)
+        shown = found[: question.limit]
+        if len(found) == len(shown):
+            return _Found(shown, None, None)
+        after = self._skills.search.cursor_after(shown[-1].entry, question.query, question.filters)
+        return _Found(shown, None, after)
 
-    def _link(self, entry: SkillEntry) -> JsonDict:
-        return {"type": "resource_link", **self._skills.answers.describe(entry)}
+    def _link(self, match: Match) -> JsonDict:
+        return {"type": "resource_link", **self._skills.answers.describe(match.entry)}
 
     async def _list(self, context: Context, params: types.PaginatedRequestParams) -> HandlerResult:
         other = self._others.get(_LIST_TOOLS)
@@ -152,15 +201,36 @@ class FindTool:
                 server.add_request_handler(method, params_type, handler)
 
 
-def _problem(arguments: Mapping[str, Any]) -> str:
-    query, limit = arguments.get("query"), arguments.get("limit", DEFAULT_LIMIT)
-    if not isinstance(query, str) or not query.strip():
-        return "`query` must be text that says what to look for"
-    if len(query) > MAX_QUERY:
-        return f"`query` must have at most {MAX_QUERY} characters"
-    if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= MAX_LIMIT:
-        return f"`limit` must be a whole number from 1 to {MAX_LIMIT}"
-    return ""
+def _structured(found: _Found) -> JsonDict:
+    result: JsonDict = {
+        "skills": [
+            {
+                "uri": match.entry.uri.published,
+                "name": match.entry.name,
+                "path": match.entry.uri.path,
+                "snippet": match.snippet,
+            }
+            for match in found.matches
+        ]
+    }
+    if found.total is not None:
+        result["total"] = found.total
+    if found.cursor is not None:
+        result["nextCursor"] = found.cursor
+    return result
+
+
+def _words(found: _Found) -> str:
+    if not found.matches:
+        return "No skill of this server fits these words."
+    count = len(found.matches)
+    of_all = f" of {found.total}" if found.total is not None and found.total > count else ""
+    lines = [f"{count}{of_all} {'skill fits' if count == 1 and not of_all else 'skills fit'}, best first:"]
+    for match in found.matches:
+        lines.append(f"- {visible(match.entry.name)}: {match.snippet} ({match.entry.uri.published})")
+    if found.cursor is not None:
+        lines.append(f'For more, ask again for the same with "cursor": "{found.cursor}".')
+    return "\n".join(lines)
 
 
 def _text(text: str) -> JsonDict:

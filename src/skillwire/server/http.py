@@ -1,135 +1,75 @@
-"""Serving many clients over streamable HTTP."""
+"""Serving over HTTP, from the socket clients connect to until the last of them has its answer."""
 
+import asyncio
 import importlib.util
 import logging
+import os
 import signal
 import socket
-from collections.abc import Callable, Coroutine, Iterable
-from typing import Any, Final
+import ssl
+import threading
+from collections.abc import Callable, Coroutine, Generator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import anyio
 import uvicorn
-from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-from mcp.server.transport_security import TransportSecurityMiddleware, TransportSecuritySettings
-from starlette.requests import Request
 
-from skillwire.server.asgi import App, FastPath, Message, Receive, Scope, Send
+from skillwire.errors import SkillError
+from skillwire.server.access.settings import Access
+from skillwire.server.app import HttpApp
+from skillwire.server.endpoint import PATH
 from skillwire.server.footprint import settle_heap, share_one_heap
-from skillwire.server.hot import MODERN_VERSION
-from skillwire.server.standalone import Offer, Standalone
-from skillwire.server.wellknown.serving import SiteApp
-from skillwire.wire.dialect import Dialect
-from skillwire.wire.execution import EXECUTE_METHOD
-from skillwire.wire.wellknown import SITE_PATH
+from skillwire.server.ops.accesslog import AccessLog, write_to_stderr
+from skillwire.server.ops.metrics import Meter
+from skillwire.server.ops.observing import Observed
+from skillwire.server.ops.peers import Proxies
+from skillwire.server.ops.tracing import is_tracing
+from skillwire.server.protocol.choosing import http_protocol
+from skillwire.server.protocol.guarded import Turnstile
+from skillwire.server.protocol.limits import ConnectionCounts, ConnectionLimits, room_for
+from skillwire.server.skills import Skills
+from skillwire.server.standalone import Offer
 
-PATH: Final = "/mcp"
-
-_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 _GRACE_SECONDS = 10
+_CONNECTIONS = 10_000
+
+logger = logging.getLogger(__name__)
 
 
-class HttpApp:
-    """The ASGI application: skills at `/mcp`, behind the checks every request must pass.
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """The files of a certificate, with those it rests on, and of its key."""
 
-    With the dialect `well-known` there is a web site of skills, too. Anyone may
-    read it, from pages of any origin, unless only this machine is listened to.
+    certificate: Path
+    key: Path
 
-    `asgi` is what a server should call: ready answers first, which need no
-    more checks than they make themselves.
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """How clients come in: by which host, with which credentials, and how safely.
+
+    Sessions of older clients live in one process, so several processes on one
+    listener must serve without them: `is_stateless`. It can be sent to another
+    process.
     """
 
-    def __init__(self, standalone: Standalone, *, host: str, is_stateless: bool) -> None:
-        self._standalone = standalone
-        self._is_exposed = host not in _LOOPBACK
-        self._is_stateless = is_stateless
-        self._stopping = anyio.Event()
-        security = None if self._is_exposed else _loopback_only()
-        self._guard = TransportSecurityMiddleware(security)
-        is_site = Dialect.WELL_KNOWN in standalone.skills.dialects
-        self._site = SiteApp(standalone.skills) if is_site else None
-        self._sdk: App = standalone.server.streamable_http_app(
-            streamable_http_path=PATH,
-            # A client may refuse an event of more than 1 MiB, and a file may be larger.
-            json_response=True,
-            stateless_http=is_stateless,
-            transport_security=security,
-            host=host,
-        )
-        # Runs take long: who asked may leave, or want to hear of progress, and neither goes with plain JSON.
-        self._runs: StreamableHTTPSessionManager | None = None
-        if standalone.skills.scripts is not None:
-            self._runs = StreamableHTTPSessionManager(
-                standalone.server, stateless=True, security_settings=security
-            )
-        self.asgi: App = self._answer
-        if standalone.offer.is_fast:
-            self.asgi = FastPath(self._answer, standalone.hot, path=PATH, security=security)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self.asgi(scope, receive, send)
-
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let the SDK answer."""
-        if scope["type"] == "http":
-            # Blanks around the value of a header mean nothing in HTTP.
-            headers = [(name, value.strip(b" \t")) for name, value in scope["headers"]]
-            if self._site is not None and scope["path"].startswith(SITE_PATH):
-                request = Request({**scope, "headers": headers})
-                refusal = await self._guard.validate_request(request)
-                return await (refusal or await self._site.respond(request))(scope, receive, send)
-            if self._is_exposed and not _is_same_origin(headers):
-                return await _refuse(send, 403, b"Invalid Origin header")
-            if self._is_stateless and scope["method"] in ("GET", "DELETE") and scope["path"] == PATH:
-                return await _refuse(send, 405, b"There are no sessions here", (b"allow", b"POST"))
-            scope = {**scope, "headers": headers}
-            if scope["method"] == "GET":
-                return await self._stream(scope, receive, send)
-            if self._runs is not None and scope["path"] == PATH and _is_run(headers):
-                return await self._runs.handle_request(scope, receive, send)
-        elif scope["type"] == "lifespan" and self._runs is not None:
-            async with self._runs.run():
-                return await self._sdk(scope, receive, send)
-        await self._sdk(scope, receive, send)
-
-    def end_streams(self) -> None:
-        """End the streams that would otherwise stay open for as long as their clients do."""
-        self._standalone.listen.close()
-        self._stopping.set()
-
-    async def _stream(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve what lasts as long as its client; when the server stops first, end it in good order."""
-        is_unfinished = False
-
-        async def noting(message: Message) -> None:
-            nonlocal is_unfinished
-            is_unfinished = message["type"] == "http.response.start" or bool(message.get("more_body"))
-            await send(message)
-
-        await self._sdk(scope, self._until_stopped(receive), noting)
-        if is_unfinished:
-            await send({"type": "http.response.body", "body": b""})
-
-    def _until_stopped(self, receive: Receive) -> Receive:
-        """Return a `receive` that reports a disconnection when the server stops."""
-
-        async def receive_or_stop() -> Message:
-            received: Message = {"type": "http.disconnect"}
-            async with anyio.create_task_group() as group:
-
-                async def wait_for_stop() -> None:
-                    await self._stopping.wait()
-                    group.cancel_scope.cancel()
-
-                group.start_soon(wait_for_stop)
-                received = await receive()
-                group.cancel_scope.cancel()
-            return received
-
-        return receive_or_stop
+    host: str
+    access: Access = field(default_factory=Access)
+    tls: Tls | None = None
+    proxies: tuple[str, ...] = ()
+    """Addresses and networks whose word is taken about where a request comes from."""
+    access_log: bool = False
+    is_stateless: bool = False
+    meter: Path | None = None
+    """Where all processes count together; without it, this one counts alone."""
+    slot: int = 0
 
 
 class HttpServer(uvicorn.Server):
-    """Uvicorn, with a word when it is ready, and streams that end when it stops."""
+    """Uvicorn, with a word when it is ready, streams that end when it stops, and files it reads again."""
 
     def __init__(self, config: uvicorn.Config, app: HttpApp, on_ready: Callable[[], None]) -> None:
         super().__init__(config)
@@ -150,8 +90,37 @@ class HttpServer(uvicorn.Server):
             group.cancel_scope.cancel()
         if self.force_exit:
             self._hang_up()
-            # Uvicorn leaves it out when it is told to hurry, and what is still open would complain loudly.
-            await self.lifespan.shutdown()
+
+    @contextmanager
+    def reloading(self) -> Generator[None]:
+        """Read files again on SIGHUP meanwhile; a terminal that is gone means the end, as ever."""
+        if not hasattr(signal, "SIGHUP") or threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        loop, had_terminal = asyncio.get_running_loop(), os.isatty(2)
+
+        def hang_up() -> None:
+            if had_terminal and not os.isatty(2):
+                self.should_exit = True
+            else:
+                self.reload()
+
+        loop.add_signal_handler(signal.SIGHUP, hang_up)
+        try:
+            yield
+        finally:
+            loop.remove_signal_handler(signal.SIGHUP)
+
+    def reload(self) -> None:
+        """Read again who may see what, and the certificate; what cannot be used changes nothing."""
+        logger.info("the configuration is read again")
+        self._app.reload()
+        context = self.config.ssl
+        if context is not None:
+            try:
+                context.load_cert_chain(str(self.config.ssl_certfile), self.config.ssl_keyfile)
+            except (OSError, ValueError) as error:
+                logger.warning("the certificate stays as it was: %s", error)
 
     async def _hang_up_late(self) -> None:
         await anyio.sleep(_GRACE_SECONDS)
@@ -165,41 +134,56 @@ class HttpServer(uvicorn.Server):
 async def serve_http(
     offer: Offer,
     listener: socket.socket,
+    door: Door,
     *,
-    host: str,
-    is_stateless: bool = False,
-    on_ready: Callable[[Standalone], None] = lambda standalone: None,
+    on_ready: Callable[[Skills], None] = lambda skills: None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT, and finish what was asked.
-
-    Sessions of older clients live in one process, so several processes on one
-    listener must serve without them: `is_stateless`.
+    """Serve until SIGTERM or SIGINT, and finish what was asked. SIGHUP reads the configuration again.
 
     Raises:
-        SkillError: The skills cannot be opened.
+        SkillError: The skills, or a file about who may see them, cannot be opened.
     """
-    standalone = Standalone(offer)
-    app = HttpApp(standalone, host=host, is_stateless=is_stateless)
+    meter = Meter() if door.meter is None else Meter.open(door.meter, door.slot)
+    log = AccessLog(write_to_stderr, on_drop=meter.unlogged) if door.access_log else None
+    proxies = Proxies(door.proxies)
+    app = HttpApp(
+        offer,
+        host=door.host,
+        access=door.access,
+        is_stateless=door.is_stateless,
+        proxies=proxies,
+        meter=meter,
+    )
+    limits = ConnectionLimits(connections=room_for(_CONNECTIONS))
     config = uvicorn.Config(
-        app.asgi,
+        Observed(app, meter, path=PATH, log=log, proxies=proxies, spans=is_tracing()),
+        http=http_protocol(Turnstile(limits, ConnectionCounts())),
         interface="asgi3",
         ws="none",
-        lifespan="on",
+        lifespan="off",
         log_config=None,
         log_level=logging.WARNING,
         access_log=False,
         server_header=False,
         proxy_headers=False,
         timeout_graceful_shutdown=_GRACE_SECONDS + 2,
+        ssl_certfile=None if door.tls is None else door.tls.certificate,
+        ssl_keyfile=None if door.tls is None else str(door.tls.key),
     )
-    server = HttpServer(config, app, lambda: on_ready(standalone))
+    try:
+        config.load()
+    except (OSError, ssl.SSLError) as error:
+        fix = "check the files, and that the key belongs to the certificate"
+        raise SkillError(f"the certificate cannot be used: {error}", fix=fix) from error
+    server = HttpServer(config, app, lambda: on_ready(app.skills))
     # Uvicorn takes signals only while it serves, and raises them once more when it is done.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, server.handle_exit)
-    async with standalone.skills.open():
+    async with app.open():
         settle_heap()
         if not server.should_exit:
-            await server.serve(sockets=[listener])
+            with server.reloading(), nullcontext() if log is None else log.open():
+                await server.serve(sockets=[listener])
 
 
 def run_http(serve: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -227,41 +211,8 @@ def listen_on(host: str, port: int) -> socket.socket:
     return listener
 
 
-def url_of(listener: socket.socket, host: str) -> str:
+def url_of(listener: socket.socket, door: Door) -> str:
     """Return the URL of the endpoint, as a client on this machine would write it."""
-    port: int = listener.getsockname()[1]
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}{PATH}"
-
-
-def _loopback_only() -> TransportSecuritySettings:
-    """Refuse what a web page of someone else could make a browser send to this machine."""
-    names = ("127.0.0.1", "localhost", "[::1]")
-    return TransportSecuritySettings(
-        enable_dns_rebinding_protection=True,
-        allowed_hosts=[f"{name}:*" for name in names],
-        allowed_origins=[f"http://{name}:*" for name in names],
-    )
-
-
-def _is_same_origin(headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    """Tell whether a request comes from no web page, or from one of this server."""
-    found: dict[bytes, Any] = {name: value for name, value in headers if name in (b"origin", b"host")}
-    origin = found.get(b"origin")
-    return origin is None or origin.partition(b"://")[2] == found.get(b"host")
-
-
-def _is_run(headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    """Tell whether a modern client asks for a script to be run, and takes a stream for an answer."""
-    found = dict(headers)
-    return (
-        found.get(b"mcp-protocol-version") == MODERN_VERSION.encode()
-        and found.get(b"mcp-method") == EXECUTE_METHOD.encode()
-        and b"text/event-stream" in found.get(b"accept", b"").lower()
-    )
-
-
-async def _refuse(send: Send, status: int, reason: bytes, *headers: tuple[bytes, bytes]) -> None:
-    length = (b"content-length", b"%d" % len(reason))
-    kind = (b"content-type", b"text/plain; charset=utf-8")
-    await send({"type": "http.response.start", "status": status, "headers": [length, kind, *headers]})
-    await send({"type": "http.response.body", "body": reason})
+    host, port = door.host, listener.getsockname()[1]
+    scheme = "http" if door.tls is None else "https"
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}{PATH}"

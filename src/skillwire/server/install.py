@@ -11,6 +11,7 @@ from mcp.server.mcpserver import MCPServer
 from skillwire.errors import SkillError
 from skillwire.server.answers import Terms
 from skillwire.server.handlers import add_listening, install
+from skillwire.server.listing import EVERYTHING_LISTED, Listing
 from skillwire.server.notes import Annotate, Notes
 from skillwire.server.pages import DEFAULT_PAGE_SIZE
 from skillwire.server.scripts import RunsScripts
@@ -36,6 +37,7 @@ def add_skills(
     skill_media_type: str = "",
     find_tool: bool = False,
     scripts: RunsScripts | None = None,
+    listing: Listing = EVERYTHING_LISTED,
 ) -> Skills:
     """Publish skills from an MCP server: an `MCPServer`, a FastMCP server or a lowlevel `Server`.
 
@@ -54,6 +56,7 @@ def add_skills(
     `_meta`. `annotate` may add to the `_meta` of everything that tells of
     skills. `skill_media_type` replaces `text/markdown` for each `SKILL.md`. With
     `find_tool`, clients may look for skills by words, with a tool `find_skills`.
+    `listing` says which skills are listed, of all that are served.
 
     With `scripts`, clients may run the scripts of skills, each in a sandbox of
     its own, by the dialect `exec`: as a `Policy` says, or by a `Runner` that is
@@ -82,6 +85,7 @@ def add_skills(
         notes=Notes(mirror=mirror, annotate=annotate, media_type=skill_media_type),
         find_tool=find_tool,
         scripts=scripts,
+        listing=listing,
     )
     if Dialect.WELL_KNOWN in skills.dialects:
         _refuse_site(server, scope)

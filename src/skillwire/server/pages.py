@@ -8,7 +8,6 @@ from typing import TypeVar
 
 from skillwire.core.entry import SkillEntry
 from skillwire.server.bytecache import ByteCache
-from skillwire.sources import Snapshot
 from skillwire.wire.core import LIST_SKILLS, write_entry
 from skillwire.wire.cursor import write_cursor
 
@@ -25,7 +24,7 @@ _TEXT = attrgetter("uri.text")
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Entries `start` to `stop` of a snapshot, written as the items of a JSON array.
+    """Entries `start` to `stop` of a listing, written as the items of a JSON array.
 
     `ending` closes the array, and names the cursor of the next page if there is one.
     """
@@ -46,24 +45,27 @@ def _as_it_is(entry: SkillEntry) -> SkillEntry:
 
 
 class EntryPages:
-    """The pages of `skills/list` over one snapshot, each written once and then kept.
+    """The pages of `skills/list` over the entries that are listed, each written once and then kept.
 
-    A page begins after a URI, not at a number, so that it can be asked for by
-    whoever holds a cursor of another snapshot or another process. `completed`
-    adds to an entry what else is said about it.
+    `entries` are sorted by URI. A page begins after a URI, not at a number, so
+    that it can be asked for by whoever holds a cursor of another snapshot or
+    another process. `completed` adds to an entry what else is said about it.
     """
 
     def __init__(
-        self, snapshot: Snapshot, page_size: int, completed: Callable[[SkillEntry], SkillEntry] = _as_it_is
+        self,
+        entries: tuple[SkillEntry, ...],
+        page_size: int,
+        completed: Callable[[SkillEntry], SkillEntry] = _as_it_is,
     ) -> None:
-        self.snapshot = snapshot
+        self.entries = entries
         self._page_size = page_size
         self._completed = completed
         self._kept: ByteCache[int, Page] = ByteCache(_KEPT_BYTES)
 
     def after(self, uri: str | None) -> Page:
         """Return the page that begins after the entry at `uri`, or the first."""
-        entries = self.snapshot.entries
+        entries = self.entries
         start = 0 if uri is None else bisect_right(entries, uri, key=_TEXT)
         page = self._kept.get(start)
         if page is None:
@@ -71,10 +73,10 @@ class EntryPages:
             self._kept.put(start, page, len(page.items))
         return page
 
-    def for_snapshot(self, snapshot: Snapshot) -> "EntryPages":
-        """Return the pages of a newer snapshot, taking over those whose entries are the same objects."""
-        pages = EntryPages(snapshot, self._page_size, self._completed)
-        before, now = self.snapshot.entries, snapshot.entries
+    def for_entries(self, entries: tuple[SkillEntry, ...]) -> "EntryPages":
+        """Return the pages of a newer listing, taking over those whose entries are the same objects."""
+        pages = EntryPages(entries, self._page_size, self._completed)
+        before, now = self.entries, entries
         for start, page, size in self._kept.items():
             same = len(now) >= page.stop and all(
                 old is new for old, new in zip(before[start : page.stop], now[start : page.stop], strict=True)
@@ -84,7 +86,7 @@ class EntryPages:
         return pages
 
     def _written(self, start: int) -> Page:
-        entries = self.snapshot.entries
+        entries = self.entries
         written, stop = cut(
             entries, start, self._page_size, lambda entry: write_entry(self._completed(entry))
         )

@@ -6,6 +6,7 @@ from typing import Final
 from skillwire.core.characters import visible
 from skillwire.core.entry import SkillEntry
 from skillwire.core.uri import SkillUri
+from skillwire.server.listing import EVERYTHING_LISTED, Listing
 from skillwire.wire.core import LIST_SKILLS
 
 DEFAULT_LENGTH: Final = 2000
@@ -14,21 +15,24 @@ _LONGEST_DESCRIPTION: Final = 160
 _LONGEST_URI: Final = 200
 
 
-def pointer_to(skills: Iterable[SkillEntry], *, most: int = DEFAULT_LENGTH) -> str:
+def pointer_to(
+    skills: Iterable[SkillEntry], *, most: int = DEFAULT_LENGTH, listing: Listing = EVERYTHING_LISTED
+) -> str:
     """Write, in at most `most` characters, which skills a server publishes and where.
 
         server = MCPServer("billing", instructions=pointer_to(skill.entry() for skill in built))
 
     Skills are named in the order of their URIs until there is no room, with
-    the beginning of their description; the rest are counted. What an author
-    wrote stays on its line, with hidden characters spelled out.
+    the beginning of their description; the rest are counted. Those that
+    `listing` leaves out are not told of. What an author wrote stays on its
+    line, with hidden characters spelled out.
 
     Raises:
         ValueError: `most` leaves no room for a single line.
     """
     if most < SHORTEST_LENGTH:
         raise ValueError(f"most must be at least {SHORTEST_LENGTH}")
-    entries = sorted(skills, key=lambda entry: entry.uri.text)
+    entries = listing.of(tuple(sorted(skills, key=lambda entry: entry.uri.text)))
     if not entries:
         return ""
     heading = (

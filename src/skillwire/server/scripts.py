@@ -1,13 +1,14 @@
 """`Scripts`: what a server that runs scripts has for it, for as long as it serves."""
 
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TypeAlias
 
 import anyio
 
-from skillwire.errors import SandboxUnavailableError
+from skillwire.core.uri import SkillUri
+from skillwire.errors import RunnerError, SandboxUnavailableError
 from skillwire.runner import Policy, Runner
 from skillwire.server.outputs import OutputShelf
 
@@ -17,11 +18,19 @@ RunsScripts: TypeAlias = Runner | Policy
 """How scripts are to be run: by a runner that someone else opens, or as a policy says."""
 
 
-class Scripts:
-    """The runner of a server's scripts, and what they left. A policy's runner lives while this is open."""
+def _anything(uri: SkillUri) -> bool:
+    return True
 
-    def __init__(self, how: RunsScripts) -> None:
+
+class Scripts:
+    """The runner of a server's scripts, and what they left. A policy's runner lives while this is open.
+
+    `may_run` tells of which skills scripts may be run.
+    """
+
+    def __init__(self, how: RunsScripts, *, may_run: Callable[[SkillUri], bool] = _anything) -> None:
         self.outputs = OutputShelf()
+        self.may_run = may_run
         self._how = how
         self._own: Runner | None = None
 
@@ -34,6 +43,15 @@ class Scripts:
     def is_available(self) -> bool:
         """Whether scripts can be run."""
         return self.runner is not None and self.runner.availability.is_available
+
+    def require_allowed(self, uri: SkillUri) -> None:
+        """Check that scripts of a skill may be run.
+
+        Raises:
+            RunnerError: They may not.
+        """
+        if not self.may_run(uri):
+            raise RunnerError("you may not run scripts of this skill")
 
     def required_runner(self) -> Runner:
         """Return what runs scripts.

@@ -21,8 +21,10 @@ from skillwire.server.dialects.prompts import Prompts
 from skillwire.server.dialects.rendering import Render
 from skillwire.server.dialects.speaking import chosen, speakers
 from skillwire.server.find_tool import FindTool
+from skillwire.server.listing import EVERYTHING_LISTED, Listing
 from skillwire.server.notes import NO_NOTES, Notes
 from skillwire.server.scripts import RunsScripts, Scripts
+from skillwire.server.search import SkillSearch, require_fts5
 from skillwire.server.served_folder import ServedFolder
 from skillwire.sources import (
     Catalog,
@@ -65,12 +67,14 @@ class Skills:
         dialects: Iterable[str] = (),
         notes: Notes = NO_NOTES,
         find_tool: bool = False,
-        scripts: RunsScripts | None = None,
+        scripts: Scripts | RunsScripts | None = None,
+        listing: Listing = EVERYTHING_LISTED,
     ) -> None:
         self.terms = terms
         self.notes = notes
+        self.search = SkillSearch()
         self.find_tool = FindTool(self) if find_tool else None
-        self.scripts = None if scripts is None else Scripts(scripts)
+        self.scripts = scripts if scripts is None or isinstance(scripts, Scripts) else Scripts(scripts)
         # Only this dialect has a method to run them with.
         self.dialects = chosen(dialects if scripts is None else (*dialects, Dialect.EXEC))
         self.compat: tuple[Compat, ...] = speakers(self.dialects, self)
@@ -85,6 +89,8 @@ class Skills:
         self._strict = strict
         self._follow_links = follow_links
         self._built = MemorySource()
+        self._listing = listing
+        self._unlisted: set[str] = set()
         self._sources: list[Source] = [self._built]
         self._mounted: list[tuple[str, Callable[[], str | Path]]] = []
         self._answers: Answers | None = None
@@ -94,7 +100,7 @@ class Skills:
         self._closing = anyio.Event()
         self.add(*origins)
 
-    def add(self, *origins: Origin, prompt: str | None = None) -> None:
+    def add(self, *origins: Origin, prompt: str | None = None, listed: bool = True) -> None:
         """Publish more skills, all or none.
 
         With `prompt`, the one skill built in code that is added is also a
@@ -102,22 +108,37 @@ class Skills:
 
             skills.add(code_mode, prompt="start_code_mode")
 
+        Skills built in code that are not `listed` are in no listing, and are
+        served to whoever knows or finds them. For folders, see `Listing`.
+
         Raises:
             DuplicateSkillError: Two skills built in code would share a URI.
             InvalidSkillError: A rule of the format is broken, or no prompt may have that name.
             SkillError: A folder or source came after the server had started, or
                 the first prompt did; or `prompt` is given for anything but one
-                skill built in code.
+                skill built in code, or `listed` for anything but such skills.
         """
         if prompt is not None:
-            self._add_with_prompt(origins, prompt)
+            self._add_with_prompt(origins, prompt, listed)
             return
         built = [origin for origin in origins if isinstance(origin, Skill | DynamicSkill)]
         others = [origin for origin in origins if not isinstance(origin, Skill | DynamicSkill)]
         if others:
             self._refuse_when_open()
+        if others and not listed:
+            raise SkillError(
+                "only skills built in code can be added unlisted",
+                fix="leave places of a folder out of listings with Listing(unlisted=…)",
+            )
         sources = [self._source_of(origin) for origin in others]
-        self._built.add(*built)
+        fresh = set[str]() if listed else {skill.uri.text for skill in built} - self._unlisted
+        # Before they are there, so that they are never listed, not even for a moment.
+        self._unlisted |= fresh
+        try:
+            self._built.add(*built)
+        except BaseException:
+            self._unlisted -= fresh
+            raise
         self._sources += sources
 
     def add_directory(self, uri: str, folder: str | Path) -> None:
@@ -141,6 +162,7 @@ class Skills:
             NotFoundError: There is no such skill.
         """
         self._built.remove(uri)
+        self._unlisted.discard(uri.text)
         if self.prompts is not None:
             self.prompts.forget(uri.text)
 
@@ -251,6 +273,7 @@ class Skills:
 
         Raises:
             DuplicateSkillError: Two sources serve the same URI.
+            SkillError: Skills are to be found by words, and this Python cannot do that.
             InvalidSkillError: With `strict`: something is not fit to be published.
             SourceError: A source cannot be opened.
         """
@@ -285,9 +308,11 @@ class Skills:
 
     async def _own(self, ready: "asyncio.Future[None]", closing: anyio.Event) -> None:
         try:
+            if self.find_tool is not None:
+                require_fts5()
             async with Catalog([*self._sources, *self._mounts()]) as catalog:
                 self._review(catalog.snapshot.reports)
-                self._answers = Answers(catalog, self.terms, self.notes)
+                self._answers = Answers(catalog, self.terms, self.notes, self._listing, self._unlisted)
                 scripts = nullcontext() if self.scripts is None else self.scripts.open()
                 async with scripts, anyio.create_task_group() as group:
                     group.start_soon(self.announcer.follow, catalog)
@@ -302,6 +327,7 @@ class Skills:
                 ready.set_exception(error)
         finally:
             self._answers = None
+            self.search.close()
 
     async def _prepare(self) -> None:
         for compat in self.compat:
@@ -316,7 +342,7 @@ class Skills:
             for path, function in self._mounted
         ]
 
-    def _add_with_prompt(self, origins: Sequence[Origin], name: str) -> None:
+    def _add_with_prompt(self, origins: Sequence[Origin], name: str, listed: bool) -> None:
         if len(origins) != 1 or not isinstance(origins[0], Skill | DynamicSkill):
             raise SkillError(
                 "a prompt has the text of one skill built in code",
@@ -325,7 +351,7 @@ class Skills:
             )
         uri, prompts = origins[0].uri.text, self.prompts or self._new_prompts()
         prompts.check(uri, name)
-        self.add(*origins)
+        self.add(*origins, listed=listed)
         self._serve_prompt(prompts, uri, name)
 
     def _new_prompts(self) -> Prompts:

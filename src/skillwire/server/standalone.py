@@ -13,16 +13,20 @@ from skillwire.runner import Policy
 from skillwire.server.answers import Terms
 from skillwire.server.handlers import add_listening, install
 from skillwire.server.hot import HotAnswers
+from skillwire.server.listing import EVERYTHING_LISTED, Listing
 from skillwire.server.notes import Notes
 from skillwire.server.pages import DEFAULT_PAGE_SIZE
+from skillwire.server.scripts import Scripts
 from skillwire.server.skills import Skills
 from skillwire.sources import Source
+from skillwire.wire.core import CacheScope
 
 _INSTRUCTIONS = (
     "This server publishes Agent Skills: folders of instructions, each with a SKILL.md. "
     "A client that knows the extension lists them with skills/list; "
     "others find every SKILL.md among the resources."
 )
+_FINDING = " The tool find_skills finds skills by words about a task, also such as are not listed."
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,28 +45,47 @@ class Offer:
     mirror: bool = False
     find_tool: bool = False
     scripts: Policy | None = None
+    listing: Listing = EVERYTHING_LISTED
     more: Callable[[], Sequence[Source]] | None = None
     """Makes further sources, in the process that serves them."""
 
+    def skills(self) -> Skills:
+        """Return everything that is to be served, for everyone."""
+        scripts = None if self.scripts is None else Scripts(self.scripts)
+        return self._of(
+            (*self.folders, *(self.more() if self.more is not None else ())), self.strict, scripts, "public"
+        )
+
+    def part(self, sources: Sequence[Source], scripts: Scripts | None) -> Skills:
+        """Return skills that are served on the same terms, though not to everyone."""
+        return self._of(sources, False, scripts, "private")
+
+    def _of(
+        self, origins: Sequence[Path | Source], strict: bool, scripts: Scripts | None, scope: CacheScope
+    ) -> Skills:
+        return Skills(
+            origins,
+            terms=Terms(page_size=self.page_size, ttl_ms=round(self.ttl * 1000), cache_scope=scope),
+            prefix=self.prefix,
+            watch=self.watch,
+            strict=strict,
+            follow_links=self.follow_links,
+            dialects=self.dialects,
+            notes=Notes(mirror=self.mirror),
+            find_tool=self.find_tool,
+            scripts=scripts,
+            listing=self.listing,
+        )
+
 
 class Standalone:
-    """A lowlevel server with the skills of an `Offer`, and the ready answers about them."""
+    """A lowlevel server with the skills of an `Offer`, or part of them, and the ready answers about them."""
 
-    def __init__(self, offer: Offer) -> None:
+    def __init__(self, offer: Offer, skills: Skills | None = None) -> None:
         self.offer = offer
-        self.skills = Skills(
-            (*offer.folders, *(offer.more() if offer.more is not None else ())),
-            terms=Terms(page_size=offer.page_size, ttl_ms=round(offer.ttl * 1000)),
-            prefix=offer.prefix,
-            watch=offer.watch,
-            strict=offer.strict,
-            follow_links=offer.follow_links,
-            dialects=offer.dialects,
-            notes=Notes(mirror=offer.mirror),
-            find_tool=offer.find_tool,
-            scripts=offer.scripts,
-        )
-        self.server: Server[Any] = Server("skillwire", version=__version__, instructions=_INSTRUCTIONS)
+        self.skills = offer.skills() if skills is None else skills
+        words = _INSTRUCTIONS + (_FINDING if offer.find_tool else "")
+        self.server: Server[Any] = Server("skillwire", version=__version__, instructions=words)
         install(self.server, self.skills)
         listen = add_listening(self.server, self.skills)
         assert listen is not None, "a new server serves no streams of its own"

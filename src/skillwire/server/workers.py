@@ -10,11 +10,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from multiprocessing.context import SpawnProcess
 
 from skillwire.errors import SkillError
-from skillwire.server.http import run_http, serve_http
+from skillwire.server.http import Door, run_http, serve_http
+from skillwire.server.ops.metrics import Meter
 from skillwire.server.scripts import Scripts
 from skillwire.server.skills import Skills
 from skillwire.server.standalone import Offer
@@ -27,6 +29,8 @@ _MAX_REFUSALS = 3
 _CANNOT_OPEN = 3
 _STOP_SECONDS = 15.0
 
+_SPAWN = multiprocessing.get_context("spawn")
+
 logger = logging.getLogger(__name__)
 
 
@@ -37,43 +41,48 @@ def _nothing() -> None:
 def serve_with_workers(
     offer: Offer,
     listener: socket.socket,
+    door: Door,
     *,
-    host: str,
     count: int,
     on_ready: Callable[[], None] = lambda: None,
     prepare: Callable[[], None] = _nothing,
 ) -> bool:
     """Keep `count` worker processes serving until SIGTERM or SIGINT; False when they keep dying.
 
-    A worker that dies is replaced. Each worker watches the folders itself.
+    A worker that dies is replaced. Each worker watches the folders itself, and
+    reads its configuration again when this process is told to by SIGHUP.
     `prepare` runs first in each of them, so it must be something another
     process can be told: a function of a module.
     """
-    return _Supervisor(offer, listener, host, count, prepare).run(on_ready)
+    with Meter.create(count) as meter:
+        shared = replace(door, is_stateless=True, meter=meter)
+        return _Supervisor(offer, listener, shared, count, prepare).run(on_ready)
 
 
 class _Supervisor:
     def __init__(
-        self, offer: Offer, listener: socket.socket, host: str, count: int, prepare: Callable[[], None]
+        self, offer: Offer, listener: socket.socket, door: Door, count: int, prepare: Callable[[], None]
     ) -> None:
-        spawn = multiprocessing.get_context("spawn")
-        arguments = (offer, listener, host, prepare)
-        self._new_worker = partial(spawn.Process, target=_work, args=arguments, daemon=False)
-        self._count = count
-        self._workers: list[SpawnProcess] = []
+        self._given = offer, listener, door, prepare
+        self._free_slots = list(range(count))
+        self._slots: dict[SpawnProcess, int] = {}
         self._deaths: list[float] = []
         self._refusals = 0
         self._is_stopping = False
+        self._had_terminal = False
 
     def run(self, on_ready: Callable[[], None]) -> bool:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._stop)
+        if hasattr(signal, "SIGHUP"):
+            self._had_terminal = os.isatty(2)
+            signal.signal(signal.SIGHUP, self._hang_up)
         try:
             self._start_missing()
             on_ready()
             while not self._is_stopping and not self._is_hopeless():
                 self._start_missing()
-                multiprocessing.connection.wait([worker.sentinel for worker in self._workers], timeout=0.5)
+                multiprocessing.connection.wait([worker.sentinel for worker in self._slots], timeout=0.5)
                 self._count_dead()
         finally:
             self._end_all()
@@ -82,33 +91,44 @@ class _Supervisor:
     def _stop(self, *_: object) -> None:
         self._is_stopping = True
 
+    def _hang_up(self, *_: object) -> None:
+        if self._had_terminal and not os.isatty(2):
+            self._is_stopping = True
+            return
+        for worker in self._slots:
+            if worker.pid is not None and worker.is_alive():
+                os.kill(worker.pid, signal.SIGHUP)
+
     def _is_hopeless(self) -> bool:
         recently = time.monotonic() - _RESTART_WINDOW
         self._deaths = [moment for moment in self._deaths if moment > recently]
         return len(self._deaths) > _MAX_RESTARTS or self._refusals >= _MAX_REFUSALS
 
     def _count_dead(self) -> None:
-        for worker in [worker for worker in self._workers if not worker.is_alive()]:
-            self._workers.remove(worker)
+        for worker in [worker for worker in self._slots if not worker.is_alive()]:
+            # Its successor goes on counting where it stopped.
+            self._free_slots.append(self._slots.pop(worker))
             if not self._is_stopping:
                 logger.warning("a worker ended with code %s", worker.exitcode)
                 self._deaths.append(time.monotonic())
                 self._refusals += worker.exitcode == _CANNOT_OPEN
 
     def _start_missing(self) -> None:
-        while len(self._workers) < self._count:
-            worker = self._new_worker()
+        while self._free_slots:
+            slot = self._free_slots.pop(0)
+            offer, listener, door, prepare = self._given
+            worker = _SPAWN.Process(target=_work, args=(offer, listener, replace(door, slot=slot), prepare))
             # A terminal interrupts workers too, and one that is still starting would complain loudly.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             worker.start()
             signal.signal(signal.SIGINT, self._stop)
-            self._workers.append(worker)
+            self._slots[worker] = slot
 
     def _end_all(self) -> None:
-        for worker in self._workers:
+        for worker in self._slots:
             worker.terminate()
         deadline = time.monotonic() + _STOP_SECONDS
-        for worker in self._workers:
+        for worker in self._slots:
             worker.join(max(0.0, deadline - time.monotonic()))
             if worker.is_alive():
                 logger.warning("a worker did not stop in time and is killed")
@@ -116,14 +136,14 @@ class _Supervisor:
                 worker.join()
 
 
-def _work(offer: Offer, listener: socket.socket, host: str, prepare: Callable[[], None]) -> None:
+def _work(offer: Offer, listener: socket.socket, door: Door, prepare: Callable[[], None]) -> None:
     prepare()
     # The process that started this one has said what is not published, and what is not run.
     for said in (Skills, Scripts):
         logging.getLogger(said.__module__).setLevel(logging.ERROR)
     threading.Thread(target=_follow_parent, daemon=True).start()
     try:
-        run_http(partial(serve_http, offer, listener, host=host, is_stateless=True))
+        run_http(partial(serve_http, offer, listener, door))
     except SkillError as error:
         logger.error("a worker cannot serve: %s", error)
         sys.exit(_CANNOT_OPEN)

@@ -4,6 +4,7 @@ import logging
 import os
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 
@@ -18,7 +19,7 @@ from skillwire.sources.index import ScanIndex
 from skillwire.sources.live import SnapshotSource
 from skillwire.sources.publish import Mount, Publication, Published, require_root
 from skillwire.sources.scan import read_published
-from skillwire.sources.snapshot import Snapshot
+from skillwire.sources.snapshot import Report, Snapshot
 from skillwire.sources.tree import SkillTree
 from skillwire.sources.watch import SETTLE_SECONDS, TreeWatcher
 
@@ -27,6 +28,8 @@ logger = logging.getLogger(__name__)
 # How often a read that meets a changed file looks again before it gives up.
 _READ_ATTEMPTS = 3
 _SETTLE_ATTEMPTS = 3
+# How many folders are named in the log when many are set aside at once.
+_MOST_LINES = 5
 
 
 class DirectorySource(SnapshotSource):
@@ -67,6 +70,8 @@ class DirectorySource(SnapshotSource):
         self._tree: SkillTree | None = None
         self._published: Published | None = None
         self._scanning = anyio.Lock()
+        self._rereading = anyio.Lock()
+        self._doubted: set[str] = set()
         self._users = 0
         self._stack = AsyncExitStack()
 
@@ -127,8 +132,12 @@ class DirectorySource(SnapshotSource):
                 logger.info("%s differs from the snapshot: %s", file.uri, error)
                 if self._state is state:
                     await anyio.sleep(SETTLE_SECONDS)  # Someone may be writing it just now.
-                if self._state is state:
-                    await self.refresh([publication.record.directory])
+                # Bytes can change behind size, times and inode, as when a program writes to its memory.
+                if isinstance(error, VerificationError):
+                    self._doubted.add(publication.record.directory)
+                async with self._rereading:  # Many readers may want the same news.
+                    if self._state is state:
+                        await self.refresh([publication.record.directory])
         raise SourceError(f"{uri} is changing and cannot be served as published")
 
     async def refresh(self, places: Iterable[str] | None = None) -> Snapshot:
@@ -140,12 +149,15 @@ class DirectorySource(SnapshotSource):
         Raises:
             SourceError: The folder cannot be read; the snapshot stays as it was.
         """
-        tree = self._open_tree
         async with self._scanning:
-            published = await anyio.to_thread.run_sync(tree.scan, None if places is None else list(places))
-            if published is not self._published:
-                self._published = published
+            scan = partial(self._open_tree.scan, None if places is None else list(places), self._doubted)
+            self._doubted = set()
+            published = await anyio.to_thread.run_sync(scan)
+            before, self._published = self._published, published
+            if published is not before:
                 self._replace_snapshot(published.snapshot)
+                if before is not None:
+                    _log_set_aside(before.snapshot, published.snapshot)
         return published.snapshot
 
     @property
@@ -214,3 +226,17 @@ class DirectorySource(SnapshotSource):
         )
         file.verify(content)
         return content
+
+
+def _log_set_aside(before: Snapshot, after: Snapshot) -> None:
+    """Say from which places nothing is published any more, or for another reason than before."""
+    known = {report.place: _reasons(report) for report in before.quarantined}
+    news = [report for report in after.quarantined if known.get(report.place) != _reasons(report)]
+    for report in news[:_MOST_LINES]:
+        logger.warning("%s is not published: %s", report.place or ".", report.findings[0].message)
+    if len(news) > _MOST_LINES:
+        logger.warning("%d more folders are not published", len(news) - _MOST_LINES)
+
+
+def _reasons(report: Report) -> list[tuple[str, str]]:
+    return [(finding.code, finding.file) for finding in report.findings]

@@ -8,6 +8,7 @@ digest again whenever they are read. A damaged or foreign index is ignored.
 import hashlib
 import logging
 import os
+import re
 import stat
 import threading
 import zlib
@@ -28,6 +29,7 @@ from skillwire.sources.scan import SkillRecord
 FORMAT = 1
 MAX_INDEX_BYTES = 1024 * 1024 * 1024
 
+_FORMAT = re.compile(rb'\{"format":([0-9]{1,9}),')
 _ROWS = b',"skills":'
 _PLAIN_FILE = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
@@ -52,13 +54,15 @@ class ScanIndex:
         """Return the records by folder; none when there is no usable index."""
         try:
             data = self._read()
+            if not data or _is_of_another_format(data):
+                return {}
             start = data.find(_ROWS)
             rows = memoryview(data)[start + len(_ROWS) : -1]
             if start < 0 or data[:start] != self._head(rows):
-                return {}
+                raise ValueError("it is damaged, or of another folder")
             return {row[0]: _record(row) for row in orjson.loads(rows)}
         except (OSError, ValueError) as error:
-            logger.info("ignoring the index of an earlier scan: %s", error)
+            logger.warning("the index of an earlier scan is of no use: %s; reading every file", _words(error))
             return {}
 
     def save(self, records: Iterable[SkillRecord]) -> None:
@@ -69,7 +73,9 @@ class ScanIndex:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             _replace(self.path, data)
         except OSError as error:
-            logger.info("the index of this scan could not be kept: %s", error)
+            logger.warning(
+                "the index of this scan cannot be kept: %s; the next start takes longer", _words(error)
+            )
 
     def _head(self, rows: bytes | memoryview) -> bytes:
         """Return what must stand before the rows: whose they are, and that they are whole."""
@@ -93,6 +99,17 @@ class ScanIndex:
                 return file.read()
         finally:
             os.close(descriptor)
+
+
+def _words(error: OSError | ValueError) -> str:
+    """Say what went wrong, without the place in the user's cache."""
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+def _is_of_another_format(data: bytes) -> bool:
+    """Tell whether another version of this program wrote an index: that is nothing to complain about."""
+    found = _FORMAT.match(data)
+    return found is not None and int(found[1]) != FORMAT
 
 
 def _replace(path: Path, data: bytes) -> None:

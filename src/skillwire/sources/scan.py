@@ -22,7 +22,7 @@ from skillwire.core.paths import path_findings
 from skillwire.core.uri import SKILL_FILE, are_plain
 from skillwire.errors import FrontmatterError
 from skillwire.sources.opening import FolderReader, skill_base
-from skillwire.sources.walk import STAMP_WIDTH, Facts, FoundSkill, Stamp, facts_of
+from skillwire.sources.walk import STAMP_WIDTH, Facts, FoundSkill, Stamp, facts_of, refuse_if_passing
 
 # A file written this recently may be written again within the same tick of the file system's
 # clock, and would then look unchanged. Its record is used now and not trusted later.
@@ -90,7 +90,11 @@ class Scanner:
         self._close()
 
     def take(self, found: FoundSkill, known: SkillRecord | None) -> SkillRecord:
-        """Return the record of a skill's folder; `known` itself when nothing has changed since."""
+        """Return the record of a skill's folder; `known` itself when nothing has changed since.
+
+        Raises:
+            SourceError: This process cannot read anything just now.
+        """
         stamp = found.stamp()
         if known is not None and known.lasting and known.stamp == stamp and not found.problems:
             return known
@@ -102,7 +106,8 @@ class Scanner:
             return set_aside(found, stamp, findings, lasting=not found.problems)
         try:
             return self._read(found, stamp, findings, _trusted_digests(known))
-        except OSError:
+        except OSError as error:
+            refuse_if_passing(error)
             return _unsettled(found, stamp)  # Gone, or no longer what the walk saw: look again.
 
     def _read(

@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from skillwire.core.finding import Finding
@@ -47,21 +47,26 @@ class SkillTree:
         self._published: Published | None = None
         self._revision = revision
         self._unsaved = False
+        self._unpublished = False
 
-    def scan(self, places: Sequence[str] | None = None) -> Published:
+    def scan(self, places: Sequence[str] | None = None, doubted: Collection[str] = ()) -> Published:
         """Bring the records up to date; the same object comes back when nothing differs.
 
         Folders whose files changed while they were read keep what they had,
-        and are named in `unsettled`.
+        and are named in `unsettled`. Of the skills around and inside `doubted`
+        folders every file is read, even where size, times and inode say that
+        it is as it was.
 
         Raises:
-            SourceError: The root itself cannot be read.
+            SourceError: The root itself cannot be read, or nothing can just now.
         """
         if self._published is None:
             with collector_paused():
                 return self._scan_all()
-        changed = [self._scan_subtree(start) for start in self._starts(places)]
-        return self._publish() if any(changed) else self._published
+        for start in self._starts(places):
+            # Kept until it is published, because the next of the starts may fail.
+            self._unpublished |= self._scan_subtree(start, doubted)
+        return self._publish() if self._unpublished else self._published
 
     def _scan_all(self) -> Published:
         self._remembered = self._index.load() if self._index else {}
@@ -76,6 +81,7 @@ class SkillTree:
         self._published = combine(
             self._publications.values(), self._loose, self._mount, self._revision, self._empty
         )
+        self._unpublished = False
         return self._published
 
     def save(self) -> None:
@@ -108,16 +114,24 @@ class SkillTree:
             if count > MAX_DEPTH:
                 return None
             if count and Path(path).is_symlink():
-                return "/".join(parts[: count - 1]) if count == len(parts) else None
+                return "/".join(parts[: count - 1]) if count == len(parts) else self._behind_links(place)
             if folder in self._records or os.path.lexists(f"{path}/{SKILL_FILE}"):
                 return folder
             if count and parts[count - 1] in SKIPPED_FOLDERS:
                 return None
+            if count < len(parts) and not os.path.lexists(path):
+                return ""  # Where it happened has another name by now, or had one that is forgotten.
         if parts and parts[-1].casefold() == SKILL_FILE.casefold():
             return "/".join(parts[:-1])
         return place
 
-    def _scan_subtree(self, start: str) -> bool:
+    def _behind_links(self, place: str) -> str | None:
+        """Do the same for a place that is named through a link, by which a watch may know its folder."""
+        real = os.path.realpath(f"{self.root}/{place}")
+        inner = real.removeprefix(f"{self.root}/")
+        return None if inner in (real, place) else self.start_for(inner)
+
+    def _scan_subtree(self, start: str, doubted: Collection[str] = ()) -> bool:
         """Walk and read one subtree; tell whether anything that is published or reported differs."""
         if not start:
             self._check_root()
@@ -127,11 +141,17 @@ class SkillTree:
         with Scanner(self.root, follow_links=self._follow_links) as scanner:
             for found in walk.finished(start):
                 known = self._records.get(found.directory) or self._remembered.get(found.directory)
+                if any(
+                    _within(place, found.directory) or _within(found.directory, place) for place in doubted
+                ):
+                    known = None
                 record = scanner.take(found, known)
                 if not record.settled:
                     unsettled.add(found.directory)
                     logger.info("%s is being written; it is taken when it settles", found.directory or ".")
                 fresh[found.directory] = record
+        if any(_within(folder, start) and folder not in fresh for folder in self._records):
+            self._check_root()  # A root that was taken away holds nothing, and says nothing of what it held.
         self._keep_unsettled(fresh, unsettled)
         self.unsettled = frozenset(
             {place for place in self.unsettled if not _within(place, start)} | unsettled

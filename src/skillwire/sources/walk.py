@@ -5,6 +5,7 @@ The walk lists and stats; it opens no file. What it returns for a skill is a
 that "has anything changed?" is one comparison of two lists.
 """
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from typing import TypeAlias
 
 from skillwire.core.finding import Finding
 from skillwire.core.uri import SKILL_FILE
+from skillwire.errors import SourceError
 
 Stamp: TypeAlias = list[str | int]
 """For each file, sorted by path: path, size, mtime_ns, ctime_ns, inode."""
@@ -29,6 +31,9 @@ TOO_DEEP = f"the folder lies more than {MAX_DEPTH} levels deep and is not looked
 LINKED_FOLDER = "the folder is a link and is not followed"
 SPECIAL_FILE = "this is a device, FIFO or socket, not a file"
 REPLACE_LINK = "replace it by a copy of what it points to"
+
+# Errors that say something of this process or machine, and nothing of the folder.
+_PASSING_ERRORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 _TYPE, _REGULAR = 0o170000, stat.S_IFREG
 
@@ -82,7 +87,11 @@ class Walk:
     _links: list[str] = field(default_factory=list[str])
 
     def run(self, start: str = "") -> "Walk":
-        """Walk the subtree at `start`, which must not lie inside a skill."""
+        """Walk the subtree at `start`, which must not lie inside a skill.
+
+        Raises:
+            SourceError: This process cannot look at anything just now.
+        """
         for _ in self.steps(start):
             pass
         return self
@@ -213,8 +222,19 @@ class Walk:
     def _report_unreadable(self, path: str, enclosing: tuple[FoundSkill, ...], error: OSError) -> None:
         if isinstance(error, FileNotFoundError | NotADirectoryError) and path:
             return  # It was moved or deleted meanwhile.
+        refuse_if_passing(error)
         message = f"it cannot be read: {os.strerror(error.errno) if error.errno else 'unknown reason'}"
         self.loose += remark(path, enclosing, "unreadable", message, "check its permissions")
+
+
+def refuse_if_passing(error: OSError) -> None:
+    """Give up when an error tells nothing of what stands on disk.
+
+    Raises:
+        SourceError: It is such an error. What was found before is still the best that is known.
+    """
+    if error.errno in _PASSING_ERRORS:
+        raise SourceError(f"the folder of skills cannot be read: {os.strerror(error.errno)}") from error
 
 
 def near_miss(name: str) -> Finding:

@@ -17,6 +17,7 @@ import anyio
 
 from skillwire.errors import SourceError
 from skillwire.sources.snapshot import Snapshot
+from skillwire.sources.trouble import Trouble
 
 SETTLE_SECONDS = 0.2
 POLL_SECONDS = 2.0
@@ -27,6 +28,10 @@ _DUTY = 0.02
 _STEP_MS = 50
 _DEBOUNCE_MS = 200
 _TIMEOUT_MS = 200
+# So many events at once may be all that the operating system's queue could hold, and so may be what came
+# while this process stood still for so long.
+_MANY_EVENTS = 4096
+_STALL_SECONDS = 2.0
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +56,11 @@ class TreeWatcher:
         self._pending: dict[str, float] = {}
         self._noticed = anyio.Event()
         self._watching = False
+        self._is_deaf = False
+        self._is_behind = False
+        self._revision = 0
+        self._deafness = Trouble(logger)
+        self._blindness = Trouble(logger)
         self._stopping = threading.Event()
 
     async def run(self) -> None:
@@ -66,18 +76,22 @@ class TreeWatcher:
         """Turn the operating system's events into pending places, as long as they can be had."""
         while True:
             await self._root_present()
+            pause = 0.0
             try:
                 await self._follow_events()
             except (OSError, ValueError) as error:
-                logger.warning("changes cannot be watched (%s); looking every few seconds instead", error)
-                self._watching = False
-                await self._note([""])
-                return
+                reason = str(error).partition(" about ")[0]
+                line = f"changes cannot be watched ({reason}); looking every few seconds instead"
+                self._deafness.begin(reason, line)
+                pause = RECHECK_SECONDS
             except RuntimeError as error:  # Such as an event about a name that is not UTF-8.
-                logger.warning("changes were missed (%s); looking at everything again", error)
-                self._watching = False
+                line = f"changes were missed ({error}); looking at everything again"
+                self._deafness.begin("missed", line)
+                pause = POLL_SECONDS
+            self._watching = False
+            if pause:
                 await self._note([""])
-                await anyio.sleep(POLL_SECONDS)
+                await anyio.sleep(pause)
 
     async def _follow_events(self) -> None:
         """Note events until the root itself is deleted or moved away.
@@ -96,18 +110,25 @@ class TreeWatcher:
             rust_timeout=_TIMEOUT_MS,
             yield_on_timeout=True,
             stop_event=self._stopping,
-            ignore_permission_denied=True,
+            # With True, one folder that may not be watched would leave all after it unwatched, in silence.
+            ignore_permission_denied=False,
         )
         with closing(batches):
             batch = await anyio.to_thread.run_sync(next, batches, None)
-            self._watching = True
+            self._watching, self._is_deaf = True, False
+            self._deafness.end("changes are watched again")
             await self._note([""])  # What happened before the watch was in place.
-            while batch is not None:
-                if batch:
+            waited = 0.0
+            while batch is not None and not self._is_deaf:
+                if len(batch) >= _MANY_EVENTS or waited > _STALL_SECONDS:
+                    await self._note([""])
+                elif batch:
                     await self._note(self._place(path) for _, path in batch)
                 if (watchfiles.Change.deleted, str(self._root)) in batch:
                     return
+                waiting = time.monotonic()
                 batch = await anyio.to_thread.run_sync(next, batches, None)
+                waited = time.monotonic() - waiting
 
     async def _root_present(self) -> None:
         # Nothing announces a folder that is not there.
@@ -132,14 +153,25 @@ class TreeWatcher:
         """Look at places that have become quiet, and at everything once in a while."""
         pause = POLL_SECONDS
         while True:
-            with anyio.move_on_after(pause):
+            with anyio.move_on_after(min(pause, POLL_SECONDS) if self._is_behind else pause):
                 await self._noticed.wait()
             if self._pending:
                 await self._settle()
             else:
-                pause = self._pause_after(await self._refresh(None))
+                pause = await self._look_around()
 
-    def _pause_after(self, seconds: float) -> float:
+    async def _look_around(self) -> float:
+        """Look at everything, and return how long to wait before the next time.
+
+        A change that no event had told of means that events are lost, as when
+        a new folder could not be watched: then the watch is set up anew.
+        """
+        was_watching, before = self._watching, self._revision
+        started = time.monotonic()
+        await self._refresh(None)
+        if was_watching and not self._pending and self._revision != before:
+            self._is_deaf = True
+        seconds = time.monotonic() - started
         return max(RECHECK_SECONDS if self._watching else POLL_SECONDS, seconds / _DUTY)
 
     async def _settle(self) -> None:
@@ -148,7 +180,7 @@ class TreeWatcher:
         for place in quiet:
             del self._pending[place]
         if quiet:
-            await self._refresh(quiet)
+            await self._refresh(None if self._is_behind else quiet)
             if unsettled := self._source.unsettled:
                 await self._note(unsettled)
         if self._pending:
@@ -157,13 +189,16 @@ class TreeWatcher:
         else:
             self._noticed = anyio.Event()
 
-    async def _refresh(self, places: Iterable[str] | None) -> float:
-        """Look again and return how long it took; trouble is reported and does not end the watch."""
-        started = time.monotonic()
+    async def _refresh(self, places: Iterable[str] | None) -> None:
+        """Look again; trouble is reported, does not end the watch, and has everything looked at soon."""
         try:
-            await self._source.refresh(places)
+            self._revision = (await self._source.refresh(places)).revision
         except SourceError as error:
-            logger.warning("%s; serving what was found before", error)
-        except Exception:
-            logger.exception("unexpected failure while scanning")
-        return time.monotonic() - started
+            self._is_behind = True
+            self._blindness.begin(str(error), f"{error}; serving what was found before")
+        except Exception as error:
+            self._is_behind = True
+            self._blindness.begin(repr(error), "unexpected failure while scanning", is_bug=True)
+        else:
+            self._is_behind = False
+            self._blindness.end("the folder of skills can be read again")

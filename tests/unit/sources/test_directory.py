@@ -1,5 +1,6 @@
 """A folder as a source: opened, read from its snapshot, never wrong about a byte. Nothing watches here."""
 
+import mmap
 import os
 import shutil
 from collections.abc import Callable
@@ -8,7 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from folders import manifest_of, scan, skill_md, write_files, write_skill
+from folders import manifest_of, move, scan, skill_md, write_files, write_skill
 from skillwire.core.entry import SkillEntry
 from skillwire.core.manifest import ManifestFile
 from skillwire.core.uri import SkillUri
@@ -362,10 +363,6 @@ def move_the_skill_behind_a_link(skill: Path, outside: Path) -> None:
     skill.symlink_to(outside / "pdf")
 
 
-def delete_the_root(skill: Path, outside: Path) -> None:
-    shutil.rmtree(skill.parent)
-
-
 CHANGES = [
     delete_file,
     delete_skill,
@@ -376,7 +373,6 @@ CHANGES = [
     replace_the_folder_by_a_link,
     replace_the_skill_by_a_link,
     move_the_skill_behind_a_link,
-    delete_the_root,
 ]
 
 
@@ -392,6 +388,45 @@ async def test_a_file_that_is_gone_or_swapped_since_the_snapshot_is_not_served(
         change(skill, tmp_path / "outside")
         with anyio.fail_after(20), pytest.raises(NotFoundError):
             await source.read_file("skill://pdf/sub/a.md")
+
+
+@pytest.mark.requirement("SDK-07")
+async def test_a_root_that_is_taken_away_says_nothing_of_what_it_held(root: Path, tmp_path: Path) -> None:
+    write_skill(root / "pdf", {"sub/a.md": "inside"})
+
+    async with folder(root) as source:
+        before = source.snapshot
+        move(root, tmp_path / "away")
+        with anyio.fail_after(20), pytest.raises(SourceError) as caught:
+            await source.read_file("skill://pdf/sub/a.md")
+        assert source.snapshot is before
+        move(tmp_path / "away", root)
+
+        assert await source.read_file("skill://pdf/sub/a.md") == b"inside"
+
+    assert str(root) not in str(caught.value)
+
+
+@pytest.mark.requirement("SDK-07")
+async def test_bytes_that_changed_behind_their_times_are_served_as_they_are_now(
+    root: Path, patient_clock: None
+) -> None:
+    write_skill(root / "pdf", {"a.md": "one"})
+    write_skill(root / "pdf" / "inner", {"b.md": "one"})
+    path = root / "pdf" / "a.md"
+    with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as memory:
+        memory[:3] = (
+            b"two"  # From here on the page is writable, and writing to it leaves no trace in the times.
+        )
+        before = path.stat()
+        async with folder(root) as source:
+            memory[:3] = b"six"
+            assert path.stat() == before
+
+            content = await source.read_file("skill://pdf/a.md")
+
+            assert content == b"six"
+            line(await source.get_skill(PDF), "skill://pdf/a.md").verify(content)
 
 
 async def test_a_linked_skill_that_is_turned_elsewhere_is_served_as_what_it_is_now(

@@ -25,6 +25,7 @@ class Looks:
         self.seen: list[tuple[str, ...] | None] = []
         self.failures: list[Exception] = []
         self.still_writing: list[frozenset[str]] = []
+        self.revision = 1
         self._looked = anyio.Event()
 
     @property
@@ -40,7 +41,7 @@ class Looks:
         self._looked = anyio.Event()
         if self.failures:
             raise self.failures.pop(0)
-        return Snapshot.of(())
+        return Snapshot.of((), revision=self.revision)
 
     async def until(self, *expected: tuple[str, ...] | None) -> None:
         """Wait for looks at these places, in this order, with others before and between."""
@@ -158,21 +159,63 @@ async def test_what_is_still_being_written_is_looked_at_again(root: Path, events
         await looks.until(("",), ("pdf",), ("pdf",))
 
 
-async def test_trouble_with_one_look_does_not_end_the_watch(
+async def test_trouble_with_looking_does_not_end_the_watch_and_is_said_once(
     root: Path, events: Events, caplog: pytest.LogCaptureFixture
 ) -> None:
     looks = Looks()
-    looks.failures = [SourceError("the folder cannot be read"), ZeroDivisionError("a bug")]
+    looks.failures = [SourceError("the folder cannot be read")] * 3
+    looks.failures += [ZeroDivisionError("a bug")] * 3
 
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level(logging.INFO):
         async with watching(root, looks):
-            await looks.until(("",))
-            events.put(modified(root / "a"))
-            await looks.until(("",), ("a",))
+            while "INFO" not in caplog.text:  # noqa: ASYNC110
+                await anyio.sleep(0.01)
             events.put(modified(root / "b"))
-            await looks.until(("",), ("a",), ("b",))
+            while not any("b" in (places or ()) for places in looks.seen):  # noqa: ASYNC110
+                await anyio.sleep(0.01)
 
-    assert [record.levelname for record in caplog.records] == ["WARNING", "ERROR"]
+    said = [record for record in caplog.records if record.name == watch.__name__]
+    assert [record.levelname for record in said] == ["WARNING", "ERROR", "INFO"]
+
+
+async def test_what_a_failed_look_should_have_seen_is_looked_at_soon(
+    root: Path, events: Events, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = Looks()
+
+    async with watching(root, looks):
+        await looks.until(("",), None)
+        looks.failures = [SourceError("too many open files")]
+        events.put(modified(root / "a"))
+        await looks.until(("",), None, ("a",), None)
+
+
+async def test_so_many_events_that_some_may_be_lost_are_a_look_at_everything(
+    root: Path, events: Events
+) -> None:
+    looks = Looks()
+
+    async with watching(root, looks):
+        await looks.until(("",))
+        events.put({(watchfiles.Change.added, str(root / f"skill-{number}")) for number in range(5000)})
+        await looks.until(("",), ("",))
+
+    assert all(len(places or ()) <= 1 for places in looks.seen)
+
+
+async def test_a_change_that_no_event_told_of_has_the_watch_set_up_anew(
+    root: Path, events: Events, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "RECHECK_SECONDS", 0.05)
+    looks = Looks()
+
+    async with watching(root, looks):
+        await looks.until(("",), None, None)
+        before = events.starts
+        looks.revision += 1
+        await looks.until(("",), None, None, ("",))
+
+    assert (before, events.starts) == (1, 2)
 
 
 @pytest.mark.parametrize(
@@ -189,6 +232,29 @@ async def test_where_watching_fails_everything_is_looked_at_from_time_to_time(
             await looks.until(("",), None, None, None)
 
     assert events.starts == 1
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
+@pytest.mark.parametrize("error", [OSError("too many watches"), RuntimeError("too many open files")])
+async def test_a_watch_that_fails_is_tried_again_and_its_failure_said_once(
+    root: Path,
+    events: Events,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+) -> None:
+    monkeypatch.setattr(watch, "RECHECK_SECONDS", 0.05)
+    looks = Looks()
+    events.put(error, error, error)
+
+    with caplog.at_level(logging.WARNING):
+        async with watching(root, looks):
+            while events.starts < 4:  # noqa: ASYNC110
+                await anyio.sleep(0.01)
+            events.put(modified(root / "pdf"))
+            await looks.until(("pdf",))
+
+    assert events.starts == 4
     assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 

@@ -1,24 +1,21 @@
 """An index of words over some skills, in memory: SQLite's FTS5 with BM25."""
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, TypeAlias
 from weakref import finalize
 
 from skillwire.core.fields import MAX_COMPATIBILITY, MAX_DESCRIPTION
-from skillwire.core.yaml12 import JsonValue
+from skillwire.core.tags import MAX_TAGS, tags_of
+from skillwire.core.words import Word, index_text, joined
 from skillwire.errors import SkillError
 from skillwire.host.registry.known import KnownSkill
-from skillwire.host.search.words import Word, index_text, joined
 
 Texts: TypeAlias = tuple[str, str, str, str, str]
 """What a skill can be found by: name, tags, where it is, description, compatibility."""
 
 _MOST_NAME: Final = 200
-_MOST_TAGS: Final = 512
 _MOST_PLACE: Final = 512
-_TAG_FIELDS = ("tags", "keywords", "categories", "category")
-_MOST_TAG_VALUES = 64
 
 # The tokenizer folds ASCII and stems English; all other text comes to it folded, and in words.
 _CREATE = (
@@ -79,28 +76,15 @@ class SkillIndex:
 
 def texts_of(skill: KnownSkill) -> Texts:
     """Return what a skill can be found by, as its author wrote it; of the frontmatter only plain text."""
-    fields = skill.entry.frontmatter.fields
-    metadata, compatibility = fields.get("metadata"), fields.get("compatibility")
-    holders = (fields, metadata) if isinstance(metadata, dict) else (fields,)
-    tags = [
-        text for holder in holders for key in _TAG_FIELDS if key in holder for text in _texts(holder[key])
-    ]
+    frontmatter = skill.entry.frontmatter
+    compatibility = frontmatter.fields.get("compatibility")
     return (
         skill.name,
-        " ".join(tags)[:_MOST_TAGS],
+        tags_of(frontmatter),
         f"{skill.reference} {skill.entry.uri.path}"[:_MOST_PLACE],
         skill.description,
         compatibility if isinstance(compatibility, str) else "",
     )
-
-
-def _texts(value: JsonValue) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value[:_MOST_TAGS]
-    elif isinstance(value, list):
-        for item in value[:_MOST_TAG_VALUES]:
-            if isinstance(item, str):
-                yield item[:_MOST_TAGS]
 
 
 def _row(position: int, texts: Texts) -> tuple[int, str, str, str, str]:
@@ -113,7 +97,7 @@ def _row(position: int, texts: Texts) -> tuple[int, str, str, str, str]:
     return (
         position,
         shown if whole == name else f"{shown} {index_text(whole, _MOST_NAME)}",
-        index_text(tags, _MOST_TAGS),
+        index_text(tags, MAX_TAGS),
         index_text(place, _MOST_PLACE),
         described,
     )

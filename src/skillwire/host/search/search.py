@@ -28,13 +28,13 @@ from threading import Lock
 from typing import Final, TypeAlias
 
 from skillwire.core.characters import visible
+from skillwire.core.words import MAX_QUERY, Word, query_words
 from skillwire.errors import InvalidCursorError
 from skillwire.host.registry.confusables import LOCAL
 from skillwire.host.registry.known import KnownSkill
 from skillwire.host.registry.view import RegistryView
 from skillwire.host.search.index import Hit, SkillIndex, Texts, texts_of
 from skillwire.host.search.snippets import snippet_of
-from skillwire.host.search.words import MAX_QUERY, Word, query_words
 
 MAX_LIMIT: Final = 100
 """The most skills one page has, whatever is asked for."""

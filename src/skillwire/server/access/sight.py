@@ -4,7 +4,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from skillwire.core.characters import quoted
 from skillwire.core.uri import SKILL_FILE, SkillUri
+from skillwire.errors import InvalidUriError
 
 EVERYTHING: Final = "*"
 
@@ -54,6 +56,11 @@ def place(text: str) -> str:
     """
     if text == EVERYTHING:
         return text
+    if EVERYTHING in text:
+        raise InvalidUriError(
+            f"{quoted(text)} is no place: `*` stands alone, for everything",
+            fix="name a folder; what is below it is meant too",
+        )
     path = text.strip("/")
     if "://" in text:
         return SkillUri.parse(f"{text.rstrip('/')}/{SKILL_FILE}").root

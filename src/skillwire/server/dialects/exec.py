@@ -167,6 +167,7 @@ class Exec(ByName):
         with _naming(name=params.name, script=params.script), script_errors(params):
             scripts.required_runner()
             name, entry = await self._skill(params.name)
+            scripts.require_allowed(entry.uri)
             aliases = {item.file.path: item.note.aliases for item in await self._items(entry)}
             execution = Execution(scripts, self.skills.answers.catalog, name, aliases)
             try:
@@ -176,8 +177,8 @@ class Exec(ByName):
 
     async def _scripts(self, entry: SkillEntry, items: Sequence[_Item]) -> tuple[ExecFile, ...]:
         """Return the scripts of a skill that can be run here, with what they say about themselves."""
-        runner, paths = self.runner, scripts_of(entry)
-        if runner is None or not paths:
+        runner, scripts, paths = self.runner, self.skills.scripts, scripts_of(entry)
+        if runner is None or scripts is None or not paths or not scripts.may_run(entry.uri):
             return ()
         interfaces = await interfaces_of(entry, self.skills.answers.catalog.read_file)
         return tuple(

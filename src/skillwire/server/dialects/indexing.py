@@ -17,7 +17,7 @@ from skillwire.core.uri import SKILL_FILE, canonical_uri
 from skillwire.errors import InvalidArchiveError, InvalidUriError, LimitError, NotFoundError, SkillError
 from skillwire.server.answers import FileContent
 from skillwire.server.archives import ArchiveShelf, Label
-from skillwire.server.browsing import skills_below
+from skillwire.server.browsing import has_skills_below
 from skillwire.server.dialects.compat import Compat, Published
 from skillwire.sources import Catalog, Snapshot
 from skillwire.sources.snapshot import enclosures, upwards
@@ -73,6 +73,7 @@ class _Written:
 class IndexCompat(Compat, ABC):
     """The resource `skill://index.json`, written once for each snapshot, and the archives it names.
 
+    A skill that is not listed is not in the index, and its archives can be read.
     Neither dialect knows skills that lie inside others, so those are left out;
     they are files of the skill around them all the same (IDX-08, CONF-06). An
     archive has the URI of its skill's folder and a suffix. Where a folder of
@@ -137,7 +138,7 @@ class IndexCompat(Compat, ABC):
             entry = snapshot.by_uri.get(f"{stem}/{SKILL_FILE}") if suffix and not rest else None
             if entry is None:
                 continue
-            taken = {wanted} if skills_below(snapshot, wanted) else ()
+            taken = {wanted} if has_skills_below(snapshot, wanted) else ()
             if format not in self._place(entry, is_nested(snapshot, entry), taken).formats:
                 continue
             try:
@@ -176,7 +177,8 @@ class IndexCompat(Compat, ABC):
 
     def _places(self, snapshot: Snapshot) -> list[_Place]:
         nested, taken = enclosures(snapshot.entries), self._taken(snapshot)
-        return [self._place(entry, entry.uri.text in nested, taken) for entry in snapshot.entries]
+        listed = self.skills.answers.listed_of(snapshot)
+        return [self._place(entry, entry.uri.text in nested, taken) for entry in listed]
 
     def _place(self, entry: SkillEntry, is_nested: bool, taken: Container[str]) -> _Place:
         formats: Formats = ()

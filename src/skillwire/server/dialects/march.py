@@ -9,7 +9,7 @@ from skillwire.core.entry import SkillEntry
 from skillwire.core.media import media_type_of
 from skillwire.core.uri import DEFAULT_SCHEME, canonical_uri
 from skillwire.errors import InvalidUriError
-from skillwire.server.browsing import skill_around, skills_below
+from skillwire.server.browsing import has_skills_below, skill_around, skills_below
 from skillwire.server.dialects.compat import Compat
 from skillwire.server.pages import cut
 from skillwire.sources import Snapshot
@@ -28,7 +28,7 @@ _ENTRY_URI = attrgetter("uri.text")
 class ListMarch(Compat):
     """Scoped listing, as the drafts of 17 and 19 March 2026 had it.
 
-    `skill://` is every `SKILL.md`, the folder of a skill all its files, and a
+    `skill://` is every `SKILL.md` that is listed, the folder of a skill all its files, and a
     folder of skills the `SKILL.md` of each. A place of which we know nothing
     has nothing; a scheme of which we know nothing is not our scope, and then
     everything is listed, as by a server that never heard of scopes.
@@ -48,14 +48,14 @@ class ListMarch(Compat):
         if not separator or not _is_known(snapshot, scheme.lower()):
             return None
         if not rest:
-            return self._skills_page(_skills_of_scheme(snapshot, scheme.lower()), after)
+            return self._skills_page(_skills_of_scheme(self.skills.answers.listed, scheme.lower()), after)
         try:
             directory = canonical_uri(uri.rstrip("/"))
         except InvalidUriError:
             return {"resources": []}
         skill = skill_around(snapshot, directory)
         if skill is None:
-            return self._skills_page(skills_below(snapshot, directory), after)
+            return self._skills_page(skills_below(self.skills.answers.listed, directory), after)
         return self._files_page(snapshot, skill, directory, after)
 
     def _skills_page(self, entries: Sequence[SkillEntry], after: str | None) -> JsonDict:
@@ -100,11 +100,10 @@ class ListMarch(Compat):
 
 
 def _is_known(snapshot: Snapshot, scheme: str) -> bool:
-    return scheme == DEFAULT_SCHEME or bool(_skills_of_scheme(snapshot, scheme))
+    return scheme == DEFAULT_SCHEME or has_skills_below(snapshot, f"{scheme}:/")
 
 
-def _skills_of_scheme(snapshot: Snapshot, scheme: str) -> Sequence[SkillEntry]:
-    entries = snapshot.entries
+def _skills_of_scheme(entries: Sequence[SkillEntry], scheme: str) -> Sequence[SkillEntry]:
     first = bisect_left(entries, f"{scheme}://", key=_ENTRY_URI)
     # The character after the slash ends the range of everything under the scheme.
     return entries[first : bisect_left(entries, f"{scheme}:/0", key=_ENTRY_URI)]

@@ -57,14 +57,25 @@ class SkillPrompt:
 
 @dataclass(frozen=True, slots=True)
 class PromptBook:
-    """The prompts of one snapshot, sorted by the URIs of their skills. Nothing of it ever changes."""
+    """The prompts of one snapshot, sorted by the URIs of their skills. Nothing of it ever changes.
+
+    `prompts` are those that are listed: of listed skills, and all with a name
+    that somebody chose. Any skill's prompt can be had by name.
+    """
 
     snapshot: Snapshot
     prompts: tuple[SkillPrompt, ...]
     by_name: Mapping[str, SkillPrompt]
 
     @classmethod
-    def of(cls, snapshot: Snapshot, chosen: Mapping[str, str], *, is_for_all: bool) -> "PromptBook":
+    def of(
+        cls,
+        snapshot: Snapshot,
+        chosen: Mapping[str, str],
+        listed: Sequence[SkillEntry],
+        *,
+        is_for_all: bool,
+    ) -> "PromptBook":
         """Make the prompts of the skills with a chosen name, by URI, and of all others if `is_for_all`."""
         names = {uri: name for uri, name in chosen.items() if uri in snapshot.by_uri}
         if is_for_all:
@@ -73,7 +84,12 @@ class PromptBook:
                 # A chosen name has no colon, so this one is free.
                 names.setdefault(uri, snapshot.by_uri[uri].uri.root if name in taken else name)
         prompts = tuple(SkillPrompt(names[uri], snapshot.by_uri[uri]) for uri in sorted(names))
-        return cls(snapshot, prompts, MappingProxyType({prompt.name: prompt for prompt in prompts}))
+        shown = {*chosen, *(entry.uri.text for entry in listed)}
+        return cls(
+            snapshot,
+            tuple(prompt for prompt in prompts if prompt.entry.uri.text in shown),
+            MappingProxyType({prompt.name: prompt for prompt in prompts}),
+        )
 
 
 class Prompts(Compat):
@@ -124,9 +140,11 @@ class Prompts(Compat):
         Raises:
             SourceError: The server is not running.
         """
-        snapshot = self.skills.answers.catalog.snapshot
+        answers = self.skills.answers
+        snapshot = answers.catalog.snapshot
         if self._book is None or self._book.snapshot is not snapshot:
-            self._book = PromptBook.of(snapshot, self._chosen, is_for_all=self._is_for_all)
+            listed = answers.listed_of(snapshot)
+            self._book = PromptBook.of(snapshot, self._chosen, listed, is_for_all=self._is_for_all)
         return self._book
 
     def bindings(self) -> Sequence[Binding]:

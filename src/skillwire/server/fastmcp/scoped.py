@@ -50,10 +50,13 @@ class ScopedListing:
                 return keep_private(page) if await self._sight.is_limited() else page
 
     async def _is_shown(self, uri: str, skills: Container[str]) -> bool:
-        skill = located(self._skills.catalog.snapshot, uri)[0].uri.published
-        if skill not in skills:
-            return False
-        return uri == skill or not await self._sight.is_limited() or await self._sight.sees(uri)
+        answers = self._skills.answers
+        entry = located(answers.catalog.snapshot, uri)[0]
+        skill = entry.uri.published
+        if skill in skills:
+            return uri == skill or not await self._sight.is_limited() or await self._sight.sees(uri)
+        # One that nobody lists may be looked into all the same.
+        return not answers.is_listed(entry) and await self._sight.sees(uri)
 
 
 async def _listed(context: Context, everything: Handler) -> set[str]:

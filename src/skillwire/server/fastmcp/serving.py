@@ -73,7 +73,7 @@ def attach(server: AnyFastMCP, skills: Skills) -> None:
         add_site(server, skills)
     server.add_provider(PromptsProvider(skills, provider._viewpoint.may_see))
     if skills.find_tool is not None:
-        skills.find_tool.may_see = provider._viewpoint.may_see
+        skills.find_tool.viewpoint = provider._viewpoint
         server.add_provider(FindToolProvider(skills.find_tool))
 
 
@@ -113,7 +113,10 @@ class SkillsProvider(SkillsHolder):
             answers = self.skills.answers
             snapshot = answers.catalog.snapshot
             if self._listed[0] is not snapshot:
-                self._listed = (snapshot, [self._skill_file(answers, entry) for entry in snapshot.entries])
+                self._listed = (
+                    snapshot,
+                    [self._skill_file(answers, entry) for entry in answers.listed_of(snapshot)],
+                )
             own = [item for compat in self.skills.compat for item in compat.resources()]
             if not own or await self._viewpoint.is_limited():
                 return self._listed[1]

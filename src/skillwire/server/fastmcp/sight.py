@@ -118,7 +118,7 @@ class Sight:
         skill = skill_around(snapshot, directory)
         if skill is not None:
             return [skill]
-        return skills_below(snapshot, directory)
+        return skills_below(snapshot.entries, directory)
 
 
 class VisibleSkillMethods(SkillMethods):

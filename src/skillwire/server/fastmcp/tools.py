@@ -12,7 +12,8 @@ from mcp.shared.exceptions import MCPError
 
 from skillwire.server.failures import wire_errors
 from skillwire.server.fastmcp.files import FileError
-from skillwire.server.find_tool import ANNOTATIONS, DESCRIPTION, INPUT_SCHEMA, NAME, TITLE, FindTool
+from skillwire.server.find_schema import ANNOTATIONS, DESCRIPTION, INPUT_SCHEMA, NAME, OUTPUT_SCHEMA, TITLE
+from skillwire.server.find_tool import FindTool
 
 
 class FindSkills(Tool):
@@ -26,6 +27,7 @@ class FindSkills(Tool):
             title=TITLE,
             description=DESCRIPTION,
             parameters=dict(INPUT_SCHEMA),
+            output_schema=dict(OUTPUT_SCHEMA),
             annotations=types.ToolAnnotations.model_validate(dict(ANNOTATIONS)),
         )
         self._tool = tool

@@ -13,6 +13,7 @@ from starlette.routing import Route
 from skillwire.errors import NotFoundError, SkillError
 from skillwire.server.answers import Answers
 from skillwire.server.wellknown.site import PublishedSite, Publisher
+from skillwire.wire.core import CacheScope
 from skillwire.wire.wellknown import INDEX_MEDIA_TYPE, INDEX_PATH, SITE_PATH
 
 logger = logging.getLogger(__name__)
@@ -20,7 +21,7 @@ logger = logging.getLogger(__name__)
 ROUTE: Final = f"{SITE_PATH}{{path:path}}"
 METHODS: Final = ("GET", "HEAD")
 
-_FOREVER = "public, max-age=31536000, immutable"
+_FOREVER = "max-age=31536000, immutable"
 _SECONDS = 120
 _RETRY_SECONDS = 5
 
@@ -44,9 +45,12 @@ class SiteApp:
         self._skills = skills
         self._publisher = publisher or Publisher()
 
-    async def respond(self, request: Request, *, is_open: bool = True) -> Response:
-        """Answer a request; pages of other origins may read the answer if the site `is_open`."""
-        headers = {"access-control-allow-origin": "*"} if is_open else {}
+    async def respond(self, request: Request, *, is_open: bool = True, is_private: bool = False) -> Response:
+        """Answer a request; pages of other origins may read the answer if the site `is_open`.
+
+        What `is_private` is for this caller alone: no other page and no shared cache gets it.
+        """
+        headers = {"access-control-allow-origin": "*"} if is_open and not is_private else {}
         headers["x-content-type-options"] = "nosniff"
         if request.method not in METHODS:
             return _words(
@@ -54,7 +58,7 @@ class SiteApp:
             )
         try:
             with anyio.fail_after(_SECONDS):
-                return await self._found(request, headers)
+                return await self._found(request, headers, "private" if is_private else "public")
         except NotFoundError:
             return _words(404, "There is nothing here", {**headers, "cache-control": "no-store"})
         except (SkillError, TimeoutError) as error:
@@ -64,16 +68,16 @@ class SiteApp:
         later = {**headers, "cache-control": "no-store", "retry-after": str(_RETRY_SECONDS)}
         return _words(503, "The skills cannot be read now", later)
 
-    async def _found(self, request: Request, headers: dict[str, str]) -> Response:
+    async def _found(self, request: Request, headers: dict[str, str], scope: CacheScope) -> Response:
         answers = self._skills.answers
         path = request.scope["path"][len(request.scope.get("root_path", "")) :]
-        site = await self._publisher.site(answers.catalog)
+        site = await self._publisher.site(answers.catalog, answers.listed_of)
         if path == INDEX_PATH:
-            return self._index(request, site, answers.terms.ttl_ms // 1000, headers)
+            return self._index(request, site, answers.terms.ttl_ms // 1000, headers, scope)
         artifact = site.artifacts.get(path.removeprefix(SITE_PATH))
         if artifact is None:
             raise NotFoundError("no such artifact", uri=path)
-        headers = {**headers, "cache-control": _FOREVER, "etag": _etag(artifact.digest)}
+        headers = {**headers, "cache-control": f"{scope}, {_FOREVER}", "etag": _etag(artifact.digest)}
         if _is_known(request, headers["etag"]):
             return Response(status_code=304, headers=headers)
         headers = {**headers, "content-type": artifact.media_type, "content-length": str(artifact.size)}
@@ -82,10 +86,12 @@ class SiteApp:
         return Response(await self._publisher.read(artifact, answers.catalog), headers=headers)
 
     @staticmethod
-    def _index(request: Request, site: PublishedSite, ttl: int, headers: dict[str, str]) -> Response:
+    def _index(
+        request: Request, site: PublishedSite, ttl: int, headers: dict[str, str], scope: CacheScope
+    ) -> Response:
         headers = {
             **headers,
-            "cache-control": f"public, max-age={ttl}" if ttl else "public, no-cache",
+            "cache-control": f"{scope}, max-age={ttl}" if ttl else f"{scope}, no-cache",
             "etag": _etag(site.digest),
         }
         if _is_known(request, headers["etag"]):

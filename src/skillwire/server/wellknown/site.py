@@ -3,9 +3,9 @@
 import itertools
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 import anyio
 import anyio.to_thread
@@ -17,6 +17,7 @@ from skillwire.core.manifest import digest_of
 from skillwire.core.uri import SKILL_FILE
 from skillwire.errors import InvalidArchiveError, LimitError, NotFoundError, SourceError
 from skillwire.server.archives import ArchiveShelf
+from skillwire.server.listing import EVERYTHING_LISTED
 from skillwire.sources import Catalog, Report, Snapshot
 from skillwire.sources.snapshot import enclosures
 from skillwire.wire.wellknown import ArtifactType, SiteEntry, write_index
@@ -27,6 +28,14 @@ FORMAT: Final = ArchiveFormat.TAR_GZ
 SKILL_MEDIA_TYPE: Final = "text/markdown; charset=utf-8"
 
 _ATTEMPTS = 3
+
+ListedOf: TypeAlias = Callable[[Snapshot], tuple[SkillEntry, ...]]
+"""Tells which entries of a snapshot are listed."""
+
+
+def as_authors_say(snapshot: Snapshot) -> tuple[SkillEntry, ...]:
+    """Return all entries but those whose authors keep them out of listings."""
+    return EVERYTHING_LISTED.of(snapshot.entries)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +85,8 @@ class Publisher:
     A skill that did not change is not packed again. Skills that this dialect
     has no form for are left out, with a report: dynamic ones, which no digest
     can stand for; those inside others, whose archives hold them already; and
-    all that share a name, because the index knows skills by name alone.
+    all that share a name, because the index knows skills by name alone. Those
+    that are not listed have no place there at all.
     """
 
     def __init__(self, shelf: ArchiveShelf | None = None) -> None:
@@ -85,8 +95,8 @@ class Publisher:
         self._known: dict[str, Artifact] = {}
         self._building = anyio.Lock()
 
-    async def site(self, catalog: Catalog) -> PublishedSite:
-        """Return the site of what `catalog` serves now."""
+    async def site(self, catalog: Catalog, listed_of: ListedOf = as_authors_say) -> PublishedSite:
+        """Return the site of what `catalog` serves now, as far as `listed_of` says that it is listed."""
         held = self._site
         if held is not None and held.snapshot is catalog.snapshot:
             return held
@@ -95,7 +105,7 @@ class Publisher:
                 snapshot = catalog.snapshot
                 if self._site is not None and self._site.snapshot is snapshot:
                     return self._site
-                site, is_whole = await self._build(snapshot, catalog)
+                site, is_whole = await self._build(snapshot, listed_of(snapshot), catalog)
                 if is_whole:
                     self._tell(site)
                     self._site = site
@@ -125,9 +135,11 @@ class Publisher:
             raise NotFoundError(f"{uri} has changed", uri=uri)
         return data
 
-    async def _build(self, snapshot: Snapshot, catalog: Catalog) -> tuple[PublishedSite, bool]:
+    async def _build(
+        self, snapshot: Snapshot, listed: tuple[SkillEntry, ...], catalog: Catalog
+    ) -> tuple[PublishedSite, bool]:
         """Make the site of a snapshot, and tell whether nothing was left out that another try may take in."""
-        entries, left_out = await anyio.to_thread.run_sync(_chosen, snapshot)
+        entries, left_out = await anyio.to_thread.run_sync(_chosen, snapshot, listed)
         artifacts: dict[str, Artifact] = {}
         failed: list[Report] = []
         is_whole = True
@@ -166,12 +178,12 @@ class Publisher:
                 logger.warning("%s is not on the web site: %s", report.place, report.findings[0].message)
 
 
-def _chosen(snapshot: Snapshot) -> tuple[list[SkillEntry], list[Report]]:
-    """Return the entries that have a place on a site, by name, and reports about all others."""
+def _chosen(snapshot: Snapshot, listed: tuple[SkillEntry, ...]) -> tuple[list[SkillEntry], list[Report]]:
+    """Return the listed entries that have a place on a site, by name, and reports about all others."""
     nested = enclosures(snapshot.entries)
     left_out: list[Report] = []
     fit: list[SkillEntry] = []
-    for entry in snapshot.entries:
+    for entry in listed:
         if entry.is_dynamic:
             left_out.append(_unfit(entry, "its content is made when it is read, so it has no digest"))
         elif entry.uri.text in nested:

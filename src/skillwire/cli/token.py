@@ -1,0 +1,194 @@
+"""`skillwire token`: credentials for a server, of which its file knows only the digests."""
+
+import os
+import stat
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from skillwire.cli.answer import STYLES, Answer, Part, answering
+from skillwire.cli.failures import MisuseError, OutputError
+from skillwire.cli.options import Json, Verbose, new_app
+from skillwire.cli.tables import print_rows
+from skillwire.host.state.vault import locked, replace
+from skillwire.server.access.files import read_guarded
+from skillwire.server.access.tokenfile import with_token, without_token
+from skillwire.server.access.tokens import (
+    MAX_SIZE,
+    Token,
+    digest_of,
+    new_secret,
+    parse_tokens,
+    require_values,
+    stamp_of,
+)
+
+MOST_DAYS = 36_500
+
+app = new_app()
+
+
+class Action(StrEnum):
+    NEW = "new"
+    LIST = "list"
+    REVOKE = "revoke"
+
+
+@app.command()
+def token(
+    action: Annotated[
+        Action, typer.Argument(metavar="ACTION", help="new, list or revoke.", show_default=False)
+    ],
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="With new and revoke: the token's name.", show_default=False),
+    ] = "",
+    file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The token file of the server.", show_default=False),
+    ] = None,
+    group: Annotated[
+        list[str] | None,
+        typer.Option(metavar="GROUP", help="With new: a group its holder is in. May be repeated."),
+    ] = None,
+    scope: Annotated[
+        list[str] | None,
+        typer.Option(metavar="SCOPE", help="With new: a scope it is good for. May be repeated."),
+    ] = None,
+    expires: Annotated[
+        int | None,
+        typer.Option(
+            metavar="DAYS", min=1, max=MOST_DAYS, help="With new: after how many days it is worthless."
+        ),
+    ] = None,
+    json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Make, list or revoke tokens for a server.
+
+    new prints a token, which is shown this once, and adds a line to the file
+    that holds its name and its digest. list shows what the file knows. revoke
+    takes a line out of it. A server that was started with --token-file FILE
+    notices by itself, within two seconds.
+
+    Rules (serve --access) can name tokens, groups and scopes.
+    """
+    with answering("token", json=json, verbose=verbose) as answer:
+        if file is None:
+            raise MisuseError("no token file is named", fix="say --file tokens.txt")
+        if action is not Action.NEW and (group or scope or expires):
+            raise MisuseError(f"{action} takes no --group, --scope or --expires", fix="leave them out")
+        if bool(name) is (action is Action.LIST):
+            fix = "leave it out" if name else f"skillwire token {action} NAME --file {file}"
+            raise MisuseError(f"{action} takes {'no' if name else 'a'} name", fix=fix)
+        if action is Action.LIST:
+            _list(answer, file)
+        elif action is Action.NEW:
+            end = None if expires is None else datetime.now(UTC) + timedelta(days=expires)
+            _new(answer, file, name, group or [], scope or [], end)
+        else:
+            _revoke(answer, file, name)
+
+
+def _new(
+    answer: Answer, file: Path, name: str, groups: list[str], scopes: list[str], expires: datetime | None
+) -> None:
+    secret = new_secret(name)
+    made = Token(
+        name, digest_of(secret), require_values("group", groups), require_values("scope", scopes), expires
+    )
+    _say(answer, change_file(file, lambda before: with_token(before, made), may_be_new=True))
+    if answer.json:
+        answer.document({"action": "new", "file": str(file), "token": secret, **_to_json(made)})
+        return
+    answer.line(secret, wrap=False)
+    answer.word(f"added {name} to {file}; the token is shown only now, so keep it safe")
+
+
+def _revoke(answer: Answer, file: Path, name: str) -> None:
+    _say(answer, change_file(file, lambda before: without_token(before, name)))
+    if answer.json:
+        answer.document({"action": "revoke", "file": str(file), "name": name})
+    else:
+        answer.line(f"revoked {name}")
+
+
+def _list(answer: Answer, file: Path) -> None:
+    tokens = parse_tokens(_content(file)).by_name.values()
+    if answer.json:
+        answer.document({"action": "list", "file": str(file), "tokens": [_to_json(one) for one in tokens]})
+        return
+    rows: list[list[Part]] = [
+        [(one.name, "bold"), _listed("group", one.groups), _listed("scope", one.scopes), _expiry_words(one)]
+        for one in tokens
+    ]
+    print_rows(answer, rows)
+    if not tokens:
+        answer.word(f"there are no tokens in {file}")
+
+
+def change_file(file: Path, change: Callable[[bytes], bytes], *, may_be_new: bool = False) -> str:
+    """Change a token file in one step, with nobody else changing it meanwhile; return what to remark upon.
+
+    A file that is there keeps its owner, and who else may read it: otherwise a
+    server that runs as another user could not read it any more, and would go
+    on with what it read before.
+
+    Raises:
+        AccessError: It cannot be read, or not be changed like that.
+        OutputError: It belongs to another user.
+        OSError: It cannot be written; the old content is still there.
+    """
+    place = file.resolve()
+    with locked(place.with_name(f".{place.name}.lock")):
+        if may_be_new and not place.exists():
+            replace(place, change(b""))
+            return ""
+        content = change(_content(place))
+        before = place.stat()
+        if hasattr(os, "geteuid") and os.geteuid() not in (0, before.st_uid):
+            raise OutputError(f"{file} belongs to another user", fix="run this as that user, or as root")
+        replace(place, content, mode=stat.S_IMODE(before.st_mode) & 0o755)
+        if hasattr(os, "chown"):
+            try:
+                os.chown(place, before.st_uid, before.st_gid)
+            except OSError:
+                return f"{file} is no longer of the group it was of"
+    return ""
+
+
+def _say(answer: Answer, remark: str) -> None:
+    if remark:
+        answer.word(("warning:", STYLES["warning"]), f" {remark}")
+
+
+def _content(file: Path) -> bytes:
+    return read_guarded(file, most=MAX_SIZE, what="token file", is_private=True)
+
+
+def _listed(kind: str, values: Sequence[str]) -> str:
+    return f"{kind}s {', '.join(values)}" if values else f"no {kind}s"
+
+
+def _expiry_words(one: Token) -> str:
+    if one.expires is None:
+        return "does not expire"
+    return f"{'expired' if _is_expired(one) else 'expires'} {stamp_of(one.expires)}"
+
+
+def _is_expired(one: Token) -> bool:
+    return one.expires is not None and datetime.now(UTC) >= one.expires
+
+
+def _to_json(one: Token) -> dict[str, object]:
+    return {
+        "name": one.name,
+        "groups": list(one.groups),
+        "scopes": list(one.scopes),
+        "expires": None if one.expires is None else stamp_of(one.expires),
+        "expired": _is_expired(one),
+    }

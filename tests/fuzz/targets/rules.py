@@ -1,0 +1,63 @@
+"""Rules of access: understood to the last key, and never allowing more than they say."""
+
+import tomllib
+from collections.abc import Sequence
+
+from fuzz.properties import require_fit
+from skillwire.core.uri import SkillUri
+from skillwire.server.access.caller import ANONYMOUS, Caller
+from skillwire.server.access.rules import Rules, parse_rules
+from skillwire.server.access.settings import AccessError
+from skillwire.server.access.sight import ALL, EVERYTHING, Sight, merged, place
+
+_CALLERS = (
+    ANONYMOUS,
+    Caller("tea", token="tea", groups=frozenset({"g"}), scopes=frozenset({"s"})),
+    Caller("ann", subject="ann", client="c", issuer="https://i.example"),
+    Caller("nobody", token="nobody"),
+)
+_SKILLS = tuple(map(SkillUri.build, ("tea", "acme/billing/refunds", "acme", "acme-2/x")))
+
+
+def check(data: bytes) -> None:
+    try:
+        rules = parse_rules(data)
+    except AccessError as error:
+        require_fit(str(error))
+        assert not error.fix or error.fix.isprintable()
+        return
+    assert parse_rules(data) == rules
+    assert len(tomllib.loads(data.decode()).get("rule", "")) == len(rules.rules)
+    for caller in _CALLERS:
+        sight = rules.sight(caller)
+        _check_sight(sight)
+        _check_against_each(rules, caller, sight)
+    if not any(rule.is_for_anyone for rule in rules.rules):
+        assert rules.sight(ANONYMOUS) == Sight()
+
+
+def _check_sight(sight: Sight) -> None:
+    for places in (sight.places, sight.runs):
+        assert places == merged(places)
+        assert EVERYTHING not in places or len(places) == 1
+        for one in places:
+            assert one == EVERYTHING or place(one) == one
+    assert sight | sight == sight
+    assert sight | ALL == ALL
+    for skill in _SKILLS:
+        assert sight.sees(skill) or not sight.may_run(skill)
+
+
+def _check_against_each(rules: Rules, caller: Caller, sight: Sight) -> None:
+    """What is in sight is in sight by some rule, and whatever a rule shows is in sight."""
+    for skill in _SKILLS:
+        shown = [rule for rule in rules.rules if rule.matches(caller) and _covers(rule.sight.places, skill)]
+        assert sight.sees(skill) == bool(shown)
+    operating = [rule for rule in rules.rules if rule.matches(caller) and rule.sight.operates]
+    assert sight.operates == bool(operating)
+
+
+def _covers(places: Sequence[str], skill: SkillUri) -> bool:
+    """Tell whether a skill lies at one of the places or below it, segment by segment."""
+    segments = skill.root.split("/")
+    return any(one == EVERYTHING or segments[: one.count("/") + 1] == one.split("/") for one in places)

@@ -1,0 +1,25 @@
+"""What the log says of requests that fail: once, and without noise."""
+
+import logging
+
+import pytest
+from mcp.shared.exceptions import MCPError
+
+from skillwire.errors import SourceError
+from skillwire.server import failures
+from skillwire.server.failures import wire_errors
+
+
+def test_a_place_that_cannot_be_read_is_said_in_one_line_however_many_ask(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(failures, "_said_at", -failures._QUIET_SECONDS)  # pyright: ignore[reportPrivateUsage]
+
+    with caplog.at_level(logging.WARNING):
+        for number in range(5):
+            with pytest.raises(MCPError), wire_errors():
+                raise SourceError(f"skill://pdf/{number}.md cannot be read") from OSError("/private/place")
+
+    (record,) = caplog.records
+    assert record.getMessage() == "a request failed: skill://pdf/0.md cannot be read (/private/place)"
+    assert not record.exc_info

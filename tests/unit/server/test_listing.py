@@ -1,0 +1,111 @@
+"""Which skills are listed of all that are served."""
+
+import pickle
+from dataclasses import replace
+
+import pytest
+
+from skillwire.core.entry import SkillEntry
+from skillwire.core.frontmatter import Frontmatter
+from skillwire.core.uri import SkillUri
+from skillwire.core.yaml12 import JsonValue
+from skillwire.errors import InvalidUriError
+from skillwire.server.listing import EVERYTHING_LISTED, Listing
+from skillwire.server.pointer import pointer_to
+
+
+def entry(path: str, **metadata: JsonValue) -> SkillEntry:
+    uri = SkillUri.build(path)
+    said = {key.replace("_", "/"): value for key, value in metadata.items()}
+    fields: dict[str, JsonValue] = {"name": uri.name, "description": "Use when testing.", "metadata": said}
+    return SkillEntry(uri, Frontmatter(fields), None)
+
+
+ENTRIES = tuple(
+    [
+        entry("acme/billing/ledger"),
+        entry("acme/billing/refunds", skillwire_pinned="true"),
+        entry("acme/old", skillwire_listed="false"),
+        entry("acme/secret", skillwire_listed="false", skillwire_pinned="true"),
+        entry("menu", skillwire_listed="perhaps"),
+    ]
+)
+
+
+def listed(listing: Listing, *unlisted: str) -> list[str]:
+    return [entry.uri.path for entry in listing.of(ENTRIES, unlisted)]
+
+
+@pytest.mark.requirement("LIST-01")
+@pytest.mark.parametrize(
+    ("listing", "expected"),
+    [
+        (Listing(), ["acme/billing/ledger", "acme/billing/refunds", "menu"]),
+        (Listing(most=3), ["acme/billing/ledger", "acme/billing/refunds", "menu"]),
+        (Listing(most=2), ["acme/billing/refunds"]),
+        (Listing(most=0), ["acme/billing/refunds"]),
+        (Listing(pins=("menu",), most=2), ["acme/billing/refunds", "menu"]),
+        (Listing(pins=("acme",), most=2), ["acme/billing/ledger", "acme/billing/refunds"]),
+        (Listing(pins=("*",), most=2), ["acme/billing/ledger", "acme/billing/refunds", "menu"]),
+        (Listing(pins=("menu",)), ["acme/billing/ledger", "acme/billing/refunds", "menu"]),
+        (Listing(unlisted=("acme/billing",)), ["menu"]),
+        (Listing(unlisted=("acme/billing/ref",)), ["acme/billing/ledger", "acme/billing/refunds", "menu"]),
+        (Listing(unlisted=("acme",), pins=("acme",), most=0), []),
+        (Listing(unlisted=("*",)), []),
+    ],
+)
+def test_what_is_listed_is_what_the_operator_and_the_authors_say(
+    listing: Listing, expected: list[str]
+) -> None:
+    assert listed(listing) == expected
+
+
+def test_what_code_adds_unlisted_is_not_listed_whatever_else_is_said() -> None:
+    assert listed(Listing(), "skill://menu/SKILL.md") == ["acme/billing/ledger", "acme/billing/refunds"]
+
+
+@pytest.mark.parametrize(
+    ("said", "is_listed"), [("false", False), (" False ", False), (False, False), ("no", True), (0, True)]
+)
+def test_an_author_keeps_a_skill_out_with_a_plain_false(said: JsonValue, is_listed: bool) -> None:
+    assert bool(EVERYTHING_LISTED.of((entry("tea", skillwire_listed=said),))) == is_listed
+
+
+@pytest.mark.parametrize("metadata", ["text", None, ["skillwire/listed"], 7])
+def test_other_metadata_is_left_alone(metadata: JsonValue) -> None:
+    tea = entry("tea")
+    odd = replace(tea, frontmatter=Frontmatter({**tea.frontmatter.fields, "metadata": metadata}))
+
+    assert EVERYTHING_LISTED.of((odd,)) == (odd,)
+
+
+def test_when_all_are_listed_nothing_is_copied() -> None:
+    entries = (entry("coffee"), entry("tea"))
+
+    assert EVERYTHING_LISTED.of(entries) is entries
+
+
+def test_a_listing_can_be_sent_to_another_process_and_compared() -> None:
+    listing = Listing(pins=("/acme/billing/", "acme"), unlisted=("skill://docs",), most=10)
+
+    assert pickle.loads(pickle.dumps(listing)) == listing == Listing(("acme",), ("docs",), 10)
+
+
+@pytest.mark.parametrize("place", ["", "a/../b", "a//b", "a b://c"])
+def test_what_can_be_no_place_is_refused(place: str) -> None:
+    with pytest.raises(InvalidUriError):
+        Listing(pins=(place,))
+    with pytest.raises(InvalidUriError):
+        Listing(unlisted=(place,))
+
+
+def test_fewer_than_none_cannot_be_listed() -> None:
+    with pytest.raises(ValueError, match="negative"):
+        Listing(most=-1)
+
+
+def test_a_pointer_tells_of_listed_skills_only() -> None:
+    text = pointer_to(ENTRIES, listing=Listing(unlisted=("menu",)))
+
+    assert "2 Agent Skills" in text
+    assert "acme/old" not in text and "menu" not in text and "acme/billing/refunds" in text
