@@ -53,6 +53,8 @@ def _nursery() -> str:
         env={**os.environ, "PYTHONPATH": str(Path(skillwire.__file__).parents[1])},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
+        # No process of it shall find the terminal in which somebody runs the tests.
+        start_new_session=True,
     )
     atexit.register(_end, process, folder)
     assert process.stdout is not None

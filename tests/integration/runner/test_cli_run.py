@@ -12,7 +12,7 @@ from commands import Outcome, names_in
 from folders import write_files
 from integration.runner.cli_scripts import FILES, HELLO
 from integration.runner.running import needs_sandbox
-from serving import http_server
+from programs import http_server
 from skillwire.core.manifest import digest_of
 from terminals import PROMPT, Desk, check_document
 

@@ -18,7 +18,7 @@ MOST_RULES: Final = 1000
 MOST_VALUES: Final = 1000
 LONGEST_VALUE: Final = 512
 
-_WHO = ("tokens", "subjects", "groups", "scopes", "clients", "issuers")
+WHO: Final = ("tokens", "subjects", "groups", "scopes", "clients", "issuers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,18 +109,18 @@ def parse_rules(content: bytes) -> Rules:
 
 
 def _rule(table: Table) -> Rule:
-    who = {kind: _values(table, kind) for kind in _WHO}
+    who = {kind: _values(table, kind) for kind in WHO}
     is_for_anyone, is_for_callers = table.flag("anyone"), table.flag("authenticated")
     sight = Sight(merged(_places(table, "see")), merged(_places(table, "run")), table.flag("operate"))
     table.finish()
-    named = [kind for kind in _WHO if who[kind]]
+    named = [kind for kind in WHO if who[kind]]
     if is_for_anyone and (named or is_for_callers):
         other = named[0] if named else "authenticated"
         raise TableError(f"{table.key('anyone')} is true and {table.key(other)} is given: choose one")
     if not (is_for_anyone or is_for_callers or named):
         raise TableError(
             f"{table.name} says not for whom it is",
-            fix=f"give one of {', '.join(_WHO)}, or authenticated = true, or anyone = true",
+            fix=f"give one of {', '.join(WHO)}, or authenticated = true, or anyone = true",
         )
     if sight == NOTHING:
         raise TableError(

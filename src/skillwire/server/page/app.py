@@ -17,12 +17,13 @@ from skillwire.core.uri import SKILL_FILE, SkillUri, segment_of
 from skillwire.errors import NotFoundError, SkillError, SourceError
 from skillwire.server.answers import Answers, FileContent
 from skillwire.server.bytecache import ByteCache
+from skillwire.server.etags import is_known
 from skillwire.server.page import addresses
 from skillwire.server.page.assets import asset_at
 from skillwire.server.page.catalog import MAX_FOUND, PAGE_SIZE, browsed, page_number, searched
 from skillwire.server.page.clients import VARIABLE, snippets
 from skillwire.server.page.file import shown_file
-from skillwire.server.page.headers import FOREVER, NEVER, SAFE, download, freshness, is_known
+from skillwire.server.page.headers import FOREVER, NEVER, SAFE, download, freshness
 from skillwire.server.page.rendering import etag_of, fill, shortened
 from skillwire.server.page.shelf import Shelf
 from skillwire.server.page.skill import described, instructions

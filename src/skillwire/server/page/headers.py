@@ -3,8 +3,6 @@
 from typing import Final
 from urllib.parse import quote
 
-from starlette.requests import Request
-
 # Our own style, script and icon, and nothing else: no frame, no plug-in, no request to another machine.
 _POLICY = "; ".join(
     (
@@ -54,9 +52,3 @@ def download(name: str) -> dict[str, str]:
         "content-type": "application/octet-stream",
         "content-disposition": f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(name, safe='')}",
     }
-
-
-def is_known(request: Request, etag: str) -> bool:
-    """Tell whether the client has what `etag` stands for already."""
-    tags = ",".join(request.headers.getlist("if-none-match"))
-    return tags.strip() == "*" or etag in (tag.strip().removeprefix("W/") for tag in tags.split(","))

@@ -12,6 +12,7 @@ from starlette.routing import Route
 
 from skillwire.errors import NotFoundError, SkillError
 from skillwire.server.answers import Answers
+from skillwire.server.etags import is_known
 from skillwire.server.wellknown.site import PublishedSite, Publisher
 from skillwire.wire.core import CacheScope
 from skillwire.wire.wellknown import INDEX_MEDIA_TYPE, INDEX_PATH, SITE_PATH
@@ -78,7 +79,7 @@ class SiteApp:
         if artifact is None:
             raise NotFoundError("no such artifact", uri=path)
         headers = {**headers, "cache-control": f"{scope}, {_FOREVER}", "etag": _etag(artifact.digest)}
-        if _is_known(request, headers["etag"]):
+        if is_known(request, headers["etag"]):
             return Response(status_code=304, headers=headers)
         headers = {**headers, "content-type": artifact.media_type, "content-length": str(artifact.size)}
         if request.method == "HEAD":
@@ -94,7 +95,7 @@ class SiteApp:
             "cache-control": f"{scope}, max-age={ttl}" if ttl else f"{scope}, no-cache",
             "etag": _etag(site.digest),
         }
-        if _is_known(request, headers["etag"]):
+        if is_known(request, headers["etag"]):
             return Response(status_code=304, headers=headers)
         headers = {**headers, "content-type": INDEX_MEDIA_TYPE, "content-length": str(len(site.index))}
         return Response(b"" if request.method == "HEAD" else site.index, headers=headers)
@@ -137,12 +138,6 @@ def _is_on_loopback(request: Request) -> bool:
         return server is None or ip_address(server[0]).is_loopback
     except ValueError:  # A name, or the path of a socket.
         return True
-
-
-def _is_known(request: Request, etag: str) -> bool:
-    """Tell whether the client has what `etag` stands for already."""
-    tags = ",".join(request.headers.getlist("if-none-match"))
-    return tags.strip() == "*" or etag in (tag.strip().removeprefix("W/") for tag in tags.split(","))
 
 
 def _etag(digest: str) -> str:
