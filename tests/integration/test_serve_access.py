@@ -4,6 +4,8 @@ import http.client
 import json
 import ssl
 import subprocess
+import threading
+import time
 from collections.abc import Generator
 from pathlib import Path
 from signal import SIGHUP
@@ -168,6 +170,36 @@ def test_a_hangup_reads_tokens_rules_and_certificate_again_in_every_worker(site:
     )
     wait_until(lambda: site.seen_by("few") == {"skill://secret/plan/SKILL.md"}, 15, "other rules")
     wait_until(lambda: before not in {site.certificate() for _ in range(6)}, 15, "another certificate")
+
+
+def test_no_request_is_dropped_while_the_configuration_is_read_again(site: Site) -> None:
+    statuses: list[int] = []
+
+    def ask_on_one_connection() -> None:
+        connection = site.connection()
+        body = json.dumps(modern("skills/list"))
+        headers = {
+            "content-type": "application/json",
+            "accept": "application/json",
+            "mcp-protocol-version": MODERN,
+            "mcp-method": "skills/list",
+            "authorization": f"Bearer {token_of('many')}",
+        }
+        for _ in range(100):
+            connection.request("POST", "/mcp", body, headers)
+            response = connection.getresponse()
+            response.read()
+            statuses.append(response.status)
+        connection.close()
+
+    askers = [threading.Thread(target=ask_on_one_connection) for _ in range(4)]
+    for asker in askers:
+        asker.start()
+    while any(asker.is_alive() for asker in askers):
+        site.reload()
+        time.sleep(0.05)
+
+    assert statuses == [200] * 400
 
 
 def test_a_certificate_that_cannot_be_used_leaves_the_old_one(site: Site) -> None:
