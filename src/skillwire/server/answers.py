@@ -41,11 +41,15 @@ _MAX_DEPTH = 64
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """On which terms answers are given: how many items to a page, and how long they stay fresh."""
+    """On which terms answers are given: how many items to a page, how long they stay fresh, and for whom.
+
+    `kept_bytes` is how much is kept ready to be sent: pages of listings, and files.
+    """
 
     page_size: int = DEFAULT_PAGE_SIZE
     ttl_ms: int = 60_000
     cache_scope: CacheScope = "public"
+    kept_bytes: int = 40 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +89,7 @@ class Answers:
         self._listing = listing
         self._unlisted = unlisted
         self._listed: tuple[Snapshot, tuple[SkillEntry, ...]] | None = None
-        self._pages = EntryPages((), terms.page_size, notes.entry)
+        self._pages = EntryPages((), terms.page_size, notes.entry, kept_bytes=terms.kept_bytes * 3 // 5)
 
     @property
     def listed(self) -> tuple[SkillEntry, ...]:

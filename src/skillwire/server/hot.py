@@ -40,7 +40,6 @@ from skillwire.wire.encoding import encode
 
 MODERN_VERSION: Final = LATEST_MODERN_VERSION
 
-_KEPT_BYTES = 16 * 1024 * 1024
 _LARGEST_KEPT = 256 * 1024
 _MAX_KNOWN_ENVELOPES = 1024
 _LARGEST_ENVELOPE = 8 * 1024
@@ -71,7 +70,7 @@ class HotAnswers:
         self._read_head = f'{{"cacheScope":"{terms.cache_scope}","contents":['.encode()
         self._read_tail = f'],"resultType":"complete","ttlMs":{terms.ttl_ms}'.encode() + stamp
         self._stamp = stamp
-        self._files: ByteCache[str, _HotFile] = ByteCache(_KEPT_BYTES)
+        self._files: ByteCache[str, _HotFile] = ByteCache(terms.kept_bytes * 2 // 5)
         self._known_envelopes: set[bytes] = set()
 
     @property

@@ -57,11 +57,14 @@ class EntryPages:
         entries: tuple[SkillEntry, ...],
         page_size: int,
         completed: Callable[[SkillEntry], SkillEntry] = _as_it_is,
+        *,
+        kept_bytes: int = _KEPT_BYTES,
     ) -> None:
         self.entries = entries
         self._page_size = page_size
         self._completed = completed
-        self._kept: ByteCache[int, Page] = ByteCache(_KEPT_BYTES)
+        self._kept_bytes = kept_bytes
+        self._kept: ByteCache[int, Page] = ByteCache(kept_bytes)
 
     def after(self, uri: str | None) -> Page:
         """Return the page that begins after the entry at `uri`, or the first."""
@@ -75,7 +78,7 @@ class EntryPages:
 
     def for_entries(self, entries: tuple[SkillEntry, ...]) -> "EntryPages":
         """Return the pages of a newer listing, taking over those whose entries are the same objects."""
-        pages = EntryPages(entries, self._page_size, self._completed)
+        pages = EntryPages(entries, self._page_size, self._completed, kept_bytes=self._kept_bytes)
         before, now = self.entries, entries
         for start, page, size in self._kept.items():
             same = len(now) >= page.stop and all(

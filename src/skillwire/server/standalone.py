@@ -1,7 +1,7 @@
 """A server of our own that serves nothing but skills: what `skillwire serve` runs."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,13 @@ from skillwire.server.pages import DEFAULT_PAGE_SIZE
 from skillwire.server.scripts import Scripts
 from skillwire.server.skills import Skills
 from skillwire.sources import Source
-from skillwire.wire.core import CacheScope
 
 _INSTRUCTIONS = (
     "This server publishes Agent Skills: folders of instructions, each with a SKILL.md. "
     "A client that knows the extension lists them with skills/list; "
     "others find every SKILL.md among the resources."
 )
+_KEPT_OF_PART = 5 * 1024 * 1024
 _FINDING = " The tool find_skills finds skills by words about a task, also such as are not listed."
 
 
@@ -52,20 +52,27 @@ class Offer:
     def skills(self) -> Skills:
         """Return everything that is to be served, for everyone."""
         scripts = None if self.scripts is None else Scripts(self.scripts)
-        return self._of(
-            (*self.folders, *(self.more() if self.more is not None else ())), self.strict, scripts, "public"
-        )
+        origins = (*self.folders, *(self.more() if self.more is not None else ()))
+        return self._of(origins, self.strict, scripts, self._terms)
 
     def part(self, sources: Sequence[Source], scripts: Scripts | None) -> Skills:
-        """Return skills that are served on the same terms, though not to everyone."""
-        return self._of(sources, False, scripts, "private")
+        """Return skills that are served on the same terms, though not to everyone.
+
+        There may be many such parts, so each keeps little ready to be sent.
+        """
+        terms = replace(self._terms, cache_scope="private", kept_bytes=_KEPT_OF_PART)
+        return self._of(sources, False, scripts, terms)
+
+    @property
+    def _terms(self) -> Terms:
+        return Terms(page_size=self.page_size, ttl_ms=round(self.ttl * 1000))
 
     def _of(
-        self, origins: Sequence[Path | Source], strict: bool, scripts: Scripts | None, scope: CacheScope
+        self, origins: Sequence[Path | Source], strict: bool, scripts: Scripts | None, terms: Terms
     ) -> Skills:
         return Skills(
             origins,
-            terms=Terms(page_size=self.page_size, ttl_ms=round(self.ttl * 1000), cache_scope=scope),
+            terms=terms,
             prefix=self.prefix,
             watch=self.watch,
             strict=strict,

@@ -26,7 +26,7 @@ from skillwire.server.standalone import Offer, Standalone
 from skillwire.server.wellknown.serving import SiteApp
 from skillwire.wire.dialect import Dialect
 
-MOST_VIEWS: Final = 256
+MOST_VIEWS: Final = 64
 """How many different sights are served at a time; the ones that rest longest make room."""
 
 logger = logging.getLogger(__name__)
