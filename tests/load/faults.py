@@ -2,7 +2,6 @@
 
 import os
 import re
-import resource
 import shutil
 import subprocess
 import sys
@@ -121,15 +120,10 @@ def ward(
     *options: str,
     env: Mapping[str, str],
     before: Sequence[str] = (),
-    open_files: int | None = None,
 ) -> Generator[Ward]:
     """Serve a new folder at `folder`, with a command before the server's own."""
     root = folder / "skills"
     write_skill(root / "well", {"a.md": "well"})
-
-    def limit() -> None:
-        if open_files is not None:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (open_files, open_files))
 
     process = subprocess.Popen(
         [*before, *words_of(root, "--http", "127.0.0.1:0", *options)],
@@ -137,7 +131,6 @@ def ward(
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        preexec_fn=limit if open_files is not None else None,
     )
     server = HttpServer(process, "127.0.0.1")
     try:

@@ -2,12 +2,11 @@
 
 import mmap
 import os
+import resource
 import shutil
 import signal
-import socket
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import anyio
@@ -269,22 +268,19 @@ def test_without_watches_changes_are_found_by_looking_and_that_is_said_once(
 def test_a_server_that_runs_out_of_descriptors_keeps_what_it_has_and_recovers(
     tmp_path: Path, empty_home: Path
 ) -> None:
-    with ward(tmp_path, env=environment(empty_home), open_files=64) as sick, ExitStack() as stack:
+    with ward(tmp_path, env=environment(empty_home)) as sick, sick.server.connection() as connection:
         write_skill(sick.root / "other", {"a.md": "1"})
         sick.until(lambda: sick.read("skill://other/a.md") == b"1", "it is there")
-        connection = stack.enter_context(sick.server.connection())
         assert "result" in connection.call(modern("server/discover"))
-        used = len(list(Path(f"/proc/{sick.server.pid}/fd").iterdir()))
-        idle = [
-            stack.enter_context(socket.create_connection(("127.0.0.1", sick.server.port), 10))
-            for _ in range(64 - used)
-        ]
+        used = max(int(link.name) for link in Path(f"/proc/{sick.server.pid}/fd").iterdir())
+        # From now on, no file and no connection can be opened.
+        before = resource.prlimit(sick.server.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(sick.server.pid, resource.RLIMIT_NOFILE, (used + 1, before[1]))
         write_files(sick.root, {"other/a.md": "2"})
         sick.until(lambda: bool(sick.said("Too many open files")), "it is said")
         pause(2.5)
         meanwhile = connection.call(modern("skills/list"))
-        for link in idle:
-            link.close()
+        resource.prlimit(sick.server.pid, resource.RLIMIT_NOFILE, before)
 
         def is_edited() -> bool:
             try:
@@ -306,8 +302,9 @@ def test_a_server_that_runs_out_of_descriptors_keeps_what_it_has_and_recovers(
 def test_a_disk_too_full_for_the_index_costs_one_line(tmp_path: Path, empty_home: Path) -> None:
     for number in range(300):
         write_skill(tmp_path / "skills" / f"many-{number}", {"a.md": str(number)})
+    pause(2.5)  # What changed a moment ago is not kept in an index.
     with (
-        full_disk(empty_home / ".cache", kilobytes=64),
+        full_disk(empty_home / ".cache", kilobytes=8),
         ward(tmp_path, "--page-size", "1000", env=environment(empty_home)) as sick,
     ):
         assert len(sick.listed()) == 301

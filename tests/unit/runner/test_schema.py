@@ -239,7 +239,7 @@ def test_a_schema_that_costs_too_much_is_given_up_in_time(
     schema: dict[str, JsonValue], value: JsonValue
 ) -> None:
     assert schema_problem(schema) == ""
-    started = time.monotonic()
+    started = time.process_time()  # Others may work on this machine, too.
 
     try:
         given_up = first_failure(schema, value) is not None
@@ -247,7 +247,7 @@ def test_a_schema_that_costs_too_much_is_given_up_in_time(
         given_up = True
 
     assert given_up
-    assert time.monotonic() - started < SECONDS
+    assert time.process_time() - started < SECONDS
 
 
 def test_a_large_value_that_fits_is_taken() -> None:
