@@ -30,8 +30,8 @@ _DEBOUNCE_MS = 200
 _TIMEOUT_MS = 200
 # So many events at once may be all that the operating system's queue could hold, and so may be what came
 # while this process stood still for so long.
-_MANY_EVENTS = 4096
-_STALL_SECONDS = 2.0
+_MANY_EVENTS = 1024
+_STALL_SECONDS = 1.0
 
 logger = logging.getLogger(__name__)
 
