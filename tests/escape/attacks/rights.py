@@ -85,6 +85,8 @@ attempt(os.chown, made, 0, 0)
 attempt(os.chmod, made, 0o6755)
 attempt(os.setxattr, made, "security.capability", struct.pack("=5I", 0x2000001, 0xFFFFFFFF, 0, 0xFFFFFFFF, 0))
 attempt(lambda: subprocess.run([made, "1.5"], timeout=6))
+if 0 in os.getresuid():
+    hold()
 """,
         _has_rights,
         control="root",

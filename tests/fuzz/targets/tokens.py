@@ -51,7 +51,10 @@ def _check_header(header: bytes, *, basic: bool) -> None:
     if not basic:
         assert credential.encode() in header
         assert credential_of(header, basic=True) == credential
-    assert credential_of(b"Bearer " + credential.rstrip("=").encode(), basic=basic) == credential.rstrip("=")
+    bare = credential.rstrip("=")
+    # A password may have this sign anywhere, a bearer token only at its end.
+    if bare and "=" not in bare:
+        assert credential_of(b"Bearer " + bare.encode(), basic=basic) == bare
     if credential == _SECRET:
         assert _KNOWN.caller(credential, now=0.0).token == "tea"
     else:
