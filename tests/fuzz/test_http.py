@@ -18,9 +18,11 @@ from fuzz.hostile import Hostile, hostile_requests
 from fuzz.house import HIDDEN, asking, guarding, serving, targets_of
 from fuzz.sessions import Sessions
 from fuzz.surface import DESCRIPTION, Answer, require_declared, require_sound
-from integration.odd_requests import Targets
+from integration.odd_requests import HttpRequest, Targets
 from serving import HttpServer
 from skillwire.wire.cursor import write_cursor
+
+CORPUS = Path(__file__).with_name("corpus")
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +53,19 @@ def test_no_request_gets_anything_but_a_declared_answer(
     hostile = data.draw(hostile_requests(targets))
 
     judge(hostile, hostile.send(server.port))
+
+
+@pytest.mark.parametrize("saved", ["requests", "both_paths", "framing"])
+def test_no_saved_body_gets_anything_but_a_declared_answer(server: HttpServer, saved: str) -> None:
+    bodies = [path.read_bytes() for path in sorted((CORPUS / saved).iterdir())]
+    usual = ((b"host", b"127.0.0.1"), (b"content-type", b"application/json"), (b"accept", b"*/*"))
+
+    for body in bodies:
+        headers = (*usual, (b"content-length", b"%d" % len(body)))
+        hostile = Hostile(HttpRequest(headers, (body,)))
+        judge(hostile, hostile.send(server.port))
+
+    assert bodies
 
 
 HIDDEN_TARGETS = Targets(
