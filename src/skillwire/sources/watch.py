@@ -164,12 +164,13 @@ class TreeWatcher:
         """Look at everything, and return how long to wait before the next time.
 
         A change that no event had told of means that events are lost, as when
-        a new folder could not be watched: then the watch is set up anew.
+        a new folder could not be watched: then the watch is set up anew. After
+        looks that failed it means nothing, since events may have told of it.
         """
-        was_watching, before = self._watching, self._revision
-        started = time.monotonic()
+        would_hear = self._watching and self._revision and not self._is_behind
+        before, started = self._revision, time.monotonic()
         await self._refresh(None)
-        if was_watching and not self._pending and self._revision != before:
+        if would_hear and not self._pending and self._revision != before:
             self._is_deaf = True
         seconds = time.monotonic() - started
         return max(RECHECK_SECONDS if self._watching else POLL_SECONDS, seconds / _DUTY)

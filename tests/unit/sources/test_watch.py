@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -60,6 +61,7 @@ class Events:
 
     def __init__(self) -> None:
         self._batches: list[Batch | Exception] = []
+        self.stalls: list[float] = []
         self._more = threading.Condition()
         self.starts = 0
 
@@ -77,6 +79,8 @@ class Events:
                 batch = self._batches.pop(0) if self._batches else set[tuple[watchfiles.Change, str]]()
             if isinstance(batch, Exception):
                 raise batch
+            if batch and self.stalls:
+                time.sleep(self.stalls.pop(0))
             yield batch
 
 
@@ -86,6 +90,8 @@ def events(monkeypatch: pytest.MonkeyPatch) -> Events:
     monkeypatch.setattr(watchfiles, "watch", made_up.watch)
     monkeypatch.setattr(watch, "SETTLE_SECONDS", 0.02)
     monkeypatch.setattr(watch, "POLL_SECONDS", 0.03)
+    # On a busy machine a process may stand still for a second at any time.
+    monkeypatch.setattr(watch, "_STALL_SECONDS", 60.0)
     return made_up
 
 
@@ -176,6 +182,7 @@ async def test_trouble_with_looking_does_not_end_the_watch_and_is_said_once(
 
     said = [record for record in caplog.records if record.name == watch.__name__]
     assert [record.levelname for record in said] == ["WARNING", "ERROR", "INFO"]
+    assert events.starts == 1
 
 
 async def test_what_a_failed_look_should_have_seen_is_looked_at_soon(
@@ -201,6 +208,21 @@ async def test_so_many_events_that_some_may_be_lost_are_a_look_at_everything(
         await looks.until(("",), ("",))
 
     assert all(len(places or ()) <= 1 for places in looks.seen)
+
+
+async def test_events_that_came_while_the_process_stood_still_are_a_look_at_everything(
+    root: Path, events: Events, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "_STALL_SECONDS", 0.1)
+    events.stalls = [0.2]
+    looks = Looks()
+
+    async with watching(root, looks):
+        await looks.until(("",))
+        events.put(modified(root / "pdf"))
+        await looks.until(("",), ("",))
+
+    assert ("pdf",) not in looks.seen
 
 
 async def test_a_change_that_no_event_told_of_has_the_watch_set_up_anew(
