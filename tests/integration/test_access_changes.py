@@ -222,6 +222,25 @@ async def test_views_that_rest_make_room_for_others(tmp_path: Path) -> None:
     assert busy.status == 503 and b"retry-after" in dict(busy.headers)
 
 
+async def test_a_view_that_failed_is_made_anew_for_who_asks_next(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    access = write_access(tmp_path / "etc")
+    async with serving(write_world(tmp_path / "skills", with_secrets=True), access) as app:
+        views: Any = app._views  # pyright: ignore[reportPrivateUsage]
+        few, many = Asker(app, token_of("few")), Asker(app, token_of("many"))
+        first, others = await seen_by(few), await seen_by(many)
+        [broken] = [view for sight, view in views._views.items() if not sight.is_whole]
+
+        broken.endpoint.end_streams = lambda: 1 / 0
+        broken.close()
+        await anyio.wait_all_tasks_blocked()
+
+        assert len(views) == 1
+        assert (await seen_by(few), await seen_by(many)) == (first, others)
+    assert caplog.text.count("a view of the skills ended by an unexpected failure") == 1
+
+
 async def test_a_server_that_knows_nobody_asks_nobody(tmp_path: Path) -> None:
     async with serving(write_world(tmp_path / "skills", with_secrets=True), Access()) as app:
         stranger = Asker(app, "")

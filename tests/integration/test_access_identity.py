@@ -188,6 +188,19 @@ async def test_a_rotated_key_is_fetched_when_a_token_names_it_and_the_old_one_is
 
 
 @pytest.mark.requirement("SEC-14")
+async def test_a_rotated_key_is_fetched_for_tokens_that_name_none_too(issuer: Issuer, clock: Clock) -> None:
+    fresh = ECKey.generate_key("P-256")
+    async with admitting(issuer, clock) as admission:
+        await admit(admission, issuer.token(kid=""))
+        issuer.publish(new=fresh)
+        early = await refusal(admission, issuer.token(fresh, kid=""))
+        clock.seconds += REST
+
+        assert (await admit(admission, issuer.token(fresh, kid=""))).caller.subject == "alice"
+        assert (early, issuer.fetches) == ("signature", 2)
+
+
+@pytest.mark.requirement("SEC-14")
 async def test_tokens_with_invented_keys_do_not_make_us_press_the_issuer(
     issuer: Issuer, clock: Clock
 ) -> None:

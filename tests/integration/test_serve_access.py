@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import re
 import ssl
 import subprocess
 import threading
@@ -112,15 +113,16 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Generator[Site]:
     options += ["--tls-cert", folder / "live.pem", "--tls-key", folder / "live.key"]
     with http_server(folder / "skills", *options, env=environment(folder), bind="127.0.0.1:0") as server:
         found = Site(server, folder)
-        wait_until(lambda: is_up(found), 60, "a worker answers")
+        wait_until(lambda: workers_up(found) == 2, 60, "both workers answer")
         yield found
 
 
-def is_up(site: Site) -> bool:
+def workers_up(site: Site) -> int:
     try:
-        return site.get("/readyz", "")[0] == 200
+        _, body = site.get("/metrics", token_of("many"))
     except OSError:
-        return False
+        return 0
+    return len(re.findall(rb'^skillwire_worker_up\{worker="\d"\} 1$', body, re.MULTILINE))
 
 
 def test_it_speaks_tls_and_says_so(site: Site) -> None:
@@ -202,15 +204,24 @@ def test_no_request_is_dropped_while_the_configuration_is_read_again(site: Site)
     assert statuses == [200] * 400
 
 
-def test_a_certificate_that_cannot_be_used_leaves_the_old_one(site: Site) -> None:
-    before, key = site.certificate(), site.key.read_bytes()
-    site.key.write_text("nonsense\n")
+@pytest.mark.parametrize("what", ["only the chain is new", "only the key is new", "the key is none"])
+def test_a_certificate_that_cannot_be_used_leaves_the_old_one(site: Site, tmp_path: Path, what: str) -> None:
+    before, told = site.certificate(), "the certificate stays as it was"
+    said = site.server.words.count(told)
+    new_chain, new_key = certificate(tmp_path, "new")
+    live, content = {
+        "only the chain is new": (site.chain, new_chain.read_bytes()),
+        "only the key is new": (site.key, new_key.read_bytes()),
+        "the key is none": (site.key, b"nonsense\n"),
+    }[what]
+    whole = live.read_bytes()
+    live.write_bytes(content)
 
     site.reload()
 
-    site.server.wait_for_words("the certificate stays as it was")
-    assert site.certificate() == before
-    site.key.write_bytes(key)
+    wait_until(lambda: site.server.words.count(told) == said + 2, 15, "a word of each worker")
+    assert {site.certificate() for _ in range(6)} == {before}
+    live.write_bytes(whole)
 
 
 def test_the_log_tells_who_asked_and_never_with_what(site: Site) -> None:

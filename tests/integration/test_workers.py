@@ -223,6 +223,24 @@ def test_workers_that_are_still_starting_end_with_the_server(
     assert not any(map(is_running, workers))
 
 
+def test_workers_that_are_still_starting_are_not_ended_by_a_word_to_read_again(
+    root: Path, env: dict[str, str]
+) -> None:
+    with http_server(root, "--workers", "2", env=env) as server:
+        workers = workers_of(server)
+        for _ in range(20):
+            server.send_signal(signal.SIGHUP)
+            time.sleep(0.05)
+        answers: list[Json] = []
+        for worker in workers:
+            with only(server, worker):
+                answers.append(server.call(modern("skills/list")))
+
+        assert list(map(listed_uris, answers)) == [SKILLS] * 2
+        assert workers_of(server) == workers
+        assert server.stop() == 0
+
+
 def test_workers_do_not_outlive_a_server_that_was_killed(root: Path, env: dict[str, str]) -> None:
     with http_server(root, "--workers", "2", env=env) as server:
         answer = server.call(modern("skills/list"))

@@ -106,6 +106,8 @@ class HttpServer(uvicorn.Server):
                 self.reload()
 
         loop.add_signal_handler(signal.SIGHUP, hang_up)
+        # Whoever started this process may have held it back until here.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
         try:
             yield
         finally:
@@ -115,12 +117,14 @@ class HttpServer(uvicorn.Server):
         """Read again who may see what, and the certificate; what cannot be used changes nothing."""
         logger.info("the configuration is read again")
         self._app.reload()
-        context = self.config.ssl
-        if context is not None:
-            try:
-                context.load_cert_chain(str(self.config.ssl_certfile), self.config.ssl_keyfile)
-            except (OSError, ValueError) as error:
-                logger.warning("the certificate stays as it was: %s", error)
+        if self.config.ssl is None:
+            return
+        try:
+            # A context that has failed to load a pair has lost the one before, so another tries it first.
+            for context in (ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), self.config.ssl):
+                context.load_cert_chain(str(self.config.ssl_certfile), self.config.ssl_keyfile, _no_password)
+        except (OSError, ValueError) as error:
+            logger.warning("the certificate stays as it was: %s", error)
 
     async def _hang_up_late(self) -> None:
         await anyio.sleep(_GRACE_SECONDS)
@@ -129,6 +133,11 @@ class HttpServer(uvicorn.Server):
     def _hang_up(self) -> None:
         for connection in tuple(self.server_state.connections):
             connection.transport.abort()
+
+
+def _no_password() -> bytes:
+    """Stand in for the terminal that OpenSSL would ask, which nobody may be at any more."""
+    return b""
 
 
 async def serve_http(
@@ -179,11 +188,12 @@ async def serve_http(
     # Uvicorn takes signals only while it serves, and raises them once more when it is done.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, server.handle_exit)
-    async with app.open():
-        settle_heap()
-        if not server.should_exit:
-            with server.reloading(), nullcontext() if log is None else log.open():
-                await server.serve(sockets=[listener])
+    with server.reloading():
+        async with app.open():
+            settle_heap()
+            if not server.should_exit:
+                with nullcontext() if log is None else log.open():
+                    await server.serve(sockets=[listener])
 
 
 def run_http(serve: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -183,7 +183,7 @@ class Views:
                 self._make_room()
                 view = View(self._new_endpoint(Standalone(self._offer, self._part(sight))))
                 assert self._group is not None, "asked only while open"
-                await self._group.start(view.run)
+                await self._group.start(self._run, sight, view)
                 self._views[sight] = view
         return view
 
@@ -191,6 +191,13 @@ class Views:
         """End the streams that would otherwise stay open for as long as their clients do."""
         for view in self._views.values():
             view.endpoint.end_streams()
+
+    async def _run(self, sight: Sight, view: View, *, task_status: anyio.abc.TaskStatus[None]) -> None:
+        try:
+            await view.run(task_status=task_status)
+        finally:
+            if self._views.get(sight) is view:
+                del self._views[sight]  # It failed; who asks next gets another.
 
     def _part(self, sight: Sight) -> Skills:
         catalog, scripts = self.skills.catalog, self.skills.scripts

@@ -9,7 +9,8 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from multiprocessing.context import SpawnProcess
@@ -120,7 +121,8 @@ class _Supervisor:
             worker = _SPAWN.Process(target=_work, args=(offer, listener, replace(door, slot=slot), prepare))
             # A terminal interrupts workers too, and one that is still starting would complain loudly.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-            worker.start()
+            with _hanging_up_later():
+                worker.start()
             signal.signal(signal.SIGINT, self._stop)
             self._slots[worker] = slot
 
@@ -134,6 +136,22 @@ class _Supervisor:
                 logger.warning("a worker did not stop in time and is killed")
                 worker.kill()
                 worker.join()
+
+
+@contextmanager
+def _hanging_up_later() -> Generator[None]:
+    """Hold SIGHUP back meanwhile, here and in what is started: it ends a worker that is not ready for it.
+
+    The worker lets it through as soon as it knows what to do (`HttpServer.reloading`).
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _work(offer: Offer, listener: socket.socket, door: Door, prepare: Callable[[], None]) -> None:

@@ -59,7 +59,7 @@ class SignedTokens:
         if algorithm not in self._oidc.algorithms:
             raise CredentialError("the token is not signed in a way that counts here", reason="algorithm")
         found = is_signed(await self._keys.current(), kid, algorithm, signed, signature)
-        if found is None:
+        if found is None or not (found or kid):  # A token that names no key may be signed with a new one.
             found = is_signed(await self._keys.newest(), kid, algorithm, signed, signature)
         if not found:
             reason = "key" if found is None else "signature"

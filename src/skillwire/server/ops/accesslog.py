@@ -50,7 +50,6 @@ class Line:
     size: int
     outcome: str
     caller: str = ""
-    view: str = ""
     agent: str = ""
     trace: str = ""
 
@@ -69,7 +68,6 @@ class Line:
             "bytes": self.size,
             "seconds": round(self.seconds, 6),
             "caller": self.caller[:_LONGEST_WORD],
-            "view": self.view[:_LONGEST_WORD],
             "agent": self.agent[:_LONGEST_WORD],
         }
         return _encoded({name: value for name, value in members.items() if value not in ("", None)})

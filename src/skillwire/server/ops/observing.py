@@ -49,7 +49,6 @@ class Request:
     size = 0
     code = b""
     caller = ""
-    view = ""
     is_complete = False
     is_stream = False
 
@@ -184,7 +183,6 @@ class Observed:
             size=request.size,
             outcome=outcome,
             caller=request.caller,
-            view=request.view,
             agent=_header(scope, b"user-agent").decode("latin-1"),
             trace=trace,
         )
@@ -205,15 +203,14 @@ class Observed:
         return METHOD_NUMBERS[_ROUTES.get(path, "page")]
 
 
-def note(scope: Mapping[str, Any], *, method: str = "", caller: str = "", view: str = "") -> None:
-    """Say more about a request than its headers do: its MCP method, who sent it, which view answers."""
+def note(scope: Mapping[str, Any], *, method: str = "", caller: str = "") -> None:
+    """Say more about a request than its headers do: its MCP method, and who sent it."""
     request = scope.get(KEY)
     if not isinstance(request, Request):
         return  # Nobody observes.
     if method:
         request.method = METHOD_NUMBERS.get(method, _OTHER)
     request.caller = caller or request.caller
-    request.view = view or request.view
 
 
 async def note_method(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:

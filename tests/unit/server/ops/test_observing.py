@@ -206,12 +206,12 @@ async def test_what_is_asked_for_has_one_of_few_names(
 async def test_layers_inside_may_tell_more(method: str, expected: str) -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         # Layers hand on copies.
-        note({**scope}, method=method, caller="reader", view="acme")
+        note({**scope}, method=method, caller="reader")
         await answering()(scope, receive, send)
 
     (line,) = await lines_of(app, scope_of(headers=[]))
 
-    assert (line["mcp"], line["caller"], line["view"]) == (expected, "reader", "acme")
+    assert (line["mcp"], line["caller"]) == (expected, "reader")
 
 
 async def test_nothing_is_noted_where_nobody_observes() -> None:
