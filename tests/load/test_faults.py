@@ -373,7 +373,9 @@ time.time_ns = lambda: real_ns() + int(ahead() * 1e9)
 
 
 @pytest.mark.requirement("SDK-07")
-def test_a_clock_that_jumps_changes_nothing(tmp_path: Path, empty_home: Path) -> None:
+def test_a_clock_that_jumps_changes_nothing_and_is_said_once_each_time(
+    tmp_path: Path, empty_home: Path
+) -> None:
     clock = tmp_path / "clock"
     env = {**environment(empty_home), **hook(tmp_path / "hook", JUMPING), "CLOCK": str(clock)}
     with ward(tmp_path, env=env) as sick:
@@ -386,5 +388,8 @@ def test_a_clock_that_jumps_changes_nothing(tmp_path: Path, empty_home: Path) ->
                 lambda wanted=content: sick.read("skill://timed/a.md") == wanted, f"the edit at {ahead:+}"
             )
 
-        assert sick.said() == []
+        assert sick.said() == [
+            f"WARNING: the clock jumped {way} seconds; looking at everything again"
+            for way in ("forward by 86400", "back by 172800", "forward by 86403")
+        ]
         assert sick.server.stop() == 0

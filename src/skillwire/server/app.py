@@ -34,6 +34,7 @@ from skillwire.server.ops.observing import note
 from skillwire.server.ops.peers import Proxies
 from skillwire.server.ops.series import Gauge
 from skillwire.server.page import PageApp
+from skillwire.server.protocol.limits import ConnectionCounts
 from skillwire.server.refusing import refuse
 from skillwire.server.skills import Skills
 from skillwire.server.standalone import Offer, Standalone
@@ -62,9 +63,11 @@ class HttpApp:
         is_stateless: bool = False,
         proxies: Proxies | None = None,
         meter: Meter | None = None,
+        connections: ConnectionCounts | None = None,
     ) -> None:
         self.access = access or Access()
         self.meter = meter or Meter()
+        self._connections = connections or ConnectionCounts()
         self._proxies = proxies or Proxies()
         self._health = Health(self.meter, self._hindrance, lambda: self.meter.refresh(self._gauges()))
         self._names = Names(host, self.access.public_url)
@@ -241,6 +244,7 @@ class HttpApp:
             "watchers": sum(getattr(source, "is_watched", False) for source in self.skills.catalog.sources),
             "views": len(self._views),
             "sessions": self._views.sessions,
+            "connections": self._connections.open,
         }
 
     async def _tell_metadata(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -155,6 +155,7 @@ async def serve_http(
     meter = Meter() if door.meter is None else Meter.open(door.meter, door.slot)
     log = AccessLog(write_to_stderr, on_drop=meter.unlogged) if door.access_log else None
     proxies = Proxies(door.proxies)
+    connections = ConnectionCounts(on_end=meter.ended)
     app = HttpApp(
         offer,
         host=door.host,
@@ -162,11 +163,12 @@ async def serve_http(
         is_stateless=door.is_stateless,
         proxies=proxies,
         meter=meter,
+        connections=connections,
     )
     limits = ConnectionLimits(connections=room_for(_CONNECTIONS))
     config = uvicorn.Config(
         Observed(app, meter, path=PATH, log=log, proxies=proxies, spans=is_tracing()),
-        http=http_protocol(Turnstile(limits, ConnectionCounts())),
+        http=http_protocol(Turnstile(limits, connections)),
         interface="asgi3",
         ws="none",
         lifespan="off",

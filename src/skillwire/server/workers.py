@@ -127,6 +127,9 @@ class _Supervisor:
             self._slots[worker] = slot
 
     def _end_all(self) -> None:
+        """Stop the workers; each finishes what it was asked, and who comes now finds nobody."""
+        _, listener, _, _ = self._given
+        listener.close()
         for worker in self._slots:
             worker.terminate()
         deadline = time.monotonic() + _STOP_SECONDS

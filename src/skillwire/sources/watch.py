@@ -22,6 +22,8 @@ from skillwire.sources.trouble import Trouble
 SETTLE_SECONDS = 0.2
 POLL_SECONDS = 2.0
 RECHECK_SECONDS = 60.0
+# A clock that differs by more than this from what went by was set, or the machine slept.
+JUMP_SECONDS = 5.0
 # Looking at everything again may take at most this part of the time.
 _DUTY = 0.02
 
@@ -59,6 +61,7 @@ class TreeWatcher:
         self._is_deaf = False
         self._is_behind = False
         self._revision = 0
+        self._clock = _clock_offset()
         self._deafness = Trouble(logger)
         self._blindness = Trouble(logger)
         self._stopping = threading.Event()
@@ -192,6 +195,8 @@ class TreeWatcher:
 
     async def _refresh(self, places: Iterable[str] | None) -> None:
         """Look again; trouble is reported, does not end the watch, and has everything looked at soon."""
+        if self._clock_was_set():
+            places = None
         try:
             self._revision = (await self._source.refresh(places)).revision
         except SourceError as error:
@@ -203,3 +208,17 @@ class TreeWatcher:
         else:
             self._is_behind = False
             self._blindness.end("the folder of skills can be read again")
+
+    def _clock_was_set(self) -> bool:
+        """Tell whether times of files mean something else than at the last look; if so, that is logged."""
+        now = _clock_offset()
+        moved, self._clock = now - self._clock, now
+        if abs(moved) <= JUMP_SECONDS:
+            return False
+        way = "forward" if moved > 0 else "back"
+        logger.warning("the clock jumped %s by %.0f seconds; looking at everything again", way, abs(moved))
+        return True
+
+
+def _clock_offset() -> float:
+    return time.time() - time.monotonic()

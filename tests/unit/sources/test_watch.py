@@ -225,6 +225,31 @@ async def test_events_that_came_while_the_process_stood_still_are_a_look_at_ever
     assert ("pdf",) not in looks.seen
 
 
+@pytest.mark.parametrize(("seconds", "way"), [(3600.0, "forward"), (-3600.0, "back")])
+async def test_a_clock_that_was_set_is_said_and_has_everything_looked_at(
+    root: Path,
+    events: Events,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    seconds: float,
+    way: str,
+) -> None:
+    looks, now = Looks(), time.time
+
+    async with watching(root, looks):
+        await looks.until(("",), None)
+        events.put(modified(root / "a"))
+        await looks.until(("a",))
+        monkeypatch.setattr(time, "time", lambda: now() + seconds)
+        events.put(modified(root / "b"))
+        await looks.until(("a",), None)
+        events.put(modified(root / "c"))
+        await looks.until(("c",))
+
+    assert ("b",) not in looks.seen
+    assert caplog.text.count(f"the clock jumped {way} by 3600 seconds") == 1
+
+
 async def test_a_change_that_no_event_told_of_has_the_watch_set_up_anew(
     root: Path, events: Events, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,6 +26,7 @@ def exposition(meter: Meter) -> bytes:
         *_family(series.RELOADED, _reloads(rows)),
         *_family(series.LIMITED, [_sample(series.LIMITED.name, _total(rows, series.LIMITED_AT))]),
         *_family(series.UNLOGGED, [_sample(series.UNLOGGED.name, _total(rows, series.UNLOGGED_AT))]),
+        *_family(series.ENDED, _ended(rows)),
         *_family(series.UP, _alive(rows)),
     ]
     for gauge, family in series.GAUGES.items():
@@ -86,6 +87,11 @@ def _seconds(rows: Sequence[Row]) -> Iterator[str]:
 def _reloads(rows: Sequence[Row]) -> Iterator[str]:
     for number, outcome in enumerate(series.RELOADS):
         yield _sample(series.RELOADED.name, _total(rows, series.RELOADED_AT + number), outcome=outcome)
+
+
+def _ended(rows: Sequence[Row]) -> Iterator[str]:
+    for number, ending in enumerate(series.ENDINGS):
+        yield _sample(series.ENDED.name, _total(rows, series.ENDED_AT + number), reason=ending)
 
 
 def _alive(rows: Sequence[Row]) -> Iterator[str]:

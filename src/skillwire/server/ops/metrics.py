@@ -31,6 +31,7 @@ from skillwire.server.ops.series import (
     Gauge,
     Outcome,
 )
+from skillwire.server.protocol.limits import Ending
 
 _SLOT_BYTES: Final = series.WORDS * 8
 _BEAT_SECONDS = 5.0
@@ -118,6 +119,10 @@ class Meter:
     def unlogged(self, lines: int) -> None:
         """Count lines of the access log that were dropped."""
         self._counts[series.UNLOGGED_AT] += lines
+
+    def ended(self, ending: Ending) -> None:
+        """Count a connection that had to be ended."""
+        self._counts[series.ENDED_AT + series.ENDING_NUMBERS[ending]] += 1
 
     def set(self, gauge: Gauge, value: float) -> None:
         """Say how much there is of something now."""

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final, Literal, TypeAlias, get_args
 
+from skillwire.server.protocol.limits import Ending
+
 Outcome: TypeAlias = Literal["ok", "error", "refused", "invalid", "failed", "aborted"]
 """How a request ended.
 
@@ -18,7 +20,15 @@ a matter of who asks or how often, `invalid` any other fault of the client,
 """
 
 Gauge: TypeAlias = Literal[
-    "revision", "skills", "quarantined", "watchers", "views", "sessions", "streams", "requests"
+    "revision",
+    "skills",
+    "quarantined",
+    "watchers",
+    "views",
+    "sessions",
+    "connections",
+    "streams",
+    "requests",
 ]
 ProcessGauge: TypeAlias = Literal["cpu", "memory", "descriptors", "started"]
 
@@ -69,6 +79,8 @@ CLASS_NUMBERS: Final = tuple(CLASSES.index(one) for one in (*_MCP.values(), *_RO
 OUTCOMES: Final[tuple[Outcome, ...]] = get_args(Outcome)
 OUTCOME_NUMBERS: Final[Mapping[str, int]] = {outcome: number for number, outcome in enumerate(OUTCOMES)}
 RELOADS: Final = ("ok", "failed")
+ENDINGS: Final = tuple(Ending)
+ENDING_NUMBERS: Final[Mapping[Ending, int]] = {ending: number for number, ending in enumerate(ENDINGS)}
 
 # Seconds. The last class of all, for everything longer, needs no number.
 BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
@@ -101,6 +113,11 @@ LIMITED: Final = Family(
 UNLOGGED: Final = Family(
     "skillwire_access_log_dropped_total", "counter", "Lines of the access log that nobody took in time."
 )
+ENDED: Final = Family(
+    "skillwire_connections_ended_total",
+    "counter",
+    "Connections the server ended itself, or refused something on, and why.",
+)
 UP: Final = Family("skillwire_worker_up", "gauge", "Whether a worker has lately shown that it is alive.")
 GAUGES: Final[Mapping[Gauge, Family]] = {
     "revision": Family(
@@ -111,6 +128,7 @@ GAUGES: Final[Mapping[Gauge, Family]] = {
     "watchers": Family("skillwire_watchers", "gauge", "Folders that are watched for changes."),
     "views": Family("skillwire_views", "gauge", "Different sets of skills that callers may see, in memory."),
     "sessions": Family("skillwire_sessions", "gauge", "Sessions of older clients."),
+    "connections": Family("skillwire_connections", "gauge", "Connections that are open."),
     "streams": Family("skillwire_streams", "gauge", "Event streams that are open."),
     "requests": Family("skillwire_requests_in_progress", "gauge", "Requests that are being answered."),
 }
@@ -130,6 +148,7 @@ PROCESS: Final[Mapping[ProcessGauge, Family]] = {
     RELOADED_AT,
     LIMITED_AT,
     UNLOGGED_AT,
+    ENDED_AT,
     GAUGES_AT,
     PROCESS_AT,
     BEAT_AT,
@@ -144,6 +163,7 @@ PROCESS: Final[Mapping[ProcessGauge, Family]] = {
         len(RELOADS),
         1,
         1,
+        len(ENDINGS),
         len(GAUGES),
         len(PROCESS),
         1,

@@ -114,6 +114,7 @@ class ConnectionCounts:
     opened: int = 0
     closed: int = 0
     endings: Counter[Ending] = field(default_factory=Counter[Ending])
+    on_end: Callable[[Ending], None] = lambda ending: None
     clock: Callable[[], float] = time.monotonic
     _said: dict[Ending, float] = field(default_factory=dict[Ending, float])
 
@@ -125,6 +126,7 @@ class ConnectionCounts:
     def note(self, ending: Ending) -> None:
         """Count an ending; say so in the log, but of each kind no more than once a minute."""
         self.endings[ending] += 1
+        self.on_end(ending)
         words = _WORDS.get(ending)
         now = self.clock()
         if words is None or now - self._said.get(ending, -_QUIET_SECONDS) < _QUIET_SECONDS:

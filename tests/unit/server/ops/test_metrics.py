@@ -18,6 +18,7 @@ from skillwire.server.ops import series
 from skillwire.server.ops.exposition import exposition
 from skillwire.server.ops.metrics import Meter
 from skillwire.server.ops.series import METHOD_NUMBERS, OUTCOMES, Outcome
+from skillwire.server.protocol.limits import ConnectionCounts, Ending
 
 LISTING = METHOD_NUMBERS["skills/list"]
 READING = METHOD_NUMBERS["resources/read"]
@@ -118,12 +119,24 @@ def test_every_family_says_what_it_is() -> None:
     assert value(meter, "skillwire_build_info", version=__version__) == 1
 
 
+def test_connections_that_had_to_be_ended_are_counted_by_reason() -> None:
+    meter = Meter()
+    counts = ConnectionCounts(on_end=meter.ended)
+
+    for ending in (Ending.UNREAD, Ending.IDLE, Ending.UNREAD):
+        counts.note(ending)
+
+    found = {ending: value(meter, "skillwire_connections_ended_total", reason=ending) for ending in Ending}
+    assert found == {ending: {Ending.UNREAD: 2, Ending.IDLE: 1}.get(ending, 0) for ending in Ending}
+
+
 def test_gauges_and_the_process_are_told_for_each_worker() -> None:
     before = time.time()
     meter = Meter()
 
     meter.requests, meter.streams = 3, 2
     meter.refresh({"skills": 12, "quarantined": 1, "revision": 7, "watchers": 2, "views": 4, "sessions": 5})
+    meter.set("connections", 9)
 
     expected = {
         "skillwire_skills": 12,
@@ -132,6 +145,7 @@ def test_gauges_and_the_process_are_told_for_each_worker() -> None:
         "skillwire_watchers": 2,
         "skillwire_views": 4,
         "skillwire_sessions": 5,
+        "skillwire_connections": 9,
         "skillwire_streams": 2,
         "skillwire_requests_in_progress": 3,
         "skillwire_worker_up": 1,
