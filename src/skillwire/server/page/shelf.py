@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 from skillwire.core.entry import SkillEntry
@@ -30,34 +31,42 @@ class Shelf:
     """The skills of one view as people look through them. Its methods may be called from any thread."""
 
     def __init__(self) -> None:
-        self._snapshot: Snapshot | None = None
-        self._folders: dict[str, tuple[Folder, ...]] = {}
-        self._graph: RelationGraph | None = None
-        self._has_graph = False
+        self._derived: _Derived | None = None
 
     def folders(self, snapshot: Snapshot, directory: str) -> tuple[Folder, ...]:
         """Return the folders right below a directory, sorted; below all there is if it is empty."""
-        self._turn_to(snapshot)
-        found = self._folders.get(directory)
+        kept = self._of(snapshot).folders
+        found = kept.get(directory)
         if found is None:
             found = _folders_below(snapshot, directory)
-            if len(self._folders) < _KEPT_FOLDERS:
-                self._folders[directory] = found
+            if len(kept) < _KEPT_FOLDERS:
+                kept[directory] = found
         return found
 
     def graph(self, snapshot: Snapshot) -> RelationGraph | None:
         """Return how the skills relate to each other, if any do and they are not too many."""
-        self._turn_to(snapshot)
-        if not self._has_graph:
-            if len(snapshot.entries) <= MAX_RELATED and any(map(_has_relations, snapshot.entries)):
-                self._graph = RelationGraph.of(snapshot.entries)
-            self._has_graph = True
-        return self._graph
+        return self._of(snapshot).graph
 
-    def _turn_to(self, snapshot: Snapshot) -> None:
-        if self._snapshot is not snapshot:
-            self._folders, self._graph, self._has_graph = {}, None, False
-            self._snapshot = snapshot
+    def _of(self, snapshot: Snapshot) -> "_Derived":
+        derived = self._derived
+        if derived is None or derived.snapshot is not snapshot:
+            derived = self._derived = _Derived(snapshot)
+        return derived
+
+
+class _Derived:
+    """What was derived from one snapshot: a thread that is late adds to what nobody looks at any more."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+        self.folders: dict[str, tuple[Folder, ...]] = {}
+
+    @cached_property
+    def graph(self) -> RelationGraph | None:
+        entries = self.snapshot.entries
+        if len(entries) <= MAX_RELATED and any(map(_has_relations, entries)):
+            return RelationGraph.of(entries)
+        return None
 
 
 def entries_below(snapshot: Snapshot, directory: str) -> Sequence[SkillEntry]:

@@ -110,7 +110,9 @@ class SearchIndex:
         current = {id(entry) for entry in snapshot.entries}
         gone = [row for key, row in self._rows.items() if key not in current]
         new = [entry for entry in snapshot.entries if id(entry) not in self._rows]
-        if self._database is None or len(gone) + len(new) > _FEW_CHANGES + len(current) // 2:
+        # Also the rows that are gone take room, until everything is written anew.
+        changed = len(self._entries) - len(self._rows) + len(gone) + len(new)
+        if self._database is None or changed > _FEW_CHANGES + len(current) // 2:
             self.close()
             self._database = _created(self._most_bytes)
             # Also when nobody closes it, so that its file never outlives it.

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from skillwire.core.entry import SkillEntry
 from skillwire.core.frontmatter import Frontmatter
 from skillwire.core.uri import SkillUri
+from skillwire.core.words import query_words
 from skillwire.core.yaml12 import JsonValue
 from skillwire.errors import InvalidCursorError, InvalidUriError, LimitError, SkillError, SourceError
 from skillwire.server.search import MAX_QUERY, NO_FILTERS, Filters, SearchPage, SkillSearch, require_fts5
@@ -196,6 +197,21 @@ def test_an_index_that_follows_changes_answers_as_one_that_is_new(histories: lis
         following.close()
 
     anyio.run(compare)
+
+
+def test_an_index_that_follows_changes_for_long_does_not_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index_module, "_FEW_CHANGES", 10)
+    index = SearchIndex()
+    held: list[int] = []
+
+    for revision in range(1, 100):
+        index.update(Snapshot.of([entry("tea", f"Boils water {revision}.")], revision=revision))
+        held.append(len(index._entries))  # pyright: ignore[reportPrivateUsage]
+    found, _ = index.hits(query_words("water"))
+    index.close()
+
+    assert [hit.uri for hit in found] == ["skill://tea/SKILL.md"]
+    assert 1 < max(held) <= 12
 
 
 # Going on

@@ -1,0 +1,60 @@
+"""What the page derives from a snapshot, by threads that may be late."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from skillwire.core.entry import SkillEntry
+from skillwire.core.frontmatter import Frontmatter
+from skillwire.core.relations import Relation
+from skillwire.core.uri import SkillUri
+from skillwire.server.page import shelf as shelf_module
+from skillwire.server.page.shelf import Shelf
+from skillwire.sources import Snapshot
+
+
+def entry(path: str, related: str = "") -> SkillEntry:
+    uri = SkillUri.build(path)
+    fields: dict[str, Any] = {"name": uri.name, "description": "Use when asked."}
+    if related:
+        fields["metadata"] = {Relation.RELATED.key: related}
+    return SkillEntry(uri, Frontmatter(fields), None)
+
+
+def counts(shelf: Shelf, snapshot: Snapshot) -> dict[str, int]:
+    return {folder.name: folder.skills for folder in shelf.folders(snapshot, "")}
+
+
+def test_folders_and_relations_are_those_of_the_snapshot_that_is_asked_about() -> None:
+    shelf = Shelf()
+    few = Snapshot.of([entry("acme/one"), entry("acme/two")])
+    more = Snapshot.of([*few.entries, entry("acme/three", related="one"), entry("beta/one")], revision=2)
+
+    assert counts(shelf, few) == {"acme": 2}
+    assert shelf.graph(few) is None
+    assert counts(shelf, more) == {"acme": 3, "beta": 1}
+    graph = shelf.graph(more)
+    assert graph is not None and graph is shelf.graph(more)
+
+
+def test_a_thread_that_is_late_leaves_nothing_to_those_who_look_at_something_newer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shelf = Shelf()
+    old, new = (
+        Snapshot.of([entry("acme/one")]),
+        Snapshot.of([entry("acme/one"), entry("acme/two")], revision=2),
+    )
+    plain = shelf_module.entries_below
+
+    def overtaken(snapshot: Snapshot, directory: str) -> Iterator[SkillEntry]:
+        """Let somebody else look at the newer snapshot while the folders of the old one are counted."""
+        yield from plain(snapshot, directory)
+        if snapshot is old:
+            shelf.graph(new)
+
+    monkeypatch.setattr(shelf_module, "entries_below", overtaken)
+
+    assert counts(shelf, old) == {"acme": 1}
+    assert counts(shelf, new) == {"acme": 2}
