@@ -291,7 +291,7 @@ async def test_a_failure_inside_comes_out_as_it_is(issuer: Issuer, clock: Clock)
 async def test_a_slow_issuer_holds_nobody_up_whose_key_is_known(issuer: Issuer, clock: Clock) -> None:
     oidc = Oidc(issuer.url, AUDIENCE)
     with anyio.fail_after(20):
-        async with SignedTokens(oidc, now=clock.now, ticks=clock.ticks, seconds=0.3) as signed:
+        async with SignedTokens(oidc, now=clock.now, ticks=clock.ticks, seconds=1.5) as signed:
             await signed.caller(issuer.token())
             issuer.site.pages[KEYS] = Page(write=slowly)
             clock.seconds += 3600
@@ -302,7 +302,7 @@ async def test_a_slow_issuer_holds_nobody_up_whose_key_is_known(issuer: Issuer, 
                 await signed.caller(issuer.token(OTHER, kid="other", exp=NOW + DAY))
 
     assert (known.subject, caught.value.reason) == ("alice", "key")
-    assert took < 0.3
+    assert took < 2.5, "it takes three seconds to give the issuer up"
 
 
 @pytest.mark.parametrize(

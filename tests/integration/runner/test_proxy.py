@@ -458,7 +458,7 @@ def test_a_client_that_never_finishes_its_request_is_told_so() -> None:
 
             assert status(response) == 408
             assert everything(silent) == b""
-            assert time.monotonic() - begun < 4
+            assert time.monotonic() - begun < SECONDS
 
 
 @pytest.mark.requirement("EXEC-12")
@@ -468,7 +468,7 @@ def test_a_tunnel_in_which_nothing_happens_ends() -> None:
             begun = time.monotonic()
 
             assert everything(client) == b""
-            assert 0.2 < time.monotonic() - begun < 4
+            assert 0.2 < time.monotonic() - begun < SECONDS
 
 
 @pytest.mark.requirement("EXEC-12")
@@ -626,7 +626,7 @@ def test_closing_ends_every_connection_at_once() -> None:
             running.proxy.close()
             taken = time.monotonic() - begun
 
-            assert taken < 2
+            assert taken < SECONDS
             for client in (*clients, looking, asking):
                 everything(client)
                 client.close()
@@ -642,7 +642,7 @@ def test_closing_does_not_wait_for_a_flood() -> None:
             begun = time.monotonic()
             running.proxy.close()
 
-            assert time.monotonic() - begun < 2
+            assert time.monotonic() - begun < SECONDS
 
 
 def test_a_proxy_can_be_closed_twice_or_before_it_began() -> None:

@@ -136,7 +136,7 @@ async def test_who_comes_while_the_last_one_leaves_gets_sources_that_are_open() 
         async with skills.open():
             found.append(listed(skills))
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         async with anyio.create_task_group() as group:
             group.start_soon(visit)
             await anyio.wait_all_tasks_blocked()
@@ -153,7 +153,7 @@ async def test_who_is_cancelled_while_opening_leaves_nothing_half_open() -> None
     source = Slow(skill("one"))
     skills = of(source)
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         async with anyio.create_task_group() as group:
             group.start_soon(enter_and_stay, skills)
             await source.opening.wait()
@@ -177,7 +177,7 @@ async def test_who_is_cancelled_while_using_closes_the_sources() -> None:
     source.may_open.set()
     skills = of(source)
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         async with anyio.create_task_group() as group:
             group.start_soon(enter_and_stay, skills)
             await anyio.wait_all_tasks_blocked()
@@ -198,7 +198,7 @@ async def test_one_who_waits_for_the_opening_is_not_cancelled_with_another() -> 
         async with skills.open():
             found.append(listed(skills))
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         async with anyio.create_task_group() as group:
             with anyio.CancelScope() as scope:
                 group.start_soon(visit_in, scope, skills)
@@ -246,7 +246,7 @@ async def test_a_failure_to_open_is_for_who_came_and_the_next_one_tries_again() 
         except SourceError:
             outcomes.append("failed")
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         async with anyio.create_task_group() as group:
             for _ in range(5):
                 group.start_soon(visit)
