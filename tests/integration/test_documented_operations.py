@@ -8,7 +8,7 @@ import tomllib
 from pathlib import Path
 
 from folders import write_skill
-from serving import Server, environment, wait_until
+from serving import Server, environment
 from skillwire.server.access.rules import WHO, parse_rules
 from skillwire.server.protocol.limits import ANSWERS, ConnectionLimits
 
