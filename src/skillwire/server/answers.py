@@ -4,7 +4,7 @@ This is the plain path. `hot.py` gives the same answers as prepared bytes.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Collection, Container, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from operator import attrgetter, itemgetter
@@ -16,7 +16,7 @@ from skillwire.core.media import media_type_of
 from skillwire.core.uri import DEFAULT_SCHEME, SKILL_FILE, SkillUri, canonical_uri, segment_of
 from skillwire.errors import InvalidUriError, NotFoundError
 from skillwire.server.browsing import MAX_COMPLETED, children_of, completions, schemes_of
-from skillwire.server.listing import EVERYTHING_LISTED, Listing
+from skillwire.server.listing import EVERYTHING_LISTED, Lister, Listing
 from skillwire.server.notes import NO_NOTES, Notes
 from skillwire.server.pages import DEFAULT_PAGE_SIZE, EntryPages, cut
 from skillwire.sources import Catalog, Snapshot
@@ -80,14 +80,13 @@ class Answers:
         terms: Terms,
         notes: Notes = NO_NOTES,
         listing: Listing = EVERYTHING_LISTED,
-        unlisted: Container[str] = frozenset(),
+        unlisted: Collection[str] = (),
     ) -> None:
         """Answer on these terms; what `listing` leaves out and the URIs in `unlisted` are not listed."""
         self.catalog = catalog
         self.terms = terms
         self.notes = notes
-        self._listing = listing
-        self._unlisted = unlisted
+        self._lister = Lister(listing, unlisted)
         self._listed: tuple[Snapshot, tuple[SkillEntry, ...]] | None = None
         self._pages = EntryPages((), terms.page_size, notes.entry, kept_bytes=terms.kept_bytes * 3 // 5)
 
@@ -101,7 +100,7 @@ class Answers:
         known = self._listed
         if known is not None and known[0] is snapshot:
             return known[1]
-        listed = self._listing.of(snapshot.entries, self._unlisted)
+        listed = self._lister.of(snapshot.entries)
         if snapshot is self.catalog.snapshot:
             self._listed = snapshot, listed
         return listed

@@ -25,7 +25,7 @@ from skillwire.server.access.rates import Rates
 from skillwire.server.access.settings import Access
 from skillwire.server.access.sight import ALL
 from skillwire.server.access.standing import Standing
-from skillwire.server.asgi import Receive, Scope, Send
+from skillwire.server.asgi import App, FastPath, Receive, Scope, Send, headers_of
 from skillwire.server.endpoint import HOLD, PATH, Endpoint
 from skillwire.server.names import Names
 from skillwire.server.ops.health import ALIVE_PATH, METRICS_PATH, READY_PATH, Health
@@ -84,13 +84,14 @@ class HttpApp:
         self._standing = Standing()
         self._page = PageApp()
         self._is_open = False
-        self._everyone: Endpoint | None = None
+        # Where everyone is served the same, what answers at `/mcp`.
+        self._everyone: App | None = None
         if self._admission is not None:
             self._views: Views | OneView = Views(offer, new_endpoint)
         else:
             self._views = OneView(View(new_endpoint(Standalone(offer))))
             if self._rates is None:
-                self._everyone = self._views.one.endpoint
+                self._everyone = self._views.one.endpoint.asgi
 
     @property
     def skills(self) -> Skills:
@@ -130,13 +131,31 @@ class HttpApp:
         if self._admission is not None:
             self._admission.reload()
 
+    def fronted(self, observed: App) -> App:
+        """Return what to call instead of `observed`, which is this application and who observes it.
+
+        Where everyone is served the same, that gives ready answers before anything else, and counts them.
+        """
+        if self._everyone is None or not isinstance(self._views, OneView):
+            return observed
+        endpoint = self._views.one.endpoint
+        if not endpoint.is_fast:
+            return observed
+        self._everyone = endpoint.plain  # What is not ready is not looked for twice.
+        hot, judge = endpoint.standalone.hot, self._names.judged
+        return FastPath(observed, hot, path=PATH, judge=judge, meter=self.meter)
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"]
         if path == PATH and self._everyone is not None:
-            refusal = self._names.refusal(scope["headers"])
+            headers = headers_of(scope)
+            if headers is None:
+                refusal = self._names.refusal(scope["headers"])
+            else:
+                refusal = self._names.judged(headers.get(b"host", b""), headers.get(b"origin"))
             if refusal is not None:
                 return await refuse(send, *refusal)
-            return await self._everyone.asgi(scope, receive, send)
+            return await self._everyone(scope, receive, send)
         if path in (ALIVE_PATH, READY_PATH):
             return await self._health.respond(Request(scope))(scope, receive, send)
         if path in self._metadata_paths:

@@ -56,10 +56,11 @@ class Endpoint:
             self._runs = StreamableHTTPSessionManager(
                 standalone.server, stateless=True, security_settings=_ANY_NAME
             )
-        self.asgi: App = self._answer
         # With traces every request goes the way that makes spans.
-        if standalone.offer.is_fast and not is_tracing():
-            self.asgi = FastPath(self._answer, standalone.hot, path=PATH)
+        self.is_fast = standalone.offer.is_fast and not is_tracing()
+        self.asgi: App = self.plain
+        if self.is_fast:
+            self.asgi = FastPath(self.plain, standalone.hot, path=PATH)
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[None]:
@@ -88,7 +89,7 @@ class Endpoint:
         self.standalone.listen.close()
         self._stopping.set()
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def plain(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let the SDK answer."""
         # Blanks around the value of a header mean nothing in HTTP.
         headers = [(name, value.strip(b" \t")) for name, value in scope["headers"]]

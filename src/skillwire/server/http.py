@@ -166,8 +166,10 @@ async def serve_http(
         connections=connections,
     )
     limits = ConnectionLimits(connections=room_for(_CONNECTIONS))
+    observed = Observed(app, meter, path=PATH, log=log, proxies=proxies, spans=is_tracing())
     config = uvicorn.Config(
-        Observed(app, meter, path=PATH, log=log, proxies=proxies, spans=is_tracing()),
+        # A log wants to hear of every request.
+        app.fronted(observed) if log is None else observed,
         http=http_protocol(Turnstile(limits, connections)),
         interface="asgi3",
         ws="none",

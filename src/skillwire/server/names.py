@@ -51,7 +51,8 @@ class Names:
     ) -> Refusal | None:
         """Return why a request is not answered; None when it may be."""
         hosts = origins = 0
-        host, origin = b"", None
+        host: bytes = b""
+        origin: bytes | None = None
         for name, value in headers:
             if name == b"host":
                 host, hosts = value, hosts + 1
@@ -63,6 +64,10 @@ class Names:
             origin = None
         elif origins > 1:
             return _FOREIGN_PAGE
+        return self.judged(host, origin)
+
+    def judged(self, host: bytes, origin: bytes | None) -> Refusal | None:
+        """Return why a request under a name, by a page or by none, is not answered; None when it may be."""
         pair = (host, origin)
         if pair in self._known:
             return self._known[pair]

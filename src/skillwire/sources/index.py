@@ -24,6 +24,7 @@ import platformdirs
 from skillwire.core.finding import Finding
 from skillwire.core.frontmatter import Frontmatter
 from skillwire.sources.scan import SkillRecord
+from skillwire.sources.walk import share_paths
 
 # To be raised whenever a row, or what a scan makes of a file, changes.
 FORMAT = 1
@@ -60,7 +61,8 @@ class ScanIndex:
             rows = memoryview(data)[start + len(_ROWS) : -1]
             if start < 0 or data[:start] != self._head(rows):
                 raise ValueError("it is damaged, or of another folder")
-            return {row[0]: _record(row) for row in orjson.loads(rows)}
+            paths: dict[str, str] = {}
+            return {row[0]: _record(row, paths) for row in orjson.loads(rows)}
         except (OSError, ValueError) as error:
             logger.warning("the index of an earlier scan is of no use: %s; reading every file", _words(error))
             return {}
@@ -154,9 +156,10 @@ def _has_json(row: list[object]) -> bool:
     return True
 
 
-def _record(row: list[Any]) -> SkillRecord:
-    """Read a row that was written here: its checksum was right."""
+def _record(row: list[Any], paths: dict[str, str]) -> SkillRecord:
+    """Read a row that was written here: its checksum was right. Skills share `paths`."""
     directory, stamp, digests, fields, findings, links, plain = row
+    share_paths(stamp, paths)
     return SkillRecord(
         directory,
         stamp,

@@ -22,7 +22,15 @@ from skillwire.core.paths import path_findings
 from skillwire.core.uri import SKILL_FILE, are_plain
 from skillwire.errors import FrontmatterError
 from skillwire.sources.opening import FolderReader, skill_base
-from skillwire.sources.walk import STAMP_WIDTH, Facts, FoundSkill, Stamp, facts_of, refuse_if_passing
+from skillwire.sources.walk import (
+    STAMP_WIDTH,
+    Facts,
+    FoundSkill,
+    Stamp,
+    facts_of,
+    refuse_if_passing,
+    share_paths,
+)
 
 # A file written this recently may be written again within the same tick of the file system's
 # clock, and would then look unchanged. Its record is used now and not trusted later.
@@ -80,6 +88,7 @@ class Scanner:
         self._root = root
         self._follow_links = follow_links
         self._reader: FolderReader | None = None
+        self._paths: dict[str, str] = {}
 
     def __enter__(self) -> "Scanner":
         return self
@@ -140,6 +149,7 @@ class Scanner:
             digests.append(digest)
         if len(digests) < len(found.files):
             return set_aside(found, stamp, findings, lasting=False)
+        share_paths(stamp, self._paths)
         return judge(found, stamp, findings, digests, skill_md, lasting=not _is_racy(found))
 
     def _reader_below(self, root: str) -> FolderReader:

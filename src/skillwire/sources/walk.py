@@ -10,7 +10,7 @@ import os
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from skillwire.core.finding import Finding
 from skillwire.core.uri import SKILL_FILE
@@ -61,6 +61,12 @@ class FoundSkill:
 
     def problem(self, code: str, path: str, message: str, fix: str) -> None:
         self.problems.append(Finding(code, message, file=path, fix=fix))
+
+
+def share_paths(stamp: Stamp, known: dict[str, str]) -> None:
+    """Let the paths in a stamp be the same objects as in others: many skills have files of the same names."""
+    paths = cast("list[str]", stamp[::STAMP_WIDTH])
+    stamp[::STAMP_WIDTH] = [known.setdefault(path, path) for path in paths]
 
 
 Pending: TypeAlias = list[tuple[str, tuple[FoundSkill, ...]]]

@@ -11,6 +11,9 @@ from starlette.requests import Request
 
 from skillwire.core.skill import Skill
 from skillwire.server.asgi import FastPath, Message, Receive, Scope, Send
+from skillwire.server.names import Names
+from skillwire.server.ops.metrics import Meter
+from skillwire.server.ops.series import BYTES_AT, METHOD_NUMBERS, OUTCOMES, REQUESTS_AT
 from skillwire.server.standalone import Offer, Standalone
 
 META: dict[str, object] = {
@@ -100,6 +103,27 @@ async def test_an_ordinary_request_is_answered_and_nobody_else_hears_of_it(serve
     answer = json.loads(content["body"])
     assert [skill["uri"] for skill in answer["result"]["skills"]] == ["skill://tea/SKILL.md"]
     assert inner.scopes == []
+
+
+async def test_as_the_front_it_judges_names_and_counts_what_it_answers(served: Standalone) -> None:
+    names, meter, inner = Names("localhost"), Meter(), Inner()
+    path = FastPath(inner, served.hot, path="/mcp", judge=names.judged, meter=meter)
+    sizes: list[int] = []
+
+    async def receive() -> Message:
+        return whole(body())
+
+    async def send(message: Message) -> None:
+        sizes.append(len(message.get("body", b"")))
+
+    await path(scope_of(HEADERS.items()), receive, send)
+    await path(scope_of({**HEADERS, b"host": b"evil.example"}.items()), receive, send)
+    await path(scope_of([*HEADERS.items(), (b"host", b"localhost")]), receive, send)
+
+    [row] = meter.rows()
+    assert row.counts[REQUESTS_AT + METHOD_NUMBERS["skills/list"] * len(OUTCOMES)] == 1
+    assert row.counts[BYTES_AT] == max(sizes)
+    assert len(inner.scopes) == 2
 
 
 async def test_a_message_without_more_body_is_whole(served: Standalone) -> None:

@@ -4,13 +4,15 @@ import pickle
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from skillwire.core.entry import SkillEntry
 from skillwire.core.frontmatter import Frontmatter
 from skillwire.core.uri import SkillUri
 from skillwire.core.yaml12 import JsonValue
 from skillwire.errors import InvalidUriError
-from skillwire.server.listing import EVERYTHING_LISTED, Listing
+from skillwire.server.listing import EVERYTHING_LISTED, Lister, Listing
 from skillwire.server.pointer import pointer_to
 
 
@@ -109,3 +111,77 @@ def test_a_pointer_tells_of_listed_skills_only() -> None:
 
     assert "2 Agent Skills" in text
     assert "acme/old" not in text and "menu" not in text and "acme/billing/refunds" in text
+
+
+def said(one: SkillEntry) -> dict[str, JsonValue]:
+    metadata = one.frontmatter.fields["metadata"]
+    assert isinstance(metadata, dict)
+    return metadata
+
+
+def is_in(one: SkillEntry, places: tuple[str, ...]) -> bool:
+    return any(f"{one.uri.root}/".startswith(f"{place}/") for place in places)
+
+
+SOME = [
+    entry(path, **metadata)
+    for path in ("a/one", "a/two", "b", "c/d")
+    for metadata in ({}, {"skillwire_listed": "false"}, {"skillwire_pinned": "true"})
+]
+LISTINGS = [
+    Listing(),
+    Listing(most=1),
+    Listing(unlisted=("a",)),
+    Listing(pins=("a",), unlisted=("b",), most=0),
+]
+
+
+@pytest.mark.requirement("LIST-01")
+@given(
+    listing=st.sampled_from(LISTINGS),
+    histories=st.lists(st.lists(st.sampled_from(SOME), unique_by=lambda one: one.uri.text), max_size=8),
+    unlisted=st.sets(st.sampled_from(["skill://a/one/SKILL.md", "skill://b/SKILL.md"])),
+)
+def test_a_listing_that_follows_changes_is_what_one_from_the_beginning_is(
+    listing: Listing, histories: list[list[SkillEntry]], unlisted: set[str]
+) -> None:
+    lister = Lister(listing, unlisted)
+
+    for chosen in histories:
+        entries = tuple(sorted(chosen, key=lambda one: one.uri.text))
+        expected = [
+            one
+            for one in entries
+            if said(one).get("skillwire/listed") != "false"
+            and not is_in(one, listing.unlisted)
+            and one.uri.text not in unlisted
+        ]
+        if listing.most is not None and len(expected) > listing.most:
+            expected = [
+                one for one in expected if "skillwire/pinned" in said(one) or is_in(one, listing.pins)
+            ]
+
+        assert lister.of(entries) == tuple(expected)
+
+
+def test_of_many_entries_only_those_are_judged_that_are_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    judged: list[str] = []
+    plain = Listing.hides
+
+    def noting(self: Listing, one: SkillEntry) -> bool:
+        judged.append(one.uri.path)
+        return plain(self, one)
+
+    monkeypatch.setattr(Listing, "hides", noting)
+    many = [entry(f"skill-{number:03}") for number in range(100)]
+    lister = Lister(Listing())
+    lister.of(tuple(many))
+    judged.clear()
+
+    many[40] = entry("skill-040", skillwire_listed="false")
+    many.append(entry("skill-100"))
+    del many[7]
+    listed = lister.of(tuple(many))
+
+    assert judged == ["skill-040", "skill-100"]
+    assert len(listed) == 99

@@ -140,6 +140,8 @@ class Observed:
             outcome = "aborted"
             raise
         finally:
+            # Whoever sends knows the scope, so the two would keep each other until the collector comes by.
+            del scope[KEY]
             self._count(request, outcome, time.perf_counter() - started)
 
     async def _tell(self, scope: Scope, receive: Receive, request: Request, started: float) -> None:
@@ -157,6 +159,7 @@ class Observed:
                 raise
             finally:
                 seconds = time.perf_counter() - started
+                del scope[KEY]
                 self._count(request, outcome, seconds)
                 method = METHODS[request.method]
                 route = self._path if scope["path"] == self._path else method

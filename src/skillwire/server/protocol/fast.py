@@ -7,6 +7,7 @@ is large, late or odd is looked at where it shows.
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from skillwire.server.asgi import HEADERS
 from skillwire.server.protocol.guarded import Guarded, Reading, Refusal, check_head, head_bytes
 from skillwire.server.protocol.limits import Ending
 
@@ -47,7 +48,7 @@ class FastConnection(Guarded, HttpToolsProtocol):
         most = self._taken + self._chunk
         if most > limits.head_bytes and head_bytes(self.url, self.headers) > limits.head_bytes:
             raise Refusal(Ending.LARGE_HEAD)
-        check_head(limits, self.parser.get_http_version(), self.url, self.headers)
+        by_name = check_head(limits, self.parser.get_http_version(), self.url, self.headers)
         if self.parser.should_upgrade():
             self._is_upgrade = True
             return
@@ -55,6 +56,8 @@ class FastConnection(Guarded, HttpToolsProtocol):
             raise Refusal(Ending.PIPELINED)
         self.reading = _BODY
         self._taken = 0
+        if by_name is not None:
+            self.scope[HEADERS] = by_name  # pyright: ignore[reportGeneralTypeIssues] -- ASGI allows more keys
         super().on_headers_complete()
         # Headers that come after the body must not become headers of a request that is being answered.
         self.headers = []

@@ -30,7 +30,6 @@ _DISCARDED_BYTES: Final = 1024 * 1024
 # How many may be told that there is no room, at a time; others just find the connection closed.
 _TURNED_AWAY: Final = 64
 _EVICTED_PART: Final = 64
-_FRAMING: Final = frozenset({b"host", b"content-length", b"transfer-encoding"})
 
 
 class Reading(Enum):
@@ -268,16 +267,18 @@ def head_bytes(target: bytes, headers: list[tuple[bytes, bytes]]) -> int:
 
 def check_head(
     limits: ConnectionLimits, version: str, target: bytes, headers: list[tuple[bytes, bytes]]
-) -> None:
+) -> dict[bytes, bytes] | None:
     """Check what the parsers let pass although it is too much, or could be read in two ways.
+
+    Return the headers by name, when each is there once.
 
     Raises:
         Refusal: The request cannot be taken.
     """
-    framing = [header for header in headers if header[0] in _FRAMING]
-    found = dict(framing)
+    found = dict(headers)
+    is_plain = len(found) == len(headers)
     if (
-        len(found) != len(framing)
+        not is_plain
         or b"host" not in found
         or b"transfer-encoding" in found
         or version != "1.1"
@@ -290,6 +291,7 @@ def check_head(
         raise Refusal(Ending.LARGE_HEAD)
     if b"content-length" in found and int(found[b"content-length"]) > limits.body_bytes:
         raise Refusal(Ending.LARGE_BODY)
+    return found if is_plain else None
 
 
 def _check_unusual(version: str, target: bytes, headers: list[tuple[bytes, bytes]]) -> None:

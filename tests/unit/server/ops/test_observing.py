@@ -1,6 +1,8 @@
 """What is counted and told of a request, whatever the application does with it."""
 
+import gc
 import json
+import weakref
 from typing import Any
 
 import anyio
@@ -216,6 +218,35 @@ async def test_layers_inside_may_tell_more(method: str, expected: str) -> None:
 
 async def test_nothing_is_noted_where_nobody_observes() -> None:
     note({"type": "http"}, method="skills/get", caller="reader")
+
+
+class Connection:
+    """Sends answers and knows what was asked, as the objects of a real server do."""
+
+    def __init__(self) -> None:
+        self.scope = scope_of()
+
+    async def send(self, message: Message) -> None:
+        pass
+
+
+@pytest.mark.parametrize("is_told", [False, True])
+async def test_what_was_observed_is_gone_when_it_is_over_and_not_when_the_collector_comes_by(
+    is_told: bool,
+) -> None:
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b""}
+
+    connection = Connection()
+    gone = weakref.ref(connection)
+    gc.disable()
+    try:
+        observed = Observed(answering(), Meter(), path="/mcp", spans=is_told)
+        await observed(connection.scope, receive, connection.send)
+        del connection
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 async def test_bytes_are_those_of_the_body() -> None:
