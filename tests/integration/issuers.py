@@ -61,9 +61,7 @@ class Issuer:
     ) -> str:
         """Return a signed token; what is given changes a good one."""
         said = {"alg": algorithm, "kid": kid, "typ": "at+jwt", **(header or {})}
-        signed = f"{part(said)}.{part(self.claims(**claims))}"
-        signature = JWSRegistry.algorithms[algorithm].sign(signed.encode(), key)
-        return f"{signed}.{encoded(signature)}"
+        return signed_with(key, algorithm, said, self.claims(**claims))
 
     def forged(self, algorithm: str, secret: bytes = b"", *, kid: str = "rsa") -> str:
         """Return a token that nobody signed, or somebody with a secret of their own choice."""
@@ -76,6 +74,12 @@ def issuing() -> Generator[Issuer]:
     """Run an issuer."""
     with web_site() as site:
         yield Issuer(site)
+
+
+def signed_with(key: Key, algorithm: str, header: Mapping[str, object], claims: Mapping[str, object]) -> str:
+    """Return a token of a header and claims."""
+    signed = f"{part(header)}.{part(claims)}"
+    return f"{signed}.{encoded(JWSRegistry.algorithms[algorithm].sign(signed.encode(), key))}"
 
 
 def part(value: object) -> str:

@@ -5,7 +5,7 @@ import stat
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +14,12 @@ import httpx2
 import orjson
 import pytest
 import uvicorn
-from mcp.server.auth.provider import (
-    AccessToken,
-    AuthorizationCode,
-    AuthorizationParams,
-    OAuthAuthorizationServerProvider,
-    RefreshToken,
-    construct_redirect_uri,
-)
 from mcp.server.auth.settings import AuthSettings, ClientRegistrationOptions
 from mcp.server.mcpserver import MCPServer
-from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 from pydantic import AnyHttpUrl
 
 from folders import write_skill
+from integration.approvers import Approver, follow
 from integration.peers import BRISK, DEADLINE, config
 from skillwire.host.connections.connection import Connection
 from skillwire.host.connections.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
@@ -40,85 +32,6 @@ from skillwire.server import add_skills
 pytestmark = pytest.mark.anyio
 
 Browser = Callable[[str], Awaitable[None]]
-
-
-@dataclass
-class Approver(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, AccessToken]):
-    """An authorization server that says yes to everyone, or no."""
-
-    refuses: bool = False
-    lifetime: int = 3600
-    clients: dict[str, OAuthClientInformationFull] = field(default_factory=dict[str, Any])
-    codes: dict[str, AuthorizationCode] = field(default_factory=dict[str, Any])
-    tokens: dict[str, AccessToken] = field(default_factory=dict[str, Any])
-    renewals: dict[str, RefreshToken] = field(default_factory=dict[str, Any])
-    refreshed: int = 0
-
-    async def get_client(self, client_id: str) -> OAuthClientInformationFull | None:
-        return self.clients.get(client_id)
-
-    async def register_client(self, client_info: OAuthClientInformationFull) -> None:
-        self.clients[client_info.client_id or ""] = client_info
-
-    async def authorize(self, client: OAuthClientInformationFull, params: AuthorizationParams) -> str:
-        redirect = str(params.redirect_uri)
-        if self.refuses:
-            return construct_redirect_uri(redirect, error="access_denied", state=params.state)
-        code = f"code-{len(self.codes)}-{time.monotonic_ns()}"
-        self.codes[code] = AuthorizationCode(
-            code=code,
-            scopes=params.scopes or [],
-            expires_at=time.time() + 60,
-            client_id=client.client_id or "",
-            code_challenge=params.code_challenge,
-            redirect_uri=params.redirect_uri,
-            redirect_uri_provided_explicitly=params.redirect_uri_provided_explicitly,
-            resource=params.resource,
-        )
-        return construct_redirect_uri(redirect, code=code, state=params.state)
-
-    async def load_authorization_code(
-        self, client: OAuthClientInformationFull, authorization_code: str
-    ) -> AuthorizationCode | None:
-        return self.codes.get(authorization_code)
-
-    async def exchange_authorization_code(
-        self, client: OAuthClientInformationFull, authorization_code: AuthorizationCode
-    ) -> OAuthToken:
-        del self.codes[authorization_code.code]
-        return self._issue(client, authorization_code.scopes)
-
-    async def load_refresh_token(
-        self, client: OAuthClientInformationFull, refresh_token: str
-    ) -> RefreshToken | None:
-        return self.renewals.get(refresh_token)
-
-    async def exchange_refresh_token(
-        self, client: OAuthClientInformationFull, refresh_token: RefreshToken, scopes: list[str]
-    ) -> OAuthToken:
-        self.refreshed += 1
-        return self._issue(client, scopes)
-
-    async def load_access_token(self, token: str) -> AccessToken | None:
-        return self.tokens.get(token)
-
-    async def revoke_token(self, token: AccessToken | RefreshToken) -> None:
-        self.tokens.pop(token.token, None)
-
-    def _issue(self, client: OAuthClientInformationFull, scopes: list[str]) -> OAuthToken:
-        name, client_id = f"{len(self.tokens)}-{time.monotonic_ns()}", client.client_id or ""
-        access, renewal = f"secret-access-{name}", f"secret-refresh-{name}"
-        expires = int(time.time()) + self.lifetime
-        self.tokens[access] = AccessToken(
-            token=access, client_id=client_id, scopes=scopes, expires_at=expires
-        )
-        self.renewals[renewal] = RefreshToken(token=renewal, client_id=client_id, scopes=scopes)
-        return OAuthToken(
-            access_token=access,
-            expires_in=self.lifetime,
-            refresh_token=renewal,
-            scope=" ".join(scopes) or None,
-        )
 
 
 @dataclass(frozen=True)
@@ -163,13 +76,6 @@ def signed(
     storage = FileTokenStorage(folder / "tokens", plain.origin)
     auth = oauth_for(plain, storage=storage, open_browser=browser, seconds=seconds)
     return config(HttpEndpoint(guarded.url), seconds=server_seconds, auth=auth)
-
-
-async def follow(page: str) -> None:
-    """Do what a browser does whose user always says yes."""
-    async with httpx2.AsyncClient(follow_redirects=True) as client:
-        response = await client.get(page)
-        assert response.status_code == 200
 
 
 async def never(page: str) -> None:
