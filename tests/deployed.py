@@ -81,9 +81,16 @@ class Site:
     words: Callable[[], str]
 
     @contextmanager
-    def connection(self) -> Generator[http.client.HTTPSConnection]:
+    def connection(self, source: str = "") -> Generator[http.client.HTTPSConnection]:
+        """Connect over TLS, from a certain address if one is given."""
         context = ssl.create_default_context(cafile=str(self.certificate))
-        connection = http.client.HTTPSConnection("localhost", self.port, context=context, timeout=PROMPTLY)
+        connection = http.client.HTTPSConnection(
+            "localhost",
+            self.port,
+            context=context,
+            timeout=PROMPTLY,
+            source_address=(source, 0) if source else None,
+        )
         try:
             yield connection
         finally:

@@ -213,6 +213,26 @@ def test_the_proxy_gives_each_request_an_id_that_the_log_and_the_answer_carry(si
     assert site.token not in site.words()
 
 
+def test_strangers_are_told_apart_behind_the_proxy_so_that_none_uses_up_what_others_may(site: Site) -> None:
+    with site.connection("127.0.0.2") as connection:
+        statuses = list[int]()
+        while 429 not in statuses and len(statuses) < 2000:
+            response = site.post(
+                connection,
+                LISTINGS["modern"],
+                Authorization="Bearer wrong",
+                **{"X-Forwarded-For": "127.0.0.3"},
+            )
+            response.read()
+            statuses.append(response.status)
+    with site.connection("127.0.0.3") as connection:
+        other = site.post(connection, LISTINGS["modern"], Authorization="Bearer wrong")
+        other.read()
+
+    assert set(statuses) == {401, 429}
+    assert other.status == 401
+
+
 def test_how_the_server_does_and_what_is_too_large_stop_at_the_proxy(site: Site) -> None:
     with site.connection() as connection:
         connection.request("GET", "/metrics", headers={"Authorization": f"Bearer {site.token}"})
