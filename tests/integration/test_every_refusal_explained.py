@@ -59,6 +59,7 @@ from skillwire.host.approval.lockfile import write_lock
 from skillwire.host.approval.provenance import Provenance, ProvenanceVerdict
 from skillwire.host.archives import ArchivePolicy
 from skillwire.host.connections.endpoints import SiteEndpoint
+from skillwire.host.connections.throttle import ConnectionLimits
 from skillwire.runner import Policy
 from skillwire.wire.april import SCHEMA
 from skillwire.wire.dialect import Dialect
@@ -102,7 +103,12 @@ LISTINGS: Mapping[str, tuple[str, str, dict[str, Any]]] = {
     "invalid-answer": ("endless_listing", LABEL, {"form": "number"}),
     "endless-listing": ("endless_listing", LABEL, {"form": "same"}),
     "message-too-large": ("huge_message", LABEL, {"bytes": 40_000_000}),
-    "flooding": ("floods", LABEL, {"messages": 20_000}),
+    # Also for a machine that takes no more than the usual 500 a second.
+    "flooding": (
+        "floods",
+        LABEL,
+        {"messages": 20_000, "options": {"limits": ConnectionLimits(messages_per_second=50)}},
+    ),
     "not-found": ("honest", f"{LABEL}/skill://acme/nothing", {}),
     "invalid-entry": ("odd_resources", REFUNDS, {"form": "empty"}),
     "over-limit": ("claims", REFUNDS, {"form": "files"}),

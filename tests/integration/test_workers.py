@@ -60,6 +60,7 @@ def team(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Htt
     """A server with several workers, all of them up, for tests that leave it as it was."""
     env = environment(tmp_path_factory.mktemp("team-home"))
     with http_server(folder, "--workers", str(WORKERS), "--page-size", "1", env=env) as server:
+        wait_until(lambda: len(workers_of(server)) == WORKERS, SOON, "all workers have begun")
         for worker in workers_of(server):
             with only(server, worker):
                 server.call(modern("skills/list"))
@@ -212,6 +213,8 @@ def test_workers_that_are_still_starting_end_with_the_server(
         server = HttpServer(process, "127.0.0.1")
         try:
             server.wait_for_url()
+            # What was just forked has another name for a moment.
+            wait_until(lambda: len(workers_of(server)) == 2, SOON, "both workers have begun")
             workers = workers_of(server)
             os.killpg(process.pid, number) if number == signal.SIGINT else os.kill(process.pid, number)
             code = server.wait()
@@ -227,6 +230,7 @@ def test_workers_that_are_still_starting_are_not_ended_by_a_word_to_read_again(
     root: Path, env: dict[str, str]
 ) -> None:
     with http_server(root, "--workers", "2", env=env) as server:
+        wait_until(lambda: len(workers_of(server)) == 2, SOON, "both workers have begun")
         workers = workers_of(server)
         for _ in range(20):
             server.send_signal(signal.SIGHUP)
