@@ -1,8 +1,9 @@
 """`FastPath`: an ASGI application in front of the SDK's, which answers what is asked for all the time.
 
-It stands inside authorization and sees a request before the SDK does. One that
-is ordinary in every respect is answered at once; any other goes on to the SDK,
-untouched, and gets the SDK's answer.
+It stands inside authorization, or before everything where everyone is served
+the same, and sees a request before the SDK does. One that is ordinary in every
+respect is answered at once; any other goes on, untouched, and gets the SDK's
+answer.
 """
 
 import time
