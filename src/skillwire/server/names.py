@@ -71,13 +71,15 @@ class Names:
         pair = (host, origin)
         if pair in self._known:
             return self._known[pair]
-        found = self._judged(host.decode("latin-1"), None if origin is None else origin.decode("latin-1"))
+        found = self._reason_against(
+            host.decode("latin-1"), None if origin is None else origin.decode("latin-1")
+        )
         if len(self._known) >= _MOST_KNOWN:
             self._known.clear()
         self._known[pair] = found
         return found
 
-    def _judged(self, host: str, origin: str | None) -> Refusal | None:
+    def _reason_against(self, host: str, origin: str | None) -> Refusal | None:
         if not self._is_ours(_split(host, "https")) and not self._is_ours(_split(host, "http")):
             return _WRONG_NAME
         if origin is None:
