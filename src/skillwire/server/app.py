@@ -25,7 +25,7 @@ from skillwire.server.access.rates import Rates
 from skillwire.server.access.settings import Access
 from skillwire.server.access.sight import ALL
 from skillwire.server.access.standing import Standing
-from skillwire.server.asgi import App, FastPath, Receive, Scope, Send, headers_of
+from skillwire.server.asgi import App, FastPath, Receive, Scope, Send
 from skillwire.server.endpoint import HOLD, PATH, Endpoint
 from skillwire.server.names import Names
 from skillwire.server.ops.health import ALIVE_PATH, METRICS_PATH, READY_PATH, Health
@@ -148,11 +148,7 @@ class HttpApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"]
         if path == PATH and self._everyone is not None:
-            headers = headers_of(scope)
-            if headers is None:
-                refusal = self._names.refusal(scope["headers"])
-            else:
-                refusal = self._names.judged(headers.get(b"host", b""), headers.get(b"origin"))
+            refusal = self._names.refusal(scope["headers"])
             if refusal is not None:
                 return await refuse(send, *refusal)
             return await self._everyone(scope, receive, send)

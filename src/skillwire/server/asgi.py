@@ -97,7 +97,7 @@ class FastPath:
         return answer
 
     def _ordinary_headers(self, scope: Scope) -> dict[bytes, bytes] | None:
-        headers = headers_of(scope)
+        headers = _headers_of(scope)
         if headers is None or headers.get(b"mcp-protocol-version") != _MODERN or b"origin" in headers:
             return None
         if self._judge is not None and self._judge(headers.get(b"host", b""), None) is not None:
@@ -119,7 +119,7 @@ class FastPath:
         return True
 
 
-def headers_of(scope: Scope) -> dict[bytes, bytes] | None:
+def _headers_of(scope: Scope) -> dict[bytes, bytes] | None:
     """Return the headers of a request by name; None when one comes twice, which needs a closer look."""
     headers: dict[bytes, bytes] | None = scope.get(HEADERS)
     if headers is None:
