@@ -10,6 +10,7 @@ from pathlib import Path
 from bench.messages import Call
 from bench.processes import REPOSITORY
 
+_CONFIGS = REPOSITORY / "bench" / "servers"
 _MODULES = REPOSITORY / "tests" / "interop" / "node_modules"
 FIRST = "team-00/case-000000"
 EDITED = "references/part-0.md"
@@ -45,15 +46,16 @@ def _python(*arguments: str) -> list[str]:
     return [sys.executable, "-m", *arguments]
 
 
-def ours(root: Path, transport: str, *options: str) -> list[str]:
-    """Return the command of our server as it is shipped, with a few more options."""
+def ours(root: Path, transport: str, config: str = "") -> list[str]:
+    """Return the command of our server as it is shipped, with a configuration file beside this module."""
     how = ["--http", "127.0.0.1:0"] if transport == "http" else ["--stdio"]
+    options = ["--config", str(_CONFIGS / config)] if config else []
     return _python("skillwire", "serve", str(root), *how, *options)
 
 
 def _ours_in_hundreds(root: Path, transport: str) -> list[str]:
     """Return the same with pages of 100, which the budgets of a page speak of."""
-    return ours(root, transport, "--page-size", "100")
+    return ours(root, transport, "hundreds.toml")
 
 
 def _fastmcp(mode: str) -> Callable[[Path, str], list[str]]:

@@ -22,7 +22,7 @@ from bench.messages import Call, WrongAnswerError
 from bench.processes import Server, opened, settled, started
 from bench.rows import Row, limit_row, ratio_row, show
 from bench.source import FULL_FLOOR, WALK_FLOOR, run
-from skillwire.wire.cursor import write_cursor
+from skillwire.wire.core import write_cursor
 
 MANY = 100_000
 PATIENCE = 120.0
@@ -91,7 +91,7 @@ def _empty_start(folder: Path) -> float:
     nothing.mkdir()
     used = 0.0
     for _ in range(2):
-        with started(ours(nothing, "http", "--find"), http=True, patience=PATIENCE) as server:
+        with started(ours(nothing, "http", "find.toml"), http=True, patience=PATIENCE) as server:
             opened(server, time.monotonic() + PATIENCE)
             used = server.cpu()
     return used
@@ -106,7 +106,7 @@ def _serving(root: Path, cache: Path, kind: str, empty: float, rows: list[Row]) 
     floor = run(task, root, cache)["cpu"]
     begun = time.monotonic()
     env = {"XDG_CACHE_HOME": str(cache)}
-    command = ours(root, "http", "--find")
+    command = ours(root, "http", "find.toml")
     with started(command, http=True, env=env, patience=START_PATIENCE) as server:
         opened(server, time.monotonic() + START_PATIENCE)
         wall, cpu = time.monotonic() - begun, server.cpu() - empty

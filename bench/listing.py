@@ -23,9 +23,9 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from bench.links import HttpLink, Link
 from bench.messages import Call, WrongAnswerError, next_number
 from bench.processes import opened, started
-from skillwire.host.calls.enumeration import list_skills
-from skillwire.host.connections.connection import Connection
-from skillwire.host.connections.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
+from skillwire.host.calls.listing import list_skills
+from skillwire.host.connect.connection import Connection
+from skillwire.host.connect.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
 from skillwire.host.registry.registry import Registry
 
 PATIENCE = 120.0

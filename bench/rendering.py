@@ -12,12 +12,11 @@ from bench.rows import Row, median_ratio
 from skillwire.core.entry import SkillEntry
 from skillwire.core.frontmatter import Frontmatter
 from skillwire.core.uri import SkillUri
-from skillwire.host.attention import Attention, Attentions
-from skillwire.host.listing.forms import ListingForm
 from skillwire.host.listing.frozen import FrozenListing
-from skillwire.host.listing.rendering import Listed, render
-from skillwire.host.origin import Origin, OriginKind, SkillId
-from skillwire.host.registry.known import KnownSkill
+from skillwire.host.listing.render import RenderedListing, render
+from skillwire.host.listing.text import ListingForm
+from skillwire.host.model.origin import KnownSkill, Origin, OriginKind, SkillId
+from skillwire.host.model.show_rules import ShowRule, ShowRules
 
 ROUNDS = 15
 BUDGET_SECONDS = 0.05
@@ -34,10 +33,10 @@ _WORDS = (
 def measure_rendering(skills: int) -> list[Row]:
     """Render the same skills in every way, in turns with a floor that picks the same amount of text."""
     one, many = made_up(skills, 1), made_up(skills, SERVERS)
-    nothing_set = Attentions()
-    pins = Attentions(show={skill.reference: Attention.PIN for skill in one[:: max(skills // 10, 1)]})
+    nothing_set = ShowRules()
+    pins = ShowRules(show={skill.reference: ShowRule.PIN for skill in one[:: max(skills // 10, 1)]})
     budgets = {f"server-{number:02d}": BUDGET_TOKENS // SERVERS for number in range(SERVERS)}
-    tasks: dict[str, Callable[[], Listed]] = {
+    tasks: dict[str, Callable[[], RenderedListing]] = {
         "one server": lambda: render(one, nothing_set),
         f"{SERVERS} servers": lambda: render(many, nothing_set),
         f"{SERVERS} servers with budgets": lambda: render(many, nothing_set, server_budgets=budgets),
@@ -67,7 +66,7 @@ def made_up(count: int, servers: int) -> tuple[KnownSkill, ...]:
 
 def changes(skills: Sequence[KnownSkill]) -> Callable[[], None]:
     """Return a task that looks for changes, of which there is one each time."""
-    listing, attention = FrozenListing(), Attentions()
+    listing, attention = FrozenListing(), ShowRules()
     listing.text(skills, attention)
     shown = listing.listed.shortened[0] if listing.listed else ""
     turn = 0
@@ -94,7 +93,7 @@ def floor(skills: Sequence[KnownSkill]) -> str:
     return "\n".join(lines)
 
 
-def checked(listed: Listed, skills: int) -> None:
+def checked(listed: RenderedListing, skills: int) -> None:
     shown = len(listed.full) + len(listed.shortened) + len(listed.names)
     if shown + listed.left_out != skills or not 0 < listed.tokens <= BUDGET_TOKENS:
         raise WrongAnswerError(f"{shown} shown and {listed.left_out} left out, in {listed.tokens} tokens")

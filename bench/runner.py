@@ -20,8 +20,8 @@ from bench.messages import WrongAnswerError
 from bench.rows import Row, console, median_ratio, show
 from skillwire.core.yaml12 import JsonValue
 from skillwire.runner import Interpreter, Policy, Runner, RunRecord, ScriptRun
-from skillwire.runner.arguments import encode
-from skillwire.runner.sandbox.interpreters import PYTHON_SUFFIX, found_interpreters
+from skillwire.runner.prepare import encode
+from skillwire.runner.sandbox.command import PYTHON_SUFFIX, found_interpreters
 
 ROUNDS = 40
 WARM_UP = 3

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from skillwire.core.manifest import digest_of
-from skillwire.host.state.filetrust import FileTrust
+from skillwire.host.state.trust import FileTrust
 
 
 def agree_to(config: Path, home: Path) -> None:

@@ -10,8 +10,8 @@ from skillwire.core.entry import SkillEntry
 from skillwire.core.frontmatter import Frontmatter
 from skillwire.core.manifest import Manifest, ManifestFile
 from skillwire.core.uri import SkillUri
-from skillwire.host.approval.approvals import Approval, Grant
-from skillwire.host.origin import Origin, OriginKind, SkillId
+from skillwire.host.model.approval import Approval, Grant
+from skillwire.host.model.origin import Origin, OriginKind, SkillId
 
 WHEN = datetime(2026, 9, 8, 12, 0, tzinfo=UTC)
 LOAD = frozenset({Grant.LOAD})

@@ -60,4 +60,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    terminalreporter.write_line(requirements.summary())
+    if not terminalreporter.no_summary:
+        terminalreporter.write_line(requirements.summary())

@@ -30,6 +30,7 @@ DEPLOY = Path(__file__).parents[1] / "deploy"
 UNIT = DEPLOY / "skillwire.service"
 SITE = DEPLOY / "nginx.conf"
 RULES = DEPLOY / "access.toml"
+OPTIONS = DEPLOY / "serve.toml"
 
 LISTINGS = {"modern": modern("skills/list"), "legacy": legacy("skills/list")}
 """A request for the skills, of each generation."""
@@ -148,8 +149,8 @@ def configuration(folder: Path, ports: list[int]) -> Path:
     """Write the configuration of an nginx with our site, other ports and another certificate."""
     site = re.sub(r"(?m)^ *listen \[::\].*\n", "", SITE.read_text())
     for old, new in (
-        ("listen 8080", f"listen 127.0.0.1:{ports[0]}"),
-        ("listen 8443", f"listen 127.0.0.1:{ports[1]}"),
+        ("listen 80;", f"listen 127.0.0.1:{ports[0]};"),
+        ("listen 443 ssl;", f"listen 127.0.0.1:{ports[1]} ssl;"),
         ("127.0.0.1:8000", f"127.0.0.1:{ports[2]}"),
         ("/etc/ssl/skillwire", str(folder / "tls")),
         ("skills.example.com", "localhost"),
@@ -193,7 +194,7 @@ def running_site(folder: Path) -> Generator[Site]:
         "127.0.0.1:8000": f"127.0.0.1:{ports[2]}",
         "https://skills.example.com/mcp": f"https://localhost:{ports[1]}/mcp",
         "${CREDENTIALS_DIRECTORY}/tokens": str(tokens),
-        "/etc/skillwire/access.toml": str(RULES),
+        "/etc/skillwire/serve.toml": str(OPTIONS),
     }
     words = command_of_the_unit()[2:]
     assert set(replaced) <= set(words)

@@ -10,9 +10,9 @@ from typing import TypeAlias
 
 from skillwire.core.manifest import Manifest, ManifestFile
 from skillwire.core.uri import SkillUri
-from skillwire.sources.publish import Mount
+from skillwire.sources.directory.publish import MountPoint
+from skillwire.sources.directory.tree import SkillTree
 from skillwire.sources.snapshot import Snapshot
-from skillwire.sources.tree import SkillTree
 
 NotedReads: TypeAlias = Callable[[], AbstractContextManager[list[str]]]
 """Makes a context that notes the path of every file that is read in it."""
@@ -56,7 +56,7 @@ def manifest_of(folder: Path, uri: str) -> Manifest:
 
 
 def tree(root: Path, *, prefix: str = "", scheme: str = "skill", follow_links: bool = False) -> SkillTree:
-    return SkillTree(str(root), Mount(scheme, prefix), follow_links=follow_links)
+    return SkillTree(str(root), MountPoint(scheme, prefix), follow_links=follow_links)
 
 
 def scan(root: Path, *, prefix: str = "", scheme: str = "skill", follow_links: bool = False) -> Snapshot:

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import anyio
 
-from skillwire.host import Host, Places, Question, Reply
+from skillwire.host import Host, HostLimits, Question, Reply, Storage
 from terminals import Desk
 
 WITHIN = 60.0
 
 
-def places_of(desk: Desk) -> Places:
-    return Places(desk.home / ".local/state/skillwire", desk.home / ".cache/skillwire/host")
+def places_of(desk: Desk) -> Storage:
+    return Storage(desk.home / ".local/state/skillwire", desk.home / ".cache/skillwire/host")
 
 
 async def always(_question: Question) -> Reply:
@@ -22,7 +22,12 @@ def host_at(desk: Desk, *, lock: Path | None = None) -> Host:
     """Return the host that a command run at the desk would open, with a user who agrees to everything."""
     config = desk.folder / ".mcp.json"
     return Host.from_config(
-        config, places=places_of(desk), approve=always, roots=(), lock=lock, wait_seconds=WITHIN
+        config,
+        storage=places_of(desk),
+        approve=always,
+        roots=(),
+        lock=lock,
+        limits=HostLimits(wait_seconds=WITHIN),
     )
 
 

@@ -251,7 +251,9 @@ class HttpServer(Server):
         self.url = ""
 
     def wait_for_url(self) -> None:
-        found = self.wait_for_words(r"serving .* at (https?://\S+:(\d+)/mcp)\n")
+        found = self.wait_for_words(
+            r"serving .* at (https?://\S+:(\d+)/mcp)\nopen .* in a browser to read them\n"
+        )
         self.url, self.port = found[1], int(found[2])
 
     def connect(self) -> "Connection":

@@ -17,10 +17,10 @@ from mcp.shared.exceptions import MCPError
 from pydantic import ConfigDict
 
 from skillwire.core.entry import SkillEntry
+from skillwire.core.errors import NotFoundError
 from skillwire.core.manifest import Manifest, ManifestFile
 from skillwire.core.skill import Skill
 from skillwire.core.uri import SkillUri
-from skillwire.errors import NotFoundError
 
 Json: TypeAlias = dict[str, Any]
 AnyServer: TypeAlias = Server[Any] | MCPServer[Any]

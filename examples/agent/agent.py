@@ -27,7 +27,7 @@ from skillwire.host import (
     text_of_question,
 )
 from skillwire.host.adapters import anthropic, openai
-from skillwire.host.adapters.formats import Json
+from skillwire.host.adapters.tools import Json
 
 HERE = Path(__file__).parent
 TASK = (
@@ -96,7 +96,7 @@ async def main() -> None:
     os.environ.setdefault("PYTHON", sys.executable)  # For mcp.json.
     skills = LocalRoot(HERE / "skills", "user")
     async with (
-        Host.from_config(HERE / "mcp.json", roots=[skills], approve=ask_user, wait_seconds=20) as host,
+        Host.from_config(HERE / "mcp.json", roots=[skills], approve=ask_user) as host,
         chosen_model() as (form, name, create),
     ):
         print(f"What the model is told of skills:\n\n{host.listing(budget_tokens=1200)}")

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from skillwire.host.adapters.formats import Json
+from skillwire.host.adapters.tools import Json
 
 Create = Callable[..., Awaitable[Any]]
 

@@ -123,7 +123,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[HttpServer]:
     write_files(
         hostile,
         {
-            "evil/SKILL.md": skill_md("evil", body=BODY, extra=f"license: '{EVIL}'\n"),
+            "evil/SKILL.md": skill_md(
+                "evil", body=BODY, extra=f"license: '{EVIL}'\nallowed-tools: '{EVIL}'\n"
+            ),
             "evil/references/notes.md": f"{EVIL}\n" + "x" * 500_000,
             "evil/references/page.html": f"<!doctype html>{EVIL}",
             "evil/references/code.js": "window.hacked = 1",
@@ -287,6 +289,12 @@ def test_what_is_copied_is_what_is_shown(visit: Open) -> None:
         assert (
             copied == tab.page.inner_text("#way-codex") == f'[mcp_servers.skills]\nurl = "{tab.origin}/mcp"'
         )
+        tab.go("/skills/acme/billing/refunds")
+        tab.page.click("button[data-copies=use-skill]")
+        tab.page.wait_for_selector("text=Copied")
+        reference = "skills/skill://acme/billing/refunds"
+        line = f"skillwire add skills {tab.origin}/mcp && skillwire load {reference}"
+        assert tab.page.evaluate("navigator.clipboard.readText()") == line
     with visit() as tab:
         tab.page.add_init_script("Object.defineProperty(navigator, 'clipboard', {value: undefined})")
         tab.go("/connect")
@@ -312,6 +320,19 @@ def test_a_screen_reader_finds_its_way(visit: Open) -> None:
             )
             unnamed = "all => all.filter(e => !(e.textContent.trim() || e.getAttribute('aria-label'))).length"
             assert page.eval_on_selector_all("a, button, [role=group]", unnamed) == 0
+
+
+def test_the_address_for_clients_says_so_and_leads_to_the_page(visit: Open) -> None:
+    with visit(PHONE) as tab:
+        tab.go("/mcp")
+        assert len(tab.complaints) == 1 and "406" in tab.complaints.pop()
+        assert tab.page.inner_text("h1") == "This URL is for MCP clients"
+        assert tab.page.inner_text("#page-url") == f"{tab.origin}/mcp"
+        assert not tab.is_too_wide()
+        tab.page.click("text=Read the skills in this browser")
+        assert tab.page.url == tab.origin + "/"
+        assert tab.page.inner_text("h1") == "skills"
+        assert tab.page.locator(".row", has_text="sql-review").locator(".badge.scripts").count() == 1
 
 
 def test_a_page_that_is_not_there_leads_back(visit: Open) -> None:

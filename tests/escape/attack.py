@@ -8,7 +8,7 @@ from escape.watching import Watched
 from escape.world import World
 from skillwire.core.yaml12 import JsonValue
 from skillwire.runner.outcome import Outcome
-from skillwire.runner.sandbox.syscalls import AARCH64, X86_64
+from skillwire.runner.sandbox.seccomp import AARCH64, X86_64
 
 CALLS: Mapping[str, int] = {"x86_64": X86_64}.get(platform.machine(), AARCH64)
 

@@ -8,7 +8,7 @@ import pytest
 
 from escape.harness import Arena
 from escape.house import House
-from skillwire.runner.availability import equip
+from skillwire.runner.availability import probe_sandbox
 from skillwire.runner.policy import Policy
 
 ArenaOf = Callable[[str], Arena]
@@ -19,7 +19,7 @@ def sandbox() -> None:
     """Skip everything here where there is no sandbox at all, and say why."""
     if sys.platform != "linux":
         pytest.skip("there is a sandbox on Linux only")
-    availability = equip(Policy()).availability
+    availability = probe_sandbox(Policy()).availability
     if availability.reason == "bubblewrap_missing":
         pytest.skip(f"bubblewrap is missing: {availability.fix}")
     assert availability.is_available, availability.detail

@@ -19,10 +19,9 @@ from escape.watching import Watch, inhabitants, left_over
 from escape.worker import KEEPER, SKILL, Answer, receive, send
 from escape.world import PYTHON, Identity, World, become, end_all
 from skillwire.core.yaml12 import JsonValue
-from skillwire.runner.interface import ScriptInterface
+from skillwire.runner.interface import ScriptInterface, ScriptRun
 from skillwire.runner.outcome import Outcome
 from skillwire.runner.policy import DEFAULT_UID
-from skillwire.runner.run import ScriptRun
 
 IS_ROOT = hasattr(os, "geteuid") and os.geteuid() == 0
 USER = 12345 if IS_ROOT else os.getuid()

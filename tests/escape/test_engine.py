@@ -1,25 +1,28 @@
 """The engine that runs scripts: what it leaves behind, how it ends, and how many it runs at once."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
+import anyio.to_thread
 import pytest
 
+from escape.harness import ARENAS, IS_ROOT, USER
+from escape.house import House
 from escape.watching import inhabitants, left_over, processes
 from escape.worker import SKILL
+from skillwire.core.errors import RunnerBusyError, RunnerError
 from skillwire.core.yaml12 import JsonValue
-from skillwire.errors import RunnerBusyError, RunnerError
 from skillwire.runner import Policy, Runner
-from skillwire.runner.audit import RunRecord
-from skillwire.runner.interface import ScriptInterface
-from skillwire.runner.outcome import Ending
-from skillwire.runner.run import ScriptRun
+from skillwire.runner.interface import ScriptInterface, ScriptRun
+from skillwire.runner.outcome import Ending, RunRecord
 
 WAIT = 10.0
 
@@ -126,6 +129,8 @@ async def test_a_sandbox_that_died_while_it_waited_is_not_used() -> None:
         await anyio.sleep(0.3)
         for pid in sandboxes(os.getpid()):
             os.kill(pid, signal.SIGKILL)
+            with suppress(ChildProcessError):  # Its end was noticed already.
+                await anyio.to_thread.run_sync(os.waitid, os.P_PID, pid, os.WEXITED | os.WNOWAIT)
 
         assert (await runner.run(script("print(3)"))).stdout == "3\n"
 
@@ -223,6 +228,24 @@ async def test_sandboxes_end_with_the_process_that_owns_them(number: signal.Sign
     finally:
         owner.kill()
         owner.wait()
+
+
+@pytest.mark.requirement("EXEC-12")
+@pytest.mark.parametrize("who", ARENAS)
+def test_an_owner_that_is_killed_at_any_moment_of_a_run_leaves_no_process(who: str, house: House) -> None:
+    """Bubblewrap must not die between making the first process of a sandbox and letting it go on."""
+    uid = USER if IS_ROOT and who == "user" else 0
+
+    found = subprocess.run(
+        [sys.executable, "-m", "escape.owners", str(uid), "80"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        cwd=house.folder,
+        stdout=subprocess.PIPE,
+        check=True,
+        timeout=240,
+    )
+
+    assert json.loads(found.stdout) == []
 
 
 def descendants(pid: int) -> set[int]:

@@ -11,12 +11,11 @@ import pytest
 
 from escape.worker import SKILL
 from escape.world import PYTHON
+from skillwire.core.errors import RunnerError
 from skillwire.core.yaml12 import JsonValue
-from skillwire.errors import RunnerError
 from skillwire.runner import Policy, Runner, prepare
-from skillwire.runner.interface import ScriptInterface
+from skillwire.runner.interface import ScriptInterface, ScriptRun
 from skillwire.runner.outcome import Ending, Outcome
-from skillwire.runner.run import ScriptRun
 from skillwire.sources import DirectorySource
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "skills"

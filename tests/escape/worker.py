@@ -14,11 +14,10 @@ from typing import Any, BinaryIO
 import anyio
 import anyio.to_thread
 
-from skillwire.errors import SkillError
+from skillwire.core.errors import SkillError
 from skillwire.runner import Policy, Runner, ScriptRule
-from skillwire.runner.interface import ScriptInterface
+from skillwire.runner.interface import ScriptInterface, ScriptRun
 from skillwire.runner.outcome import Outcome
-from skillwire.runner.run import ScriptRun
 
 SKILL = "skill://escape/SKILL.md"
 KEEPER = "scripts/keeper.py"

@@ -19,7 +19,7 @@ from typing import TypedDict
 from escape.house import House
 from escape.watching import Process, left_over
 from skillwire.runner.policy import DEFAULT_UID
-from skillwire.runner.sandbox.interpreters import found_interpreters
+from skillwire.runner.sandbox.command import found_interpreters
 
 PYTHON = str(found_interpreters(DEFAULT_UID if os.geteuid() == 0 else None)[".py"].path)
 """The interpreter that scripts are run with, in a sandbox and without."""

@@ -9,6 +9,7 @@ from typing import Any
 import hypothesis
 from hypothesis import HealthCheck
 
+from configs import configured
 from folders import skill_md, write_files
 from integration.both_paths import write_catalog
 from integration.odd_requests import Targets
@@ -44,12 +45,13 @@ def asking(times: int, *, steps: int = 50) -> hypothesis.settings:
 
 
 @contextmanager
-def serving(folder: Path, *options: str | Path) -> Generator[HttpServer]:
+def serving(folder: Path, *options: str | Path, **more: object) -> Generator[HttpServer]:
     """Serve a catalog with all there is to serve it with, and see that nothing went wrong unseen."""
     write_catalog(folder / "skills")
     (folder / "home").mkdir()
     spoken = [word for name in DIALECTS for word in ("--dialect", name)]
-    everything = (folder / "skills", "--find", "--mirror", "--no-watch", "--page-size", "3", *spoken)
+    config = configured(folder, find=True, mirror=True, page_size=3, **more)
+    everything = (folder / "skills", "--no-watch", *config, *spoken)
     with http_server(*everything, *options, env=environment(folder / "home")) as server:
         yield server
         assert server.process.poll() is None, server.words
@@ -69,7 +71,7 @@ def guarding(folder: Path) -> Generator[tuple[HttpServer, str]]:
     tokens.write_text(f"{Token('clerk', digest_of(secret)).line}\n")
     tokens.chmod(0o600)
     rules.write_text(_RULES)
-    with serving(folder, "--token-file", tokens, "--access", rules) as server:
+    with serving(folder, "--token-file", tokens, access=rules) as server:
         yield server, secret
 
 

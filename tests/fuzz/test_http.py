@@ -20,7 +20,7 @@ from fuzz.sessions import Sessions
 from fuzz.surface import DESCRIPTION, Answer, require_declared, require_sound
 from integration.odd_requests import HttpRequest, Targets
 from serving import HttpServer
-from skillwire.wire.cursor import write_cursor
+from skillwire.wire.core import write_cursor
 
 CORPUS = Path(__file__).with_name("corpus")
 

@@ -51,7 +51,10 @@ class Primitive(Honest):
         needy = {
             "name": "needy",
             "description": "Use in a region.",
-            "arguments": [{"name": "region", "required": True}, {"name": "tone"}],
+            "arguments": [
+                {"name": "region", "description": "Where it is.\n\x1b[2J", "required": True},
+                {"name": "tone"},
+            ],
         }
         found = [refunds, reports, needy]
         if self.form == "twins":
@@ -70,9 +73,24 @@ class Primitive(Honest):
             {"name": "../../Notes, all", "uri": NOTES, "required": False},
         ]
         told = {"files": files} if name == "refunds" else {}
+        if name == "needy":
+            return self.made_of(call)
         return {"instructions": f"Steps of {name}, version {self.version}.\n", **told}
 
+    def made_of(self, call: Call) -> Json:
+        """Answer with a skill made out of arguments, one of whose files is another for each region."""
+        given: Json = call.params.get("arguments") or {}
+        if given.get("region") in (None, "nowhere"):
+            raise RpcError(INVALID_PARAMS, "Missing or unusable argument: region")
+        files = [{"name": "law.md", "uri": f"file:///srv/law/{given['region']}.md"}]
+        return {
+            "instructions": f"In {given['region']}, {given.get('tone', 'plainly')}.\n",
+            "files": files,
+        }
+
     def file(self, uri: str) -> bytes:
+        if uri.startswith("file:///srv/law/"):
+            return f"The law at {uri}.\n".encode()
         found = {NOTES: b"Notes.\n", POLICY_URI: POLICY}.get(uri)
         if found is None:
             raise RpcError(INVALID_PARAMS, f"Resource not found: {uri}")
@@ -177,7 +195,7 @@ class PromptOnly(Honest):
         prompts = [
             {"name": "start_code_mode", "title": "Code mode", "description": "Use to code."},
             {"name": "Plain", "description": "Use plainly."},
-            {"name": "needy", "arguments": [{"name": "region", "required": True}]},
+            {"name": "needy", "arguments": [{"name": "region", "required": True}, {"name": "tone"}]},
             {"name": "two", "description": "Use never."},
             {"name": "link", "description": "Use never."},
         ]
@@ -191,6 +209,9 @@ class PromptOnly(Honest):
             "Plain": "See skill://elsewhere/SKILL.md\n",
             "two": "One of two.",
         }
+        given: Json = call.params.get("arguments") or {}
+        if name == "needy" and given.get("region"):
+            texts[name] = f"{TOP}In {given['region']}.\n\n--- law.md ---\nThe law of {given['region']}.\n"
         if name == "link":
             return {"messages": [{"role": "user", "content": linked}]}
         if name not in texts:

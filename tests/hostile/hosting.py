@@ -9,12 +9,13 @@ from typing import Any
 import anyio
 
 from hostile.running import Peer, hostile
-from skillwire.errors import SkillError
-from skillwire.host.approval.approvals import Occasion, Question, Reply
-from skillwire.host.connections.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
+from skillwire.core.errors import SkillError
+from skillwire.host.connect.config import Servers
+from skillwire.host.connect.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
 from skillwire.host.host import Host
-from skillwire.host.refusals import REFUSALS
-from skillwire.host.state.places import Places
+from skillwire.host.model.approval import Occasion, Question, Reply
+from skillwire.host.model.refusals import REFUSALS
+from skillwire.host.state.places import Storage
 
 DEADLINE = 90.0
 PATIENCE = 20.0
@@ -80,20 +81,20 @@ def config(peer: Peer, label: str = LABEL, *, seconds: float = PATIENCE) -> Serv
     return ServerConfig(label, StdioEndpoint(command, tuple(args), peer.environment, None), seconds=seconds)
 
 
-def places(folder: Path) -> Places:
-    return Places(folder / "state", folder / "cache")
+def storage_in(folder: Path) -> Storage:
+    return Storage(folder / "state", folder / "cache")
 
 
 @asynccontextmanager
 async def hosting(
-    folder: Path, servers: Iterable[ServerConfig], *, user: User | None, **options: Any
+    folder: Path, servers: Servers | Iterable[ServerConfig], *, user: User | None, **options: Any
 ) -> AsyncGenerator[Host]:
     """Run a host whose state and cache lie in `folder`, so that the next one finds them again."""
     with anyio.fail_after(DEADLINE):
         async with Host(
-            servers=list(servers),
+            servers,
             roots=options.pop("roots", ()),
-            places=places(folder),
+            storage=options.pop("storage", None) or storage_in(folder),
             approve=user,
             **options,
         ) as host:

@@ -214,6 +214,7 @@ class OddEncoding(Honest):
             "blob-for-urls": {"blob": "-_-_" + blob[4:]},
             "blob-is-none": {"blob": "%%%%"},
             "blob-and-text": {"text": MARK, "blob": blob},
+            "text-and-blob": {"text": truth.decode("utf-8", "replace"), "blob": blob},
             "neither": {},
             "text-is-number": {"text": 7},
         }

@@ -16,9 +16,9 @@ from integration.both_paths import Outcome, exchange
 from integration.odd_requests import HttpRequest
 from serving import MODERN, handshake, modern
 from skillwire.server.access.settings import Access
-from skillwire.server.app import HttpApp
-from skillwire.server.asgi import Message
-from skillwire.server.standalone import Offer
+from skillwire.server.fast.requests import Message
+from skillwire.server.http.app import HttpApp
+from skillwire.server.options import ServeOptions
 
 RULES = """
 [[rule]]
@@ -128,7 +128,7 @@ def write_access(folder: Path, rules: str = RULES) -> Access:
 
 @asynccontextmanager
 async def serving(folder: Path, access: Access, **options: Any) -> AsyncGenerator[HttpApp]:
-    app = HttpApp(Offer((folder,), page_size=2, find_tool=True, **options), host="127.0.0.1", access=access)
+    app = HttpApp(ServeOptions((folder,), page_size=2, find=True, **options), host="127.0.0.1", access=access)
     async with app.open():
         yield app
 

@@ -22,12 +22,23 @@ from folders import skill_md, write_files
 from integration.odd_requests import HttpRequest, Targets
 from skillwire.core.skill import Skill
 from skillwire.server.answers import Answers
-from skillwire.server.asgi import App, FastPath, Message, Receive, Scope, Send
-from skillwire.server.connection import StdioConnection
-from skillwire.server.endpoint import Endpoint
-from skillwire.server.hot import HotAnswers
-from skillwire.server.requests import Parts, Reply, Request, RequestReader
-from skillwire.server.standalone import Offer, Standalone
+from skillwire.server.fast.asgi import FastPath
+from skillwire.server.fast.hot import HotAnswers
+from skillwire.server.fast.requests import (
+    App,
+    CachedReply,
+    FastRequest,
+    Message,
+    Parts,
+    Receive,
+    RequestReader,
+    Scope,
+    Send,
+)
+from skillwire.server.http.endpoint import Endpoint
+from skillwire.server.options import ServeOptions
+from skillwire.server.standalone import SkillServer
+from skillwire.server.stdio import StdioConnection
 from skillwire.sources import DynamicSkill
 
 DEADLINE = 30.0
@@ -68,10 +79,10 @@ class CountingAnswers(HotAnswers):
 
     given = 0
 
-    def result(self, request: Request, *, modern: bool) -> Parts | None:
+    def result(self, request: FastRequest, *, modern: bool) -> Parts | None:
         return self._counted(super().result(request, modern=modern))
 
-    async def fetch(self, request: Request, *, modern: bool) -> Parts | None:
+    async def fetch(self, request: FastRequest, *, modern: bool) -> Parts | None:
         return self._counted(await super().fetch(request, modern=modern))
 
     def new_reader(self) -> RequestReader:
@@ -86,11 +97,11 @@ class CountingReader(RequestReader):
     """A reader that counts what it recalls among the answers given."""
 
     def __init__(self, hot: CountingAnswers) -> None:
-        super().__init__(hot.knows_envelope)
+        super().__init__(hot.is_valid_envelope)
         self._hot = hot
 
-    def recall(self, body: bytes, state: object) -> tuple[bytes, Reply] | None:
-        known = super().recall(body, state)
+    def cached_reply(self, body: bytes, state: object) -> tuple[bytes, CachedReply] | None:
+        known = super().cached_reply(body, state)
         self._hot.given += known is not None
         return known
 
@@ -114,7 +125,7 @@ class Outcome:
 class BothPaths:
     """Two servers of the same skills, `fast` with the ready answers and `plain` without."""
 
-    def __init__(self, offer: Callable[[bool], Standalone], *, is_stateless: bool) -> None:
+    def __init__(self, offer: Callable[[bool], SkillServer], *, is_stateless: bool) -> None:
         self.fast, self.plain = offer(True), offer(False)
         self.hot = self.fast.hot = CountingAnswers(self.fast.skills, self.fast.server)
         self.fast_app = Endpoint(self.fast, is_stateless=is_stateless)
@@ -145,10 +156,10 @@ class BothPaths:
         return targets_of(self.plain.skills.answers)
 
 
-def standalone(folder: Path, *, is_fast: bool, **options: Any) -> Standalone:
+def standalone(folder: Path, *, is_fast: bool, **options: Any) -> SkillServer:
     """Serve `folder`, a skill built in code, and one whose content is made on each read."""
-    offer = Offer(folders=(folder,), page_size=PAGE_SIZE, watch=False, is_fast=is_fast, **options)
-    served = Standalone(offer)
+    offer = ServeOptions(folders=(folder,), page_size=PAGE_SIZE, watch=False, is_fast=is_fast, **options)
+    served = SkillServer(offer)
     built = Skill("built", description="Use when testing.", body="Do it.\n")
     built = built.with_reference("query.gql", "{ me }", media_type="application/graphql")
     live = DynamicSkill("live", description="Use when testing.", body=lambda: "Always the same.\n")
@@ -326,7 +337,7 @@ Talk = Callable[[StdioClient], None]
 
 
 def converse(
-    portal: anyio.from_thread.BlockingPortal, served: Standalone, hot: HotAnswers | None, talk: Talk
+    portal: anyio.from_thread.BlockingPortal, served: SkillServer, hot: HotAnswers | None, talk: Talk
 ) -> list[bytes]:
     """Let a client talk to a new connection over pipes; return every line it got until the end."""
     incoming, to_server = os.pipe()

@@ -1,5 +1,6 @@
 """A user at a command line: a home, a project with servers of ours, and a terminal to look at."""
 
+import copy
 import json
 import os
 import shlex
@@ -62,6 +63,13 @@ class World:
         self.home.mkdir()
         self.project.mkdir()
         self.env = environment(self.home)
+
+    def at(self, name: str) -> "World":
+        """Return the same user in another folder."""
+        other = copy.copy(self)
+        other.project = self.root / name
+        other.project.mkdir()
+        return other
 
     @property
     def state(self) -> Path:

@@ -22,12 +22,14 @@ from typing import Any
 
 from approving import FILES, approval, entry, manifest, origin, skill_id
 from skillwire.core.manifest import ManifestFile, digest_of
-from skillwire.host.approval.lockfile import lock_bytes, read_lock, write_lock
-from skillwire.host.approval.locktrust import LockState, LockTrust
+from skillwire.host.approval.lock import lock_bytes, read_lock, write_lock
+from skillwire.host.approval.lock_trust import LockState, LockTrust
 from skillwire.host.approval.store import FILE, ApprovalStore
 from skillwire.host.state.audit import AuditLog
-from skillwire.host.state.cache import ContentCache
+from skillwire.host.state.content import ContentCache
 from skillwire.host.state.trees import TreeKey, Trees
+from skillwire.server.wellknown.folder import INDEX, SiteFolder
+from skillwire.wire.wellknown import ArtifactType, SiteEntry, write_index
 
 CALLS = "chmod fchmod fsync link mkdir open rename replace rmdir symlink truncate unlink utime write".split()
 MOST_STEPS = 400
@@ -218,6 +220,48 @@ def no_event_lost(folder: Path) -> str:
     return "new" if LINES in numbers else "old"
 
 
+def site(*contents: bytes) -> Act:
+    """Write a web site of skills with these contents, and remove artifacts of earlier ones."""
+
+    def act(folder: Path) -> None:
+        with SiteFolder(folder / "site") as written:
+            paths = [artifact_path(content) for content in contents]
+            for path, content in zip(paths, contents, strict=True):
+                if not written.has(path):
+                    written.add(path, content)
+            written.publish(site_index(*contents))
+            for name in written.others(paths):
+                written.remove(name)
+
+    return act
+
+
+def artifact_path(content: bytes) -> str:
+    return f"{digest_of(content).removeprefix('sha256:')}/SKILL.md"
+
+
+def site_index(*contents: bytes) -> bytes:
+    return write_index(
+        SiteEntry(f"s{number}", ArtifactType.SKILL_MD, "Use.", artifact_path(content), digest_of(content))
+        for number, content in enumerate(contents)
+    )
+
+
+def site_is(old: tuple[bytes, ...], new: tuple[bytes, ...]) -> Callable[[Path], str]:
+    """Tell which site a web server would serve, and that all of it is there."""
+
+    def look(folder: Path) -> str:
+        home = SiteFolder(folder / "site").home
+        index = (home / INDEX).read_bytes() if (home / INDEX).exists() else None
+        for contents, state in ((new, "new"), (old, "old")):
+            if index == (site_index(*contents) if contents else None):
+                is_whole = all((home / artifact_path(one)).read_bytes() == one for one in contents)
+                return state if is_whole else f"half of the {state} site"
+        return "another index"
+
+    return look
+
+
 OPERATIONS = {
     "first-grant": Operation(nothing, granted("refunds"), holds([], ["refunds"])),
     "grant": Operation(granted("refunds"), granted("billing"), holds(["refunds"], ["refunds", "billing"])),
@@ -267,6 +311,10 @@ OPERATIONS = {
     ),
     "set-aside": Operation(forge, notice, nothing_approved),
     "rotate": Operation(many_events, rotate, no_event_lost),
+    "first-publish": Operation(nothing, site(b"one", b"two"), site_is((), (b"one", b"two"))),
+    "publish": Operation(
+        site(b"one", b"two"), site(b"two", b"three"), site_is((b"one", b"two"), (b"two", b"three"))
+    ),
     # Done wrong on purpose: what finds nothing here would find nothing anywhere.
     "in-place": Operation(with_lock, write_in_place, lock_is(LockState.TRUSTED, LockState.CHANGED)),
 }

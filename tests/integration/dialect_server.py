@@ -12,10 +12,11 @@ import uvicorn
 from mcp.server.context import CallNext, HandlerResult
 from mcp.shared.exceptions import MCPError
 
-from skillwire.server.dialects.compat import Context
-from skillwire.server.endpoint import Endpoint
-from skillwire.server.http import Door, listen_on, url_of
-from skillwire.server.standalone import Offer, Standalone
+from skillwire.server.dialects.base import Context
+from skillwire.server.http.endpoint import Endpoint
+from skillwire.server.http.server import listen_on, url_of
+from skillwire.server.options import HttpOptions, ServeOptions
+from skillwire.server.standalone import SkillServer
 from skillwire.server.stdio import serve_stdio
 
 
@@ -27,20 +28,20 @@ async def hide_the_newer_generation(ctx: Context, call_next: CallNext) -> Handle
 
 def main(folder: str, era: str, *words: str) -> None:
     dialects = tuple(word for word in words if not word.startswith("--"))
-    offer = Offer((Path(folder),), watch=False, dialects=dialects)
+    offer = ServeOptions((Path(folder),), watch=False, dialect=dialects)
 
-    def hide(standalone: Standalone) -> None:
+    def hide(standalone: SkillServer) -> None:
         if era == "legacy":
             standalone.server.middleware.insert(0, hide_the_newer_generation)
 
     async def over_http() -> None:
-        standalone = Standalone(offer)
+        standalone = SkillServer(offer)
         hide(standalone)
         endpoint = Endpoint(standalone, is_stateless=False)
         config = uvicorn.Config(endpoint, lifespan="off", log_level="warning", timeout_graceful_shutdown=1)
         async with endpoint.open():
             with listen_on("127.0.0.1", 0) as listener:
-                print(url_of(listener, Door("127.0.0.1")), flush=True)  # noqa: T201 - the test reads it
+                print(url_of(listener, HttpOptions("127.0.0.1:0")), flush=True)  # noqa: T201 - the test reads it
                 await uvicorn.Server(config).serve(sockets=[listener])
 
     async def over_stdio() -> None:

@@ -1,6 +1,6 @@
 """A tiny application behind our connections, as a process of its own: `python guarded_server.py KIND LIMITS`.
 
-KIND is `fast` or `plain`, LIMITS the fields of `ConnectionLimits` that differ, as
+KIND is `fast` or `plain`, LIMITS the fields of `HttpConnectionLimits` that differ, as
 JSON. It writes its port to standard output and serves until its input ends.
 """
 
@@ -16,13 +16,12 @@ from pathlib import Path
 import anyio
 import uvicorn
 
-from skillwire.server.asgi import Receive, Scope, Send
-from skillwire.server.footprint import share_one_heap
-from skillwire.server.protocol.choosing import http_protocol
-from skillwire.server.protocol.fast import FastConnection
-from skillwire.server.protocol.guarded import Turnstile
-from skillwire.server.protocol.limits import ConnectionCounts, ConnectionLimits, room_for
-from skillwire.server.protocol.plain import PlainConnection
+from skillwire.server.fast.requests import Receive, Scope, Send
+from skillwire.server.http.guard import ConnectionTracker, PlainConnection
+from skillwire.server.http.httptools import FastConnection
+from skillwire.server.http.server import http_protocol
+from skillwire.server.limits import ConnectionCounts, HttpConnectionLimits, affordable_connections
+from skillwire.server.standalone import limit_malloc_arenas
 
 KINDS = {"fast": (FastConnection, True), "plain": (PlainConnection, False)}
 BIG = 10 * 1024 * 1024
@@ -32,9 +31,9 @@ SILENCE = 1.5
 class Tiny:
     """Tells how it is at `/counts`, loses patience at `/hurry`, sends much at `/big`, slowly at `/stream`."""
 
-    def __init__(self, turnstile: Turnstile) -> None:
-        self._turnstile = turnstile
-        self._counts = turnstile.counts
+    def __init__(self, tracker: ConnectionTracker) -> None:
+        self._tracker = tracker
+        self._counts = tracker.counts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -48,7 +47,7 @@ class Tiny:
         elif scope["path"] == "/big":
             await _answer(send, b"x" * BIG + str(id(send)).encode())  # No two answers are the same bytes.
         elif scope["path"] == "/hurry":
-            self._turnstile.limits = replace(self._turnstile.limits, silent_seconds=0.1, head_seconds=0.1)
+            self._tracker.limits = replace(self._tracker.limits, silent_seconds=0.1, head_seconds=0.1)
             await _answer(send, b"{}")
         elif scope["path"] == "/counts":
             await _answer(send, json.dumps(self._state()).encode())
@@ -66,7 +65,7 @@ class Tiny:
         pages = int(Path("/proc/self/statm").read_text().split()[1]) if sys.platform == "linux" else 0
         return {
             "open": self._counts.open,
-            "endings": dict(self._counts.endings),
+            "endings": dict(self._counts.by_reason),
             "resident": pages * resource.getpagesize(),
         }
 
@@ -91,15 +90,15 @@ async def _answer(send: Send, body: bytes) -> None:
 
 def main(kind: str, changed: str) -> None:
     logging.basicConfig(level=logging.WARNING)
-    share_one_heap()
-    given = ConnectionLimits(**json.loads(changed))
-    turnstile = Turnstile(given, ConnectionCounts())
-    room_for(given.connections)
+    limit_malloc_arenas()
+    given = HttpConnectionLimits(**json.loads(changed))
+    tracker = ConnectionTracker(given, ConnectionCounts())
+    affordable_connections(given.connections)
     connection, is_fast = KINDS[kind]
     listener = socket.create_server(("127.0.0.1", 0), backlog=4096)
     config = uvicorn.Config(
-        Tiny(turnstile),
-        http=http_protocol(turnstile, connection),
+        Tiny(tracker),
+        http=http_protocol(tracker, connection),
         ws="none",
         lifespan="on",
         log_config=None,

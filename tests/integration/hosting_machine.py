@@ -30,14 +30,15 @@ from integration.hosting_shop import (
     files_of,
     skill_md,
 )
-from skillwire.errors import SkillError
-from skillwire.host.approval.approvals import Question, Reply
+from skillwire.core.errors import SkillError
+from skillwire.host import HostLimits, HostPolicy
 from skillwire.host.approval.consent import Actor, PromptLimits
 from skillwire.host.conversation import Conversation
 from skillwire.host.host import Host
-from skillwire.host.presentation import FramedText, LoadedSkill
-from skillwire.host.registry.known import KnownSkill
-from skillwire.host.state.places import Places
+from skillwire.host.model.approval import Question, Reply
+from skillwire.host.model.origin import KnownSkill
+from skillwire.host.state.places import Storage
+from skillwire.host.use.present import FramedText, LoadedSkill
 
 T = TypeVar("T")
 
@@ -66,7 +67,7 @@ class Approvals(RuleBasedStateMachine):
         self._portal = portal
         self._shop = shop
         home = Path(tempfile.mkdtemp(dir=folder))
-        self._places = Places(home / "state", home / "cache")
+        self._places = Storage(home / "state", home / "cache")
         self._lock = home / "skills.lock"
         self._model = Model(shop.config.endpoint.fingerprint)
         self._number = 0
@@ -374,12 +375,11 @@ class Approvals(RuleBasedStateMachine):
         self._open = Host(
             [self._shop.config],
             approve=self._ask,
-            places=self._places,
+            storage=self._places,
             roots=(),
             lock=self._lock,
-            frozen=is_frozen,
-            dynamic="ask",
-            prompts=PATIENT,
+            policy=HostPolicy(frozen=is_frozen, dynamic="ask"),
+            limits=HostLimits(prompts=PATIENT),
         )
         self._running = self._portal.wrap_async_context_manager(self._open)
         self._running.__enter__()
@@ -553,7 +553,7 @@ class Approvals(RuleBasedStateMachine):
 
 
 async def _looking(host: Host) -> bool:
-    host.lock.look()
+    host.lock.reload()
     return True
 
 

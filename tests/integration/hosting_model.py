@@ -4,7 +4,7 @@ import tomllib
 from dataclasses import dataclass, field
 
 from integration.hosting_shop import LABEL, Asked, Event, FileSet, Listed, Sent
-from skillwire.host.approval.approvals import Reply
+from skillwire.host.model.approval import Reply
 
 
 def _no_sets() -> dict[str, set[FileSet]]:

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from folders import skill_md, write_files
-from hostile.hosting import places
+from hostile.hosting import storage_in
 from programs import http_server, words_of
 from serving import HttpServer
-from skillwire.host.connections.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
+from skillwire.host.connect.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
 
 Line: TypeAlias = dict[str, Any]
 
@@ -80,7 +80,9 @@ def put(path: Path, content: bytes) -> None:
 
 def audit(folder: Path, event: str = "") -> list[Line]:
     """Return the lines of the audit log of the host whose state lies in `folder`, or those of one event."""
-    lines: list[Line] = [json.loads(line) for line in places(folder).audit.read_text("utf-8").splitlines()]
+    lines: list[Line] = [
+        json.loads(line) for line in storage_in(folder).audit.read_text("utf-8").splitlines()
+    ]
     return [line for line in lines if event in ("", line["event"])]
 
 
@@ -91,4 +93,6 @@ def reads(folder: Path) -> list[str]:
 
 def cached(folder: Path) -> list[Path]:
     """Return the files of the cache that hold content."""
-    return [path for path in places(folder).cache.rglob("*") if path.is_file() and path.name != "origin.json"]
+    return [
+        path for path in storage_in(folder).cache.rglob("*") if path.is_file() and path.name != "origin.json"
+    ]

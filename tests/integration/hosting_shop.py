@@ -18,10 +18,10 @@ from mcp.server.lowlevel import Server
 
 from skillwire.core.skill import Skill
 from skillwire.core.uri import SkillUri
-from skillwire.host.approval.approvals import Reply
-from skillwire.host.connections.endpoints import HttpEndpoint, ServerConfig
+from skillwire.host.connect.endpoints import HttpEndpoint, ServerConfig
+from skillwire.host.model.approval import Reply
 from skillwire.server import add_skills
-from skillwire.server.asgi import Message, Receive, Scope, Send
+from skillwire.server.fast.requests import Message, Receive, Scope, Send
 from skillwire.sources import DynamicSkill
 
 LABEL = "shop"

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from programs import script_command
+from skillwire.core.dialects import Dialect
 from skillwire.core.manifest import digest_of
-from skillwire.host.connections.endpoints import Endpoint, HttpEndpoint, ServerConfig, StdioEndpoint
-from skillwire.host.connections.skillsettings import SkillSettings
-from skillwire.wire.dialect import Dialect
+from skillwire.host.connect.endpoints import Endpoint, HttpEndpoint, ServerConfig, StdioEndpoint
+from skillwire.host.model.show_rules import SkillSettings
 from skillwire.wire.index import INDEX_URI
 
 PROGRAM = Path(__file__).with_name("index_peer.py")

@@ -14,6 +14,8 @@ from typing import TypeAlias, cast
 
 from hypothesis import strategies as st
 
+from skillwire.server.messages import MAX_MESSAGE_BYTES
+
 LIST, GET = "skills/list", "skills/get"
 READ, BROWSE = "resources/read", "resources/directory/read"
 MODERN = "2026-07-28"
@@ -593,7 +595,7 @@ def long_body(draft: Draft, rng: Random, targets: Targets) -> None:
 
 
 def huge_body(draft: Draft, rng: Random, targets: Targets) -> None:
-    size = 4 * 1024 * 1024 + rng.choice([-1, 0, 1, 4096])
+    size = MAX_MESSAGE_BYTES + rng.choice([-1, 0, 1, 4096])
     draft.remake.append(lambda body: body + b" " * (size - len(body)))
 
 

@@ -5,14 +5,13 @@ from collections.abc import AsyncIterator, Sequence
 import anyio
 
 from skillwire.core.entry import SkillEntry
+from skillwire.core.errors import NotFoundError
 from skillwire.core.skill import Skill
 from skillwire.core.uri import SkillUri
-from skillwire.errors import NotFoundError
-from skillwire.server.standalone import Offer
+from skillwire.server.options import ServeOptions
 from skillwire.server.stdio import serve_stdio
 from skillwire.sources import Source
-from skillwire.sources.templates import SkillTemplate
-from skillwire.wire.template import Template
+from skillwire.wire.index import SkillTemplate, Template
 
 NAMES = ("teapot", "teacup", "kettle")
 PLACE = "skill://docs/"
@@ -52,4 +51,4 @@ def more() -> Sequence[Source]:
 
 
 if __name__ == "__main__":
-    anyio.run(serve_stdio, Offer((), watch=False, dialects=("index-april",), more=more))
+    anyio.run(serve_stdio, ServeOptions((), watch=False, dialect=("index-april",), more_sources=more))

@@ -6,7 +6,6 @@ import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import anyio
 import orjson
@@ -23,7 +22,10 @@ from integration.access_world import (
 )
 from serving import legacy
 from skillwire.server.access.settings import Access, Rate
-from skillwire.server.views import Views
+from skillwire.server.http.app import HttpApp
+from skillwire.server.ops.peers import Proxies
+from skillwire.server.options import ServeOptions
+from skillwire.wire.wellknown import INDEX_PATH, SITE_PATH
 from talking import eventually
 
 pytestmark = pytest.mark.requirement("SEC-14")
@@ -149,7 +151,7 @@ async def test_a_file_that_makes_no_sense_changes_nothing_and_is_said_once(
     said = [
         record.getMessage()
         for record in caplog.records
-        if "what it said before goes on" in record.getMessage()
+        if "the previous version stays in use" in record.getMessage()
     ]
     assert len(said) == 1
 
@@ -177,6 +179,46 @@ async def test_strangers_who_try_credentials_are_slowed_down_by_their_address(tm
     assert answers == [401, 401, 401, 429, 429, 429]
 
 
+async def test_a_stranger_with_a_whole_network_of_addresses_has_one_rate(tmp_path: Path) -> None:
+    access = replace(write_access(tmp_path / "etc"), rate=Rate(0.5, 3))
+    skills = write_world(tmp_path / "skills", with_secrets=True)
+    app = HttpApp(ServeOptions((skills,)), host="127.0.0.1", access=access, proxies=Proxies(["127.0.0.1"]))
+    spellings = ["2001:db8::1", "2001:db8::2", "[2001:DB8:0:0::3]:443", "2001:db8::4:4", "2001:db8:0:1::5"]
+    async with app.open():
+        stranger = Asker(app, "nonsense")
+
+        answers = [
+            (await stranger.get("/", "GET", (b"x-forwarded-for", one.encode()))).status for one in spellings
+        ]
+
+    assert answers == [401, 401, 401, 429, 401]
+
+
+async def test_a_site_that_differs_by_caller_is_kept_for_its_caller_alone_and_not_for_long(
+    tmp_path: Path,
+) -> None:
+    access = write_access(tmp_path / "etc")
+    skills = write_world(tmp_path / "skills", with_secrets=True)
+    async with serving(skills, access, dialect=("well-known",), ttl=30.0) as app:
+        few = Asker(app, token_of("few"))
+        index = await few.get(INDEX_PATH)
+        path = SITE_PATH + orjson.loads(index.raw)["skills"][0]["url"]
+        tag = dict((await few.get(path)).headers)[b"etag"]
+        answers = [
+            index,
+            await few.get(path),
+            await few.get(path, "HEAD"),
+            await few.get(path, "GET", (b"if-none-match", tag)),
+            await few.get(f"{SITE_PATH}nothing/SKILL.md"),
+            await few.get(INDEX_PATH, "POST"),
+        ]
+
+    assert [answer.status for answer in answers] == [200, 200, 200, 304, 404, 405]
+    assert {dict(answer.headers).get(b"vary") for answer in answers} == {b"authorization"}
+    kept = [dict(answer.headers).get(b"cache-control") for answer in answers]
+    assert kept == [b"private, max-age=30"] * 4 + [b"no-store", None]
+
+
 async def test_anonymous_callers_see_what_rules_say_of_anyone(tmp_path: Path) -> None:
     rules = '[[rule]]\nanyone = true\nsee = ["acme/open"]\n\n[[rule]]\nauthenticated = true\nsee = ["*"]\n'
     access = replace(write_access(tmp_path / "etc", rules), allow_anonymous=True)
@@ -202,43 +244,6 @@ async def test_a_browser_may_give_its_token_as_a_password_and_only_to_the_page(t
     assert dict(refused.headers)[b"www-authenticate"].startswith(b"Basic ")
     assert endpoint.status == 401
     assert not dict(endpoint.headers)[b"www-authenticate"].startswith(b"Basic ")
-
-
-async def test_views_that_rest_make_room_for_others(tmp_path: Path) -> None:
-    access = write_access(tmp_path / "etc")
-    async with serving(write_world(tmp_path / "skills", with_secrets=True), access) as app:
-        views: Any = app._views  # pyright: ignore[reportPrivateUsage]
-        assert isinstance(views, Views)
-        views._most = 1  # pyright: ignore[reportPrivateUsage]
-        few, many = Asker(app, token_of("few")), Asker(app, token_of("many"))
-
-        first, second = await seen_by(few), await seen_by(many)
-        again = await seen_by(few)
-        async with listening(few, "modern"):
-            busy = await many.ask("skills/list")
-
-    assert len(views) == 0
-    assert first == again != second
-    assert busy.status == 503 and b"retry-after" in dict(busy.headers)
-
-
-async def test_a_view_that_failed_is_made_anew_for_who_asks_next(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    access = write_access(tmp_path / "etc")
-    async with serving(write_world(tmp_path / "skills", with_secrets=True), access) as app:
-        views: Any = app._views  # pyright: ignore[reportPrivateUsage]
-        few, many = Asker(app, token_of("few")), Asker(app, token_of("many"))
-        first, others = await seen_by(few), await seen_by(many)
-        [broken] = [view for sight, view in views._views.items() if not sight.is_whole]
-
-        broken.endpoint.end_streams = lambda: 1 / 0
-        broken.close()
-        await anyio.wait_all_tasks_blocked()
-
-        assert len(views) == 1
-        assert (await seen_by(few), await seen_by(many)) == (first, others)
-    assert caplog.text.count("a view of the skills ended by an unexpected failure") == 1
 
 
 async def test_a_server_that_knows_nobody_asks_nobody(tmp_path: Path) -> None:

@@ -26,14 +26,13 @@ from integration.issuers import (
     part,
 )
 from integration.web_sites import Page, endless, slowly, web_site
-from skillwire.errors import CredentialError, NotFoundError
+from skillwire.core.errors import CredentialError, NotFoundError
 from skillwire.server.access.admission import Admission, Admitted
-from skillwire.server.access.credentials import MAX_CREDENTIAL
-from skillwire.server.access.jwks import LONGEST_WITHOUT_ISSUER, MAX_BYTES, REST
+from skillwire.server.access.keys import MAX_BYTES, MAX_STALE_SECONDS, RETRY_SECONDS
 from skillwire.server.access.oidc import SignedTokens
-from skillwire.server.access.settings import Access, Oidc
-from skillwire.server.access.sight import ALL
+from skillwire.server.access.settings import MAX_CREDENTIAL, Access, Oidc
 from skillwire.server.access.tokens import Token, digest_of, new_secret
+from skillwire.server.visibility import ALL
 
 DAY = 24 * 3600.0
 
@@ -102,7 +101,7 @@ async def test_good_tokens_of_every_kind_are_believed_and_the_issuer_is_asked_on
         ]
 
     assert [one.caller.subject for one in found] == ["RS256", "PS256", "ES256", "EdDSA", "Ed25519", "ES256"]
-    assert {one.sight for one in found} == {ALL}
+    assert {one.visibility for one in found} == {ALL}
     assert found[0].caller.name == f"{issuer.url} RS256"
     assert issuer.site.paths == [DISCOVERY, KEYS]
 
@@ -177,7 +176,7 @@ async def test_a_rotated_key_is_fetched_when_a_token_names_it_and_the_old_one_is
         await admit(admission, issuer.token())
         issuer.publish(new=fresh)
         early = await refusal(admission, issuer.token(fresh, kid="new"))
-        clock.seconds += REST
+        clock.seconds += RETRY_SECONDS
         async with anyio.create_task_group() as group:
             for number in range(20):
                 group.start_soon(admit, admission, issuer.token(fresh, kid="new", jti=number))
@@ -194,7 +193,7 @@ async def test_a_rotated_key_is_fetched_for_tokens_that_name_none_too(issuer: Is
         await admit(admission, issuer.token(kid=""))
         issuer.publish(new=fresh)
         early = await refusal(admission, issuer.token(fresh, kid=""))
-        clock.seconds += REST
+        clock.seconds += RETRY_SECONDS
 
         assert (await admit(admission, issuer.token(fresh, kid=""))).caller.subject == "alice"
         assert (early, issuer.fetches) == ("signature", 2)
@@ -256,16 +255,16 @@ async def test_while_the_issuer_is_away_the_last_keys_go_on_for_a_day(
             await admit(admission, token(number))
             # Whoever names an unknown key waits for the issuer's answer.
             await refusal(admission, issuer.token(OTHER, kid="other"))
-        clock.seconds = LONGEST_WITHOUT_ISSUER + REST
+        clock.seconds = MAX_STALE_SECONDS + RETRY_SECONDS
         late = await refusal(admission, token(9))
         issuer.site.pages.update(pages)
-        clock.seconds += REST
+        clock.seconds += RETRY_SECONDS
         back = await admit(admission, token(10))
 
     assert (late, back.caller.subject) == ("unavailable", "alice")
     assert issuer.fetches == 3
     words = [record.message for record in caplog.records if "cannot be fetched" in record.message]
-    assert len(words) == 1 and "the last ones go on" in words[0]
+    assert len(words) == 1 and "the previous keys stay in use" in words[0]
     assert "can be fetched again" in caplog.text
 
 
@@ -277,7 +276,7 @@ async def test_an_issuer_that_is_away_at_the_start_is_asked_again_later(clock: C
             assert await refusal(admission, issuer.token()) == "unavailable"
             issuer.site.pages.update(pages)
             assert await refusal(admission, issuer.token()) == "unavailable"
-            clock.seconds += REST
+            clock.seconds += RETRY_SECONDS
 
             assert (await admit(admission, issuer.token())).caller.subject == "alice"
 

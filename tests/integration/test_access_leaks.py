@@ -29,13 +29,13 @@ from integration.access_world import (
 from integration.both_paths import Outcome
 from serving import legacy
 from skillwire.runner import Policy
-from skillwire.server.access.metadata import METADATA_PATH
-from skillwire.server.app import HttpApp
-from skillwire.server.endpoint import PATH
-from skillwire.server.ops.health import OPS_PATHS
-from skillwire.server.page import addresses as page
-from skillwire.server.views import Views
-from skillwire.wire.cursor import write_cursor
+from skillwire.server.access.settings import METADATA_PATH
+from skillwire.server.http.app import HttpApp
+from skillwire.server.http.endpoint import PATH
+from skillwire.server.http.views import Views
+from skillwire.server.ops.metrics import OPS_PATHS
+from skillwire.server.page import templates
+from skillwire.wire.core import write_cursor
 from skillwire.wire.wellknown import SITE_PATH
 
 pytestmark = pytest.mark.requirement("SEC-14")
@@ -53,7 +53,6 @@ WORDS = ("vault fountain", "plan", "zebra", "testing", "open", "nothing")
 SAME_FOR_EVERYONE = {
     "ping",
     "initialize",
-    "server/discover",
     "resources/templates/list",
     "tools/list",
     "subscriptions/listen",
@@ -167,7 +166,7 @@ def methods_of(app: HttpApp) -> set[str]:
     views = app._views  # pyright: ignore[reportPrivateUsage]
     assert isinstance(views, Views)
     opened = views._views.values()  # pyright: ignore[reportPrivateUsage]
-    servers = [view.endpoint.standalone.server for view in opened]
+    servers = [view.endpoint.skill_server.server for view in opened]
     return {name for server in servers for name in server._request_handlers}  # pyright: ignore[reportPrivateUsage]
 
 
@@ -189,7 +188,14 @@ async def test_every_method_that_is_answered_is_asked_about_here(worlds: Worlds)
 
 def test_every_route_is_asked_about_here() -> None:
     known = {*OPS_PATHS, PATH, SITE_PATH}
-    known |= {page.HOME, page.CONNECT, page.ROBOTS, page.SKILLS, page.FILES, page.STATIC}
+    known |= {
+        templates.HOME,
+        templates.CONNECT,
+        templates.ROBOTS,
+        templates.SKILLS,
+        templates.FILES,
+        templates.STATIC,
+    }
     known |= {METADATA_PATH}
 
     for route in known:

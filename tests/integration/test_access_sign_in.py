@@ -18,16 +18,15 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
+from configs import configured
 from folders import write_skill
 from integration.approvers import Approver, follow
 from integration.issuers import EC, KEYS, signed_with
 from integration.peers import BRISK, DEADLINE, config
 from serving import environment, http_server
-from skillwire.host.connections.connection import Connection
-from skillwire.host.connections.endpoints import HttpEndpoint
-from skillwire.host.connections.oauth import oauth_for
-from skillwire.host.connections.redirect import HOST, free_port
-from skillwire.host.connections.tokens import FileTokenStorage
+from skillwire.host.connect.connection import Connection
+from skillwire.host.connect.endpoints import HttpEndpoint
+from skillwire.host.connect.oauth import HOST, FileTokenStorage, free_port, oauth_for
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("SEC-14")]
 
@@ -86,7 +85,7 @@ async def test_a_host_is_sent_to_the_issuer_signs_in_and_sees_what_the_rules_all
     port, issuer_port = free_port(), free_port()
     url = f"http://{HOST}:{port}/mcp"
     issuer = Issuer(url=f"http://{HOST}:{issuer_port}/")  # With the slash, as the SDK's calls itself.
-    options = ["--oidc", issuer.url, "--public-url", url, "--access", str(tmp_path / "access.toml")]
+    options = ["--public-url", url, *configured(tmp_path, oidc=issuer.url, access="access.toml")]
     pages: list[str] = []
 
     async def browser(page: str) -> None:

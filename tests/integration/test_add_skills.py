@@ -24,10 +24,10 @@ from mcp.shared.exceptions import MCPError
 from pydantic import AnyHttpUrl
 
 from folders import write_files, write_skill
+from programs import words_of
+from serving import environment
 from skillwire.core.entry import SkillEntry
-from skillwire.core.skill import Skill
-from skillwire.core.uri import SkillUri
-from skillwire.errors import (
+from skillwire.core.errors import (
     INVALID_PARAMS,
     DuplicateSkillError,
     InvalidSkillError,
@@ -36,6 +36,11 @@ from skillwire.errors import (
     SkillError,
     SourceError,
 )
+from skillwire.core.skill import Skill
+from skillwire.core.uri import SkillUri
+from skillwire.gateway import Upstream
+from skillwire.host.connect.endpoints import ServerConfig, StdioEndpoint
+from skillwire.host.state.content import ContentCache
 from skillwire.server import DynamicSkill, Skills, add_skills
 from skillwire.sources import MemorySource
 from skillwire.wire.core import CacheScope
@@ -114,6 +119,13 @@ def as_package_in_an_archive(place: Path, skills: Callable[[], Skills]) -> None:
     skills().add(zipfile.Path(place / "package.zip", "package/skills/"))
 
 
+def as_skills_of_another_server(place: Path, skills: Callable[[], Skills]) -> None:
+    write_skill(place / "served/hello", {"references/a.md": "# A\n", "logo.png": b"\x89PNG"})
+    command, *words = words_of(place / "served")
+    endpoint = StdioEndpoint(command, tuple(words), environment(place))
+    skills().add(Upstream(ServerConfig("acme", endpoint, seconds=60), ContentCache(place / "cache")))
+
+
 def _skill_md() -> bytes:
     return b'---\nname: "hello"\ndescription: Use when testing hello.\n---\n\nDo it.\n'
 
@@ -124,6 +136,7 @@ PROVIDERS = [
     as_built_skill,
     as_decorated_function,
     as_package_in_an_archive,
+    as_skills_of_another_server,
 ]
 
 

@@ -13,19 +13,20 @@ from mcp.client import Client
 from mcp.server.lowlevel import Server
 from mcp.server.mcpserver import MCPServer
 
+from configs import configured
 from folders import skill_md, write_files, write_skill
 from hostile.hosting import User, hosting
 from integration.hosting_serve import over_stdio
 from serving import http_server, modern, stdio_server
+from skillwire.core.errors import INVALID_PARAMS, InvalidUriError, SkillError, SourceError
 from skillwire.core.skill import Skill
 from skillwire.core.uri import SkillUri
 from skillwire.core.yaml12 import JsonValue
-from skillwire.errors import INVALID_PARAMS, InvalidUriError, SkillError, SourceError
-from skillwire.host import get_skill, list_skills
-from skillwire.host.attention import Attention
+from skillwire.host import HostPolicy, get_skill, list_skills
+from skillwire.host.model.show_rules import ShowRule
 from skillwire.server import Skills, add_skills
-from skillwire.server.notes import FORMAT, Subject, with_format
-from skillwire.wire.declared import declared_in
+from skillwire.server.meta import FORMAT, Subject, with_format
+from skillwire.wire.by_name import declarations_in
 from talking import (
     Json,
     ask,
@@ -217,7 +218,7 @@ async def test_without_the_mirror_nothing_differs_and_with_it_only_that(folder: 
 @pytest.mark.requirement("META-03", "ASK-03")
 def test_the_command_mirrors_on_the_fast_path_too(folder: Path, env: dict[str, str]) -> None:
     request = modern("resources/directory/read", uri=REFUNDS.removesuffix("/SKILL.md"))
-    with stdio_server(folder, "--mirror", env=env) as server:
+    with stdio_server(folder, *configured(Path(env["HOME"]), mirror=True), env=env) as server:
         [first, again] = [server.call({**request, "id": number}) for number in (1, 2)]
     with stdio_server(folder, env=env) as server:
         off = server.call(request)
@@ -340,7 +341,7 @@ async def test_what_a_skill_declares_to_need_is_told_with_its_resource(
     assert "_meta" not in entry
     # The same prefix is read for dialects by name, and neither reader stumbles over the other's keys.
     frontmatter = Skill("refunds", body=skill_md("refunds", extra=EXTRA)).frontmatter
-    assert declared_in(frontmatter).findings == ()
+    assert declarations_in(frontmatter).findings == ()
 
 
 # Another media type
@@ -518,13 +519,13 @@ async def _until(client: Client, kind: str) -> list[Json]:
 
 @contextmanager
 def over_stdio_pipe(folder: Path, env: dict[str, str]) -> Generator[Callable[[Json], Json]]:
-    with stdio_server(folder, "--find", "--no-watch", env=env) as server:
+    with stdio_server(folder, *configured(Path(env["HOME"]), find=True), "--no-watch", env=env) as server:
         yield server.call
 
 
 @contextmanager
 def over_loopback(folder: Path, env: dict[str, str]) -> Generator[Callable[[Json], Json]]:
-    with http_server(folder, "--find", "--no-watch", env=env) as server:
+    with http_server(folder, *configured(Path(env["HOME"]), find=True), "--no-watch", env=env) as server:
 
         def call(request: Json) -> Json:
             name = request["params"].get("name")
@@ -628,7 +629,7 @@ async def test_no_spelling_leads_around_what_a_user_turned_off(
     folder: Path, tmp_path: Path, env: dict[str, str]
 ) -> None:
     user = User()
-    options = {"show": {"desk/refunds": Attention.OFF}}
+    options = {"policy": HostPolicy(show={"desk/refunds": ShowRule.OFF})}
     caught: set[str] = set()
 
     async with hosting(tmp_path / "host", [over_stdio(folder, env)], user=user, **options) as host:

@@ -19,17 +19,16 @@ from integration.hosting_serve import over_stdio
 from integration.indexed_world import WIRES
 from programs import skillwire_command, words_of
 from serving import environment
-from skillwire.host.approval.approvals import Occasion, binding_of
-from skillwire.host.approval.provenance import Provenance, ProvenanceVerdict
-from skillwire.host.asking import text_of_question
-from skillwire.host.attention import SkillSettings, Trust
-from skillwire.host.connections.connection import Connection
-from skillwire.host.connections.endpoints import ServerConfig, StdioEndpoint
-from skillwire.host.events import SkillActivated
-from skillwire.host.failures import ConfigError
+from skillwire.core.dialects import Dialect
+from skillwire.host import HostLimits, HostPolicy
+from skillwire.host.connect.connection import Connection
+from skillwire.host.connect.endpoints import ServerConfig, StdioEndpoint
 from skillwire.host.host import Host
+from skillwire.host.model.approval import Occasion, Provenance, ProvenanceVerdict, SkillActivated, binding_of
+from skillwire.host.model.errors import ConfigError
+from skillwire.host.model.show_rules import SkillSettings, Trust
 from skillwire.host.registry.local import LocalRoot
-from skillwire.wire.dialect import Dialect
+from skillwire.host.use.question import text_of_question
 
 TEMPLATES = Path(__file__).with_name("template_server.py")
 SKILL_METHODS = {"skills/list", "skills/get", "resources/read"}
@@ -69,7 +68,7 @@ def codes(host: Host) -> list[str]:
 async def test_a_host_that_wants_no_nested_skills_says_what_it_skipped(
     transport: str, era: str, tmp_path: Path
 ) -> None:
-    options = {"top_level_only": True}
+    options = {"policy": HostPolicy(top_level_only=True)}
     async with visiting("nested", tmp_path, transport=transport, era=era, options=options) as visit:
         error = await refused(visit.host.load(f"{LABEL}/skill://acme/refunds/inner"))
         outer = await visit.host.load(REFUNDS)
@@ -110,7 +109,7 @@ async def test_the_meta_of_an_entry_survives_a_gateway(tmp_path: Path, env: dict
         upstream.write_text(json.dumps({"mcpServers": {"shop": entry}}))
         program, *words = words_of("--stdio", "--upstream", upstream)
         hub = ServerConfig("hub", StdioEndpoint(program, tuple(words), env), seconds=30)
-        async with hosting(tmp_path, [hub], user=User(), wait_seconds=DEADLINE) as host:
+        async with hosting(tmp_path, [hub], user=User(), limits=HostLimits(wait_seconds=DEADLINE)) as host:
             [skill] = host.view.skills
             meta = skill.entry.extra["_meta"]
 
@@ -128,7 +127,7 @@ async def test_a_veto_refuses_a_load_before_anyone_is_asked_and_anything_is_fetc
     transport: str, era: str, tmp_path: Path
 ) -> None:
     scanner = Scanner(refunds=ProvenanceVerdict("known to be bad", is_veto=True))
-    options = {"provenance": scanner}
+    options = {"policy": HostPolicy(provenance=scanner)}
     async with visiting("honest", tmp_path, transport=transport, era=era, options=options) as visit:
         [skill] = [skill for skill in visit.host.view.skills if skill.reference == REFUNDS]
         error = await refused(visit.host.load(REFUNDS))
@@ -149,11 +148,11 @@ async def test_what_a_provider_says_stands_in_the_question_and_changes_nothing_e
     scanner = Scanner(
         refunds=ProvenanceVerdict("scanned,\n| From: local\x1b[2J"), reports=OSError("no network")
     )
-    async with visiting("honest", tmp_path, options={"provenance": scanner}) as visit:
+    async with visiting("honest", tmp_path, options={"policy": HostPolicy(provenance=scanner)}) as visit:
         await visit.host.load(REFUNDS)
         await visit.host.load(REPORTS)
         first, second = map(text_of_question, visit.user.questions)
-        judgement = await visit.host.judge(visit.host.loaded[0].skill)
+        judgement = await visit.host.check_provenance(visit.host.loaded[0].skill)
 
     assert "The provenance check says:\n  | scanned, | From: local<U+001B>[2J" in first
     assert "! Provenance: no verdict: the check failed (OSError)" in second
@@ -163,7 +162,7 @@ async def test_what_a_provider_says_stands_in_the_question_and_changes_nothing_e
 @pytest.mark.requirement("ASK-05")
 async def test_a_verdict_is_about_one_content_so_a_changed_skill_is_judged_anew(tmp_path: Path) -> None:
     scanner = Scanner()
-    async with visiting("honest", tmp_path, options={"provenance": scanner}) as visit:
+    async with visiting("honest", tmp_path, options={"policy": HostPolicy(provenance=scanner)}) as visit:
         await visit.host.load(REFUNDS)
         visit.host.close(REFUNDS)
         await visit.host.load(REFUNDS)
@@ -182,7 +181,7 @@ async def test_where_the_answer_is_no_anyway_no_provider_hears_of_it(tmp_path: P
     scanner = Scanner()
     async with (
         hostile("honest") as peer,
-        hosting(tmp_path, [config(peer)], user=None, provenance=scanner) as host,
+        hosting(tmp_path, [config(peer)], user=None, policy=HostPolicy(provenance=scanner)) as host,
     ):
         error = await refused(host.load(REFUNDS))
 
@@ -266,7 +265,7 @@ def test_what_a_skill_needs_is_shown_before_it_is_loaded(root: Path, tmp_path: P
 async def test_tools_and_prompts_that_a_skill_needs_and_its_server_lacks_are_named(
     transport: str, era: str, tmp_path: Path
 ) -> None:
-    options = {"dynamic": "ask"}
+    options = {"policy": HostPolicy(dynamic="ask")}
     async with visiting("primitive", tmp_path, transport=transport, era=era, options=options) as visit:
         skill = await visit.host.find(REFUNDS)
         reports = await visit.host.find(REPORTS)
@@ -341,7 +340,9 @@ async def test_strict_and_unattended_hosts_load_what_was_approved_and_nothing_el
         user = User()
         async with hosting(tmp_path / "desk", [strict], user=user) as host:
             attended = (await host.load(REFUNDS)).reference, (await refused(host.load(REPORTS))).refusal
-        async with hosting(tmp_path / "ci", [config(peer)], user=None, lock=lock, frozen=True) as host:
+        async with hosting(
+            tmp_path / "ci", [config(peer)], user=None, lock=lock, policy=HostPolicy(frozen=True)
+        ) as host:
             unattended = (await host.load(REFUNDS)).reference, (await refused(host.load(REPORTS))).refusal
         async with hosting(tmp_path / "bare", [config(peer)], user=None) as host:
             nobody = (await refused(host.load(REFUNDS))).refusal
@@ -357,7 +358,7 @@ async def test_strict_and_unattended_hosts_load_what_was_approved_and_nothing_el
 async def test_a_model_knows_nothing_of_a_skill_before_the_user_has_approved_it(
     transport: str, era: str, tmp_path: Path
 ) -> None:
-    options = {"visible": "approved"}
+    options = {"policy": HostPolicy(visible="approved")}
     async with visiting("honest", tmp_path, transport=transport, era=era, options=options) as visit:
         host, tools = visit.host, {tool.name: tool for tool in visit.host.tools()}
         before = host.listing()
@@ -395,14 +396,14 @@ async def test_a_model_knows_nothing_of_a_skill_before_the_user_has_approved_it(
 @pytest.mark.requirement("ASK-27")
 def test_a_misspelt_policy_is_refused_and_does_not_become_a_wider_one() -> None:
     with pytest.raises(ConfigError):
-        Host(visible="aproved")  # pyright: ignore[reportArgumentType] # what an untyped program may pass
+        Host(policy=HostPolicy(visible="aproved"))  # pyright: ignore[reportArgumentType] # what an untyped program may pass
 
 
 @pytest.mark.requirement("ASK-27")
 async def test_local_skills_are_the_users_own_and_visible_at_once(tmp_path: Path) -> None:
     write_skill(tmp_path / "skills" / "notes")
     roots = [LocalRoot(tmp_path / "skills", "user")]
-    async with hosting(tmp_path, [], user=None, roots=roots, visible="approved") as host:
+    async with hosting(tmp_path, [], user=None, roots=roots, policy=HostPolicy(visible="approved")) as host:
         listing = host.listing()
         loaded = await host.load("notes")
 
@@ -489,11 +490,11 @@ async def test_what_vanished_is_told_by_the_view_the_chain_and_the_change(tmp_pa
     [notice] = view.notices
     assert notice.to_json() == {
         "code": "vanished",
-        "sentence": "The skill was there before, and its origin does not list it any more.",
+        "sentence": "The skill was listed before, and its origin does not list it any more.",
         "subject": REFUNDS,
         "detail": "it was 'skill://acme/refunds/SKILL.md'",
         "requirement": "ASK-34",
-        "remedy": "go on without it, or ask whoever keeps it",
+        "remedy": "go on without it, or ask its maintainer",
     }
     assert REFUNDS in listing and REFUNDS in change
     assert "vanished" in [step.refusal.code for step in why.steps if step.refusal]
@@ -508,7 +509,9 @@ async def test_what_a_server_says_matters_more_comes_first_where_that_is_wanted(
     orders: list[list[str]] = []
     async with hostile("executing") as peer:
         for by_priority in (False, True):
-            async with hosting(tmp_path, [config(peer)], user=User(), by_priority=by_priority) as host:
+            async with hosting(
+                tmp_path, [config(peer)], user=User(), policy=HostPolicy(by_priority=by_priority)
+            ) as host:
                 await host.refresh()
                 text = host.listing()
                 orders.append(sorted(references(host), key=text.index))
@@ -528,7 +531,7 @@ async def test_a_load_is_an_event_here_and_no_message_to_anyone(
     transport: str, era: str, tmp_path: Path
 ) -> None:
     events: list[SkillActivated] = []
-    options = {"on_activation": events.append}
+    options = {"on_event": events.append}
     async with visiting("honest", tmp_path, transport=transport, era=era, options=options) as visit:
         await visit.host.load(REFUNDS)
         await visit.host.load(REFUNDS)
@@ -555,7 +558,7 @@ async def test_a_listener_that_fails_costs_nobody_a_skill(tmp_path: Path) -> Non
     def fails(event: SkillActivated) -> None:
         raise OSError("the disk is full")
 
-    async with visiting("honest", tmp_path, options={"on_activation": fails}) as visit:
+    async with visiting("honest", tmp_path, options={"on_event": fails}) as visit:
         loaded = await visit.host.load(REFUNDS)
 
     assert loaded.reference == REFUNDS
@@ -575,7 +578,7 @@ async def test_a_person_completes_a_template_and_loads_what_it_expands_to(
     tmp_path: Path, env: dict[str, str]
 ) -> None:
     user = User()
-    async with hosting(tmp_path, [template_server(env)], user=user, dynamic="ask") as host:
+    async with hosting(tmp_path, [template_server(env)], user=user, policy=HostPolicy(dynamic="ask")) as host:
         await host.refresh()
         [known] = host.view.templates
         values = await host.complete("docs", known.template.text, "product", "tea")

@@ -13,14 +13,15 @@ from hostile.hosting import (
     User,
     config,
     hosting,
-    places,
     refused,
+    storage_in,
     visiting,
 )
 from hostile.integrity import MARK
 from hostile.running import WIRES, hostile
-from skillwire.host.approval.approvals import Occasion, Reply
-from skillwire.host.refusals import Refusal
+from skillwire.host import HostPolicy
+from skillwire.host.model.approval import Occasion, Reply
+from skillwire.host.model.refusals import Refusal
 
 everywhere = pytest.mark.parametrize(("transport", "era"), WIRES, ids=[f"{way}-{era}" for way, era in WIRES])
 
@@ -140,11 +141,15 @@ async def test_a_frozen_lock_allows_exactly_what_it_holds_and_asks_nobody(tmp_pa
             await host.load(REFUNDS)
             await host.write_lock()
         # Another machine, with nothing approved on it.
-        async with hosting(tmp_path / "two", [config(peer)], user=user, lock=lock, frozen=True) as host:
+        async with hosting(
+            tmp_path / "two", [config(peer)], user=user, lock=lock, policy=HostPolicy(frozen=True)
+        ) as host:
             loaded = await host.load(REFUNDS)
             other = await refused(host.load(f"{LABEL}/reports"))
         peer.say(version=2)
-        async with hosting(tmp_path / "two", [config(peer)], user=user, lock=lock, frozen=True) as host:
+        async with hosting(
+            tmp_path / "two", [config(peer)], user=user, lock=lock, policy=HostPolicy(frozen=True)
+        ) as host:
             changed = await refused(host.load(REFUNDS))
 
     assert "Read [the policy]" in loaded.text
@@ -265,7 +270,7 @@ async def test_approvals_that_something_else_wrote_to_do_not_count(tmp_path: Pat
         async with hosting(tmp_path, [config(peer)], user=User(Reply.DENY)) as host:
             await host.refresh()
             await host.approve(await host.find("shop/reports"))
-        for path in places(tmp_path).state.rglob("*.json"):
+        for path in storage_in(tmp_path).state.rglob("*.json"):
             text = path.read_text("utf-8")
             path.write_text(text.replace("acme/reports", "acme/refunds"), "utf-8")
         async with hosting(tmp_path, [config(peer)], user=later) as host:
@@ -380,7 +385,7 @@ async def test_a_skill_without_digests_is_declined_unless_the_user_wants_such_sk
 @pytest.mark.requirement("CACHE-09")
 async def test_a_yes_to_a_skill_without_digests_is_for_one_load(tmp_path: Path) -> None:
     """Attack 12."""
-    async with visiting("dynamic", tmp_path, options={"dynamic": "ask"}) as visit:
+    async with visiting("dynamic", tmp_path, options={"policy": HostPolicy(dynamic="ask")}) as visit:
         first = await visit.host.load(REFUNDS)
         visit.host.close(REFUNDS)
         second = await visit.host.load(REFUNDS)
@@ -389,7 +394,7 @@ async def test_a_yes_to_a_skill_without_digests_is_for_one_load(tmp_path: Path) 
         assert visit.peer.reads() == [BODY_URI, BODY_URI]
         assert "no listing it could be held against" in first.text
         assert "matches the server's listing" not in first.text + second.text
-        cached = [path for path in places(tmp_path).cache.rglob("*") if path.is_file()]
+        cached = [path for path in storage_in(tmp_path).cache.rglob("*") if path.is_file()]
         assert not any(b"Made" in path.read_bytes() for path in cached)
 
 
@@ -399,7 +404,9 @@ async def test_a_skill_without_digests_still_has_to_be_the_one_that_was_listed_a
     tmp_path: Path,
 ) -> None:
     """Attack 12."""
-    async with visiting("dynamic", tmp_path, options={"dynamic": "ask"}, form="other-frontmatter") as visit:
+    async with visiting(
+        "dynamic", tmp_path, options={"policy": HostPolicy(dynamic="ask")}, form="other-frontmatter"
+    ) as visit:
         lie = await refused(visit.host.load(REFUNDS))
         visit.peer.say(form="huge")
         await visit.host.load(REFUNDS)

@@ -7,20 +7,21 @@ from pathlib import Path
 import pytest
 
 from hostile.catalog import POLICY
-from hostile.hosting import INDEX, LABEL, REFUNDS, User, config, hosting, places, refused, visiting
+from hostile.hosting import INDEX, LABEL, REFUNDS, User, config, hosting, refused, storage_in, visiting
 from hostile.integrity import MARK
 from hostile.packed import HOSTILE
 from hostile.running import hostile
-from skillwire.errors import SkillError
-from skillwire.host.approval.approvals import Grant, Occasion, Reply
+from skillwire.core.errors import SkillError
+from skillwire.host import HostLimits, HostPolicy
 from skillwire.host.approval.consent import PromptLimits
-from skillwire.host.archives import ArchivePolicy
-from skillwire.host.gate import ToolCall, ToolKind, Verdict
 from skillwire.host.host import Host
-from skillwire.host.presentation import SkillFileLine
+from skillwire.host.model.approval import Grant, Occasion, Reply
+from skillwire.host.use.fetch import ArchivePolicy
+from skillwire.host.use.gate import ToolCall, ToolKind, Verdict
+from skillwire.host.use.present import SkillFileLine
 
 TRANSPORTS = pytest.mark.parametrize("transport", ["stdio", "http"])
-ARCHIVES = {"archives": ArchivePolicy()}
+ARCHIVES = {"policy": HostPolicy(archives=ArchivePolicy())}
 ARCHIVE = "skill://acme/refunds.tar.gz"
 ROOT = "skill://acme/refunds"
 
@@ -54,7 +55,7 @@ REFUSED = {
 
 def kept(folder: Path) -> list[Path]:
     """Return every file of the cache, unpacked or not."""
-    return [path for path in places(folder).cache.rglob("*") if path.is_file()]
+    return [path for path in storage_in(folder).cache.rglob("*") if path.is_file()]
 
 
 def escaped() -> bool:
@@ -85,8 +86,8 @@ async def test_each_dangerous_archive_is_refused_with_its_code_and_leaves_nothin
     tmp_path: Path, transport: str
 ) -> None:
     options = {
-        "archives": ArchivePolicy(budget=2**40),
-        "prompts": PromptLimits(questions_per_server=100),
+        "policy": HostPolicy(archives=ArchivePolicy(budget=2**40)),
+        "limits": HostLimits(prompts=PromptLimits(questions_per_server=100)),
     }
     async with visiting("hostile_archives", tmp_path, transport=transport, options=options) as visit:
         found = {name: await outcome(visit.host, f"{LABEL}/{name}") for name in REFUSED}
@@ -142,12 +143,19 @@ async def test_a_host_that_was_told_nothing_unpacks_nothing(tmp_path: Path) -> N
         assert [uri for uri in visit.peer.reads() if uri != INDEX] == []
         steps = (await visit.host.explain(REFUNDS)).steps
         assert "archives-off" in [step.refusal.code for step in steps if step.refusal is not None]
+        for reference in (REFUNDS, f"{LABEL}/{ROOT}", f"{LABEL}/{ROOT}/SKILL.md"):
+            error = await refused(visit.host.load(reference))
+            assert (error.refusal, "--archives" in error.fix) == ("archives-off", True)
+        tool = next(tool for tool in visit.host.tools() if tool.name == "load_skill")
+        answered = (await tool({"skill": REFUNDS})).refusal
+        assert answered is not None and answered.code == "archives-off" and "--archives" in answered.remedy
+        assert [uri for uri in visit.peer.reads() if uri != INDEX] == []
 
 
 @pytest.mark.requirement("ARC-18")
 async def test_an_allowlist_of_servers_holds_for_the_others_too(tmp_path: Path) -> None:
     policy = ArchivePolicy(servers=frozenset({"elsewhere"}))
-    async with visiting("packed", tmp_path, options={"archives": policy}) as visit:
+    async with visiting("packed", tmp_path, options={"policy": HostPolicy(archives=policy)}) as visit:
         await visit.host.load(REFUNDS)
 
         assert [uri for uri in visit.peer.reads() if uri != INDEX] == [f"{ROOT}/SKILL.md"]
@@ -188,7 +196,7 @@ async def test_an_archive_that_is_not_what_the_index_says_is_not_used(tmp_path: 
 async def test_a_server_whose_budget_is_spent_gets_nothing_more_unpacked(
     tmp_path: Path, transport: str
 ) -> None:
-    options = {"archives": ArchivePolicy(budget=200 * 1024)}
+    options = {"policy": HostPolicy(archives=ArchivePolicy(budget=200 * 1024))}
     async with visiting("big_archives", tmp_path, transport=transport, options=options) as visit:
         found = [await outcome(visit.host, f"{LABEL}/big-{number}") for number in range(6)]
 
@@ -284,7 +292,7 @@ async def test_without_an_archive_only_the_skill_file_is_promised(tmp_path: Path
 async def test_a_file_without_a_digest_is_asked_about_in_each_window_labelled_and_never_kept(
     tmp_path: Path,
 ) -> None:
-    options = {"dynamic": "ask"}
+    options = {"policy": HostPolicy(dynamic="ask")}
     async with visiting("packed", tmp_path, form="plain", options=options) as visit:
         await visit.host.load(REFUNDS)
         first = (await visit.host.read_skill_file(REFUNDS, "references/policy.md")).text
@@ -309,7 +317,9 @@ async def test_a_file_without_a_digest_is_asked_about_in_each_window_labelled_an
 @pytest.mark.requirement("IDX-10")
 @pytest.mark.requirement("SEC-04")
 async def test_no_grant_covers_a_script_without_a_digest(tmp_path: Path) -> None:
-    async with visiting("packed", tmp_path, form="plain", options={"dynamic": "ask"}) as visit:
+    async with visiting(
+        "packed", tmp_path, form="plain", options={"policy": HostPolicy(dynamic="ask")}
+    ) as visit:
         await visit.host.load(REFUNDS)
         await visit.host.approve(await visit.host.find(REFUNDS), frozenset(Grant))
 

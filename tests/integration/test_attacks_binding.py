@@ -16,22 +16,23 @@ from hostile.hosting import (
     User,
     config,
     hosting,
-    places,
     refused,
+    storage_in,
     visiting,
 )
 from hostile.persistence import AGREED, HARMLESS, collision, nearly
 from hostile.running import WIRES, hostile
 from skillwire.core.entry import check_entry
-from skillwire.host.approval.approvals import Occasion, Reply, binding_of
+from skillwire.host import HostLimits, HostPolicy
 from skillwire.host.approval.consent import PromptLimits
-from skillwire.host.gate import ToolCall, ToolKind, Verdict
 from skillwire.host.host import Host
+from skillwire.host.model.approval import Occasion, Reply, binding_of
+from skillwire.host.use.gate import ToolCall, ToolKind, Verdict
 
 everywhere = pytest.mark.parametrize(("transport", "era"), WIRES, ids=[f"{way}-{era}" for way, era in WIRES])
 
 WHOLE = re.compile(r"sha256:[0-9a-f]{64}")
-PATIENT = {"prompts": PromptLimits(contents_per_skill=100, questions_per_server=100)}
+PATIENT = {"limits": HostLimits(prompts=PromptLimits(contents_per_skill=100, questions_per_server=100))}
 CHECK = ToolCall(
     "run", ToolKind.EXECUTE, skill=REFUNDS, script="scripts/check.sh", script_digest=digest(SCRIPT)
 )
@@ -175,7 +176,7 @@ async def test_what_is_kept_on_disk_binds_every_file_by_its_whole_digest(tmp_pat
         await visit.host.request_scripts(REFUNDS, "scripts/check.sh")
         await visit.host.write_lock()
         origin = visit.host.view.servers[0].origin
-    kept = places(tmp_path)
+    kept = storage_in(tmp_path)
     sealed = (kept.state / "approvals.json").read_bytes().split(b"\n", 1)[1]
     [approval] = json.loads(sealed)["approvals"]
     audit = [json.loads(line) for line in kept.audit.read_bytes().splitlines()]
@@ -210,7 +211,12 @@ async def test_a_lock_with_shortened_digests_pins_nothing(length: int, tmp_path:
         assert not any(whole in text for whole in found)
         lock.write_text(text, "utf-8")
         host = Host(
-            [config(peer)], roots=(), places=places(tmp_path / "two"), approve=user, lock=lock, frozen=True
+            [config(peer)],
+            roots=(),
+            storage=storage_in(tmp_path / "two"),
+            approve=user,
+            lock=lock,
+            policy=HostPolicy(frozen=True),
         )
         error = await refused(host.__aenter__())
         reads = peer.reads()

@@ -16,16 +16,16 @@ from hostile.hosting import (
     User,
     config,
     hosting,
-    places,
     refused,
+    storage_in,
     visiting,
 )
 from hostile.integrity import MARK
 from hostile.running import WIRES, hostile
-from skillwire.host.approval.approvals import Reply
 from skillwire.host.host import Host
+from skillwire.host.model.approval import Reply
 from skillwire.host.registry.local import LocalRoot
-from skillwire.host.state.places import Places
+from skillwire.host.state.places import Storage
 
 everywhere = pytest.mark.parametrize(("transport", "era"), WIRES, ids=[f"{way}-{era}" for way, era in WIRES])
 
@@ -34,7 +34,7 @@ CONTENT = refunds().files[SKILL_FILE]
 
 def cached(folder: Path, content: bytes = CONTENT) -> list[Path]:
     """Return the files of the cache that hold exactly these bytes."""
-    files = [path for path in places(folder).cache.rglob("*") if path.is_file() and not path.is_symlink()]
+    files = [path for path in storage_in(folder).cache.rglob("*") if path.is_file() and not path.is_symlink()]
     return [path for path in files if path.read_bytes() == content]
 
 
@@ -192,32 +192,32 @@ async def test_cached_files_are_for_this_user_alone_and_never_executable(tmp_pat
     assert {oct(path.stat().st_mode & 0o777) for path in kept if path.is_dir()} == {"0o700"}
 
 
-def inside(root: Path, folder: Path) -> Places:
-    return Places(folder / "state", root / "cache")
+def inside(root: Path, folder: Path) -> Storage:
+    return Storage(folder / "state", root / "cache")
 
 
-def around(root: Path, folder: Path) -> Places:
-    return Places(folder / "state", root.parent)
+def around(root: Path, folder: Path) -> Storage:
+    return Storage(folder / "state", root.parent)
 
 
-def through_a_link(root: Path, folder: Path) -> Places:
+def through_a_link(root: Path, folder: Path) -> Storage:
     (folder / "link").symlink_to(root)
-    return Places(folder / "state", folder / "link" / "cache")
+    return Storage(folder / "state", folder / "link" / "cache")
 
 
-def state_inside(root: Path, folder: Path) -> Places:
-    return Places(root / "state", folder / "cache")
+def state_inside(root: Path, folder: Path) -> Storage:
+    return Storage(root / "state", folder / "cache")
 
 
 @pytest.mark.parametrize("where", [inside, around, through_a_link, state_inside])
 @pytest.mark.requirement("CACHE-04")
 async def test_a_cache_where_skills_are_discovered_is_refused_at_the_start(
-    where: Callable[[Path, Path], Places], tmp_path: Path
+    where: Callable[[Path, Path], Storage], tmp_path: Path
 ) -> None:
     """Attack 75."""
     root = tmp_path / "home" / "skills"
     root.mkdir(parents=True)
-    host = Host(roots=[LocalRoot(root, "user")], places=where(root, tmp_path))
+    host = Host(roots=[LocalRoot(root, "user")], storage=where(root, tmp_path))
 
     error = await refused(host.__aenter__())
 
@@ -230,7 +230,7 @@ async def test_a_cache_that_is_a_link_is_refused_at_the_start(tmp_path: Path) ->
     """Attack 73."""
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "cache").symlink_to(tmp_path / "elsewhere")
-    host = Host(roots=(), places=places(tmp_path))
+    host = Host(roots=(), storage=storage_in(tmp_path))
 
     error = await refused(host.__aenter__())
 
@@ -247,8 +247,8 @@ async def test_the_log_of_what_the_host_did_holds_no_content(
         await visit.host.load(REFUNDS)
         await visit.host.read_skill_file(REFUNDS, "references/policy.md")
         await refused(visit.host.read_skill_file(REFUNDS, "references/none.md"))
-    log = places(tmp_path).audit.read_text("utf-8")
+    log = storage_in(tmp_path).audit.read_text("utf-8")
 
     assert "Refund within" not in log and "Read [the policy]" not in log
     assert f"{ROOT}/references/policy.md" in log and "unlisted-file" in log
-    assert oct(places(tmp_path).audit.stat().st_mode & 0o777) == "0o600"
+    assert oct(storage_in(tmp_path).audit.stat().st_mode & 0o777) == "0o600"

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from hostile.catalog import SCRIPT, digest
-from hostile.hosting import REFUNDS, REPORTS, User, config, hosting, places, refused, visiting
+from hostile.hosting import REFUNDS, REPORTS, User, config, hosting, refused, storage_in, visiting
 from hostile.running import WIRES, hostile
-from skillwire.host.approval.approvals import Occasion, Reply
-from skillwire.host.gate import ToolCall, ToolKind, Verdict
+from skillwire.host.model.approval import Occasion, Reply
+from skillwire.host.use.gate import ToolCall, ToolKind, Verdict
 
 everywhere = pytest.mark.parametrize(("transport", "era"), WIRES, ids=[f"{way}-{era}" for way, era in WIRES])
 
@@ -194,7 +194,7 @@ async def test_a_sub_agent_is_under_the_same_gate_and_brings_its_own_skills_back
 @pytest.mark.requirement("APPR-01")
 async def test_no_tool_may_write_where_the_host_keeps_what_it_remembers(tmp_path: Path) -> None:
     """Attacks 25 and 49."""
-    kept = places(tmp_path)
+    kept = storage_in(tmp_path)
     async with visiting("honest", tmp_path) as visit:
         (tmp_path / "link").symlink_to(kept.state)
         targets = (

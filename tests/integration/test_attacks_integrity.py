@@ -1,6 +1,7 @@
 """Servers whose bytes, entries and frontmatter do not agree. The numbers are those of the threat model."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -8,8 +9,16 @@ from hostile.catalog import BODY, refunds
 from hostile.hosting import BODY_URI, LABEL, REFUNDS, REPORTS, ROOT, User, refused, visiting
 from hostile.integrity import MARK
 from hostile.running import WIRES
-from skillwire.errors import SkillError
-from skillwire.host.approval.approvals import Occasion, Reply
+from skillwire.core.errors import (
+    DigestMismatchError,
+    FrontmatterMismatchError,
+    InvalidEntryError,
+    NotFoundError,
+    SizeMismatchError,
+    SkillError,
+    UnlistedFileError,
+)
+from skillwire.host.model.approval import Occasion, Reply
 
 everywhere = pytest.mark.parametrize(("transport", "era"), WIRES, ids=[f"{way}-{era}" for way, era in WIRES])
 
@@ -34,6 +43,52 @@ async def test_a_body_swapped_for_one_of_the_same_length_never_reaches_the_model
         assert [asked.uri for asked in visit.peer.requests("skills/get")] == [BODY_URI]
         assert [window.skill.reference for window in visit.host.loaded] == [REPORTS]
         assert "Write the report." in other.text
+
+
+POLICY = "references/policy.md"
+BROKEN_PROMISES: list[tuple[str, dict[str, object], str, type[SkillError], str]] = [
+    ("swapped_body", {}, LOADS, DigestMismatchError, BODY_URI),
+    ("wrong_length", {"form": "shorter"}, LOADS, SizeMismatchError, BODY_URI),
+    ("frontmatter_lies", {"form": "changed"}, LOADS, FrontmatterMismatchError, BODY_URI),
+    (
+        "unlisted_reference",
+        {},
+        "references/hidden.md",
+        UnlistedFileError,
+        f"{ROOT}/references/hidden.md",
+    ),
+    ("swapped_file", {"swap": True}, POLICY, DigestMismatchError, f"{ROOT}/{POLICY}"),
+    ("vanished_file", {"gone": True}, POLICY, NotFoundError, f"{ROOT}/{POLICY}"),
+]
+
+
+@pytest.mark.requirement("INT-11")
+@pytest.mark.parametrize(
+    ("scenario", "control", "path", "kind", "uri"), BROKEN_PROMISES, ids=lambda case: str(case)[:40]
+)
+async def test_each_broken_promise_has_its_own_type_and_names_the_server_and_the_uri(
+    scenario: str, control: dict[str, Any], path: str, kind: type[SkillError], uri: str, tmp_path: Path
+) -> None:
+    async with visiting(scenario, tmp_path, **control) as visit:
+        if path == LOADS:
+            error = await refused(visit.host.load(REFUNDS))
+        else:
+            await visit.host.load(REFUNDS)
+            error = await refused(visit.host.read_skill_file(REFUNDS, path))
+
+    assert type(error) is kind
+    assert (error.server, getattr(error, "uri", None)) == (LABEL, uri)
+
+
+@pytest.mark.requirement("INT-11")
+async def test_an_entry_that_breaks_a_rule_is_refused_with_its_server_and_its_uri(tmp_path: Path) -> None:
+    async with visiting("odd_resources", tmp_path, form="twice") as visit:
+        error = await refused(visit.host.load(f"{LABEL}/{ROOT}"))
+        hidden = [refusal.subject for refusal in visit.host.view.hidden]
+
+    assert isinstance(error, InvalidEntryError)
+    assert (error.server, error.uri) == (LABEL, BODY_URI)
+    assert hidden == [f"{LABEL}/{BODY_URI}"]
 
 
 @pytest.mark.parametrize(
@@ -243,7 +298,8 @@ async def test_bytes_are_compared_as_they_are_however_they_were_wrapped(
         "blob-without-padding": {"invalid-answer"},
         "blob-for-urls": {"invalid-answer"},
         "blob-is-none": {"invalid-answer"},
-        "blob-and-text": {"invalid-answer", "size-mismatch"},
+        "blob-and-text": {"invalid-answer"},
+        "text-and-blob": {"invalid-answer"},
         "neither": {"invalid-answer"},
         "text-is-number": {"invalid-answer"},
     }

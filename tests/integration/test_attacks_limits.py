@@ -5,27 +5,28 @@ import signal
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 import pytest
 
 from hostile.exhaustion import Patterns, bulky, filling
-from hostile.hosting import LABEL, REFUNDS, REPORTS, User, config, hosting, places, visiting
+from hostile.hosting import LABEL, REFUNDS, REPORTS, User, config, hosting, storage_in, visiting
 from hostile.running import hostile
-from skillwire.host.approval.approvals import Occasion
+from skillwire.host import HostLimits
 from skillwire.host.approval.consent import PromptLimits
-from skillwire.host.calls.paging import DEFAULT_ENTRIES, DEFAULT_PAGES
-from skillwire.host.gate import ToolCall, ToolKind, Verdict
+from skillwire.host.calls.exchange import DEFAULT_ENTRIES, DEFAULT_PAGES
 from skillwire.host.host import Host
-from skillwire.host.state.cache import MAX_BYTES, MAX_BYTES_PER_ORIGIN
+from skillwire.host.model.approval import Occasion
+from skillwire.host.state.content import MAX_BYTES, MAX_BYTES_PER_ORIGIN
+from skillwire.host.use.gate import ToolCall, ToolKind, Verdict
 
 twice = pytest.mark.parametrize(("transport", "era"), [("stdio", "modern"), ("http", "legacy")])
 
 HONEST = "honest"
 OWN = [f"{HONEST}/refunds", f"{HONEST}/reports"]
-PATIENT: dict[str, Any] = {"prompts": PromptLimits(questions_per_server=1000), "wait_seconds": 60}
+PATIENT = HostLimits(prompts=PromptLimits(questions_per_server=1000), wait_seconds=60)
 KIB = 1024
 
 
@@ -48,7 +49,10 @@ async def test_a_listing_of_more_entries_than_anyone_needs_is_cut_off_at_the_lim
         hostile("huge_listing", entries=DEFAULT_ENTRIES + 1, page=10_000) as huge,
         hostile("honest", transport="http") as honest,
         hosting(
-            tmp_path, [config(huge, seconds=60), config(honest, HONEST)], user=User(), wait_seconds=0.0
+            tmp_path,
+            [config(huge, seconds=60), config(honest, HONEST)],
+            user=User(),
+            limits=HostLimits(wait_seconds=0.0),
         ) as host,
     ):
         await host.refresh([HONEST])
@@ -116,7 +120,7 @@ async def costs(
     tools: dict[str, tuple[str, ...]] = {}
     verdicts: list[Verdict] = []
     async with visiting(
-        "patterns", folder, transport=transport, era=era, form=form, options=PATIENT
+        "patterns", folder, transport=transport, era=era, form=form, options={"limits": PATIENT}
     ) as visit:
         host = visit.host
         assert visit.references() == sorted([*(f"{LABEL}/{name}" for name in Patterns.values), REPORTS])
@@ -178,7 +182,7 @@ QUOTA = 200 * KIB
 def kept(folder: Path) -> dict[str, int]:
     """Return what the files in the cache take of the disk, for each origin."""
     found: dict[str, int] = {}
-    for path in places(folder).cache.glob("*/*/*"):
+    for path in storage_in(folder).cache.glob("*/*/*"):
         size = path.stat().st_size
         found[path.parts[-3]] = found.get(path.parts[-3], 0) + max(1, -(-size // BLOCK)) * BLOCK
     return found
@@ -200,7 +204,7 @@ async def test_a_server_fills_its_own_share_of_the_disk_and_nobody_elses(
     count: int, files: int, size: int, transport: str, era: str, tmp_path: Path
 ) -> None:
     """Attack 79."""
-    options = {**PATIENT, "cache_bytes_per_server": QUOTA, "cache_bytes": 3 * QUOTA}
+    options = {"limits": replace(PATIENT, cache_bytes_per_server=QUOTA, cache_bytes=3 * QUOTA)}
     async with (
         hostile("bulky", transport=transport, era=era, count=count, files=files, bytes=size) as bulk,
         hostile("honest", transport="http") as honest,
@@ -227,7 +231,7 @@ async def test_a_server_fills_its_own_share_of_the_disk_and_nobody_elses(
 @pytest.mark.requirement("CACHE-01")
 async def test_what_is_used_again_and_again_stays_when_the_disk_is_full(tmp_path: Path) -> None:
     """Attack 79."""
-    options = {**PATIENT, "cache_bytes_per_server": QUOTA, "cache_bytes": 3 * QUOTA}
+    options = {"limits": replace(PATIENT, cache_bytes_per_server=QUOTA, cache_bytes=3 * QUOTA)}
     async with visiting(
         "bulky", tmp_path, transport="http", count=4, files=8, bytes=16 * KIB, options=options
     ) as visit:
@@ -248,7 +252,7 @@ async def test_what_is_used_again_and_again_stays_when_the_disk_is_full(tmp_path
 @pytest.mark.requirement("CACHE-01")
 async def test_many_servers_together_stay_within_one_quota(tmp_path: Path) -> None:
     """Attack 79."""
-    options = {**PATIENT, "cache_bytes_per_server": QUOTA, "cache_bytes": 2 * QUOTA}
+    options = {"limits": replace(PATIENT, cache_bytes_per_server=QUOTA, cache_bytes=2 * QUOTA)}
     labels = ("one", "two", "three", "four")
     async with (
         hostile("bulky", transport="http", count=1, files=10, bytes=16 * KIB) as bulk,
@@ -269,7 +273,7 @@ async def test_many_servers_together_stay_within_one_quota(tmp_path: Path) -> No
 @pytest.mark.requirement("CACHE-01")
 async def test_a_file_beyond_a_servers_share_is_used_and_not_kept(tmp_path: Path) -> None:
     """Attack 79."""
-    options = {**PATIENT, "cache_bytes_per_server": QUOTA, "cache_bytes": 3 * QUOTA}
+    options = {"limits": replace(PATIENT, cache_bytes_per_server=QUOTA, cache_bytes=3 * QUOTA)}
     async with visiting(
         "bulky", tmp_path, era="legacy", count=1, files=1, bytes=QUOTA + 1, options=options
     ) as visit:
@@ -292,7 +296,9 @@ async def test_the_quotas_nobody_changed_hold_too(kind: str, tmp_path: Path) -> 
         async with hosting(tmp_path, [config(bulk)], user=User()) as host:
             await read_all(host, LABEL, 0, 2, 16 * KIB)
         [own] = kept(tmp_path)
-        fill(places(tmp_path).cache, [own] if kind == "server" else [f"{n:064x}" for n in range(6)], quota)
+        fill(
+            storage_in(tmp_path).cache, [own] if kind == "server" else [f"{n:064x}" for n in range(6)], quota
+        )
         before = sum(kept(tmp_path).values())
         async with hosting(tmp_path, [config(bulk)], user=User()) as host:
             await read_all(host, LABEL, 1, 2, 16 * KIB)

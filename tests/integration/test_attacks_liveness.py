@@ -3,8 +3,8 @@
 import resource
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import anyio
 import pytest
@@ -14,8 +14,9 @@ from hostile.hosting import BODY_URI, LABEL, REFUNDS, REPORTS, User, config, hos
 from hostile.integrity import MARK
 from hostile.liveness import MAX_BYTES
 from hostile.running import WIRES, Peer, hostile
-from skillwire.host.connections.connection import Connection
-from skillwire.host.connections.throttle import ConnectionLimits
+from skillwire.host import HostLimits
+from skillwire.host.calls.session import ConnectionLimits
+from skillwire.host.connect.connection import Connection
 from skillwire.host.host import Host
 
 everywhere = pytest.mark.parametrize(("transport", "era"), WIRES, ids=[f"{way}-{era}" for way, era in WIRES])
@@ -111,7 +112,7 @@ async def test_a_very_long_listing_is_known_in_full_without_a_single_read(tmp_pa
     """Attack 54."""
     async with (
         hostile("huge_listing", era="modern", entries=20_000, page=2000) as huge,
-        hosting(tmp_path, [config(huge)], user=User(), wait_seconds=60) as host,
+        hosting(tmp_path, [config(huge)], user=User(), limits=HostLimits(wait_seconds=60)) as host,
     ):
         assert len(host.view.skills) == 20_000
         assert codes(host) == {LABEL: ""}
@@ -154,7 +155,9 @@ async def test_a_message_of_hundreds_of_megabytes_is_never_held(
     async with (
         hostile("huge_message", transport=transport, era="modern", at=at, bytes=400_000_000) as huge,
         hostile("honest") as honest,
-        hosting(tmp_path, [config(huge), config(honest, HONEST)], user=User(), wait_seconds=20) as host,
+        hosting(
+            tmp_path, [config(huge), config(honest, HONEST)], user=User(), limits=HostLimits(wait_seconds=20)
+        ) as host,
     ):
         problem = codes(host)[LABEL]
         error = await refused(host.load(REFUNDS))
@@ -246,7 +249,10 @@ async def test_a_server_that_hangs_costs_its_own_deadline_and_nobody_elses_time(
     ):
         start = time.monotonic()
         async with hosting(
-            tmp_path, [config(slow, seconds=2.0), config(honest, HONEST)], user=User(), wait_seconds=1.0
+            tmp_path,
+            [config(slow, seconds=2.0), config(honest, HONEST)],
+            user=User(),
+            limits=HostLimits(wait_seconds=1.0),
         ) as host:
             opened = time.monotonic() - start
             mine = await host.load(f"{HONEST}/refunds")
@@ -383,12 +389,13 @@ async def test_a_lifetime_that_is_no_json_does_no_more_harm_than_any_other_broke
 async def test_a_server_that_floods_is_cut_off_and_starves_nobody(form: str, tmp_path: Path) -> None:
     """Attack 57."""
     # Questions are answered one by one, and a busy machine may not come to more than the usual 500 a second.
-    limits = ConnectionLimits(messages_per_second=50) if form == "questions" else None
-    options: dict[str, Any] = {"user": User(), "wait_seconds": 20, "limits": limits}
+    usual = ConnectionLimits()
+    connections = replace(usual, messages_per_second=50) if form == "questions" else usual
+    limits = HostLimits(wait_seconds=20, connections=connections)
     async with (
         hostile("floods", era="modern", form=form) as flooding,
         hostile("honest", transport="http") as honest,
-        hosting(tmp_path, [config(flooding), config(honest, HONEST)], **options) as host,
+        hosting(tmp_path, [config(flooding), config(honest, HONEST)], user=User(), limits=limits) as host,
     ):
         mine = await host.load(f"{HONEST}/refunds")
 
@@ -397,7 +404,6 @@ async def test_a_server_that_floods_is_cut_off_and_starves_nobody(form: str, tmp
     assert await ended(flooding) == []
 
 
-@pytest.mark.requirement("SEC-11")
 async def test_a_server_that_asks_the_host_for_something_gets_nothing(tmp_path: Path) -> None:
     async with visiting("asks_back", tmp_path, era="legacy") as visit:
         loaded = await visit.host.load(REFUNDS)

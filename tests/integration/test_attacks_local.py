@@ -11,9 +11,9 @@ from folders import skill_md, write_files, write_skill
 from hostile.hosting import User, config, hosting, refused
 from hostile.integrity import MARK
 from hostile.running import hostile
-from skillwire.host.approval.approvals import Reply
-from skillwire.host.gate import ToolCall, ToolKind, Verdict
+from skillwire.host.model.approval import Reply
 from skillwire.host.registry.local import LocalRoot
+from skillwire.host.use.gate import ToolCall, ToolKind, Verdict
 
 SHOP = "shop/refunds"
 

@@ -16,17 +16,17 @@ from hostile.hosting import (
     User,
     config,
     hosting,
-    places,
     refused,
+    storage_in,
     visiting,
 )
 from hostile.integrity import MARK
 from hostile.naming import OddNames, Twins
 from hostile.running import WIRES, hostile
 from skillwire.core.characters import visible
-from skillwire.errors import SkillError
-from skillwire.host.failures import UnknownReferenceError
+from skillwire.core.errors import SkillError
 from skillwire.host.host import Host
+from skillwire.host.model.errors import UnknownReferenceError
 from skillwire.host.registry.local import LocalRoot
 
 everywhere = pytest.mark.parametrize(("transport", "era"), WIRES, ids=[f"{way}-{era}" for way, era in WIRES])
@@ -218,7 +218,7 @@ async def test_names_a_server_chose_are_never_names_on_this_machines_disk(tmp_pa
             assert len(loaded.files) == len(Twins.names[form])
             visit.host.close(REFUNDS)
 
-        cached = paths_in(places(tmp_path).cache)
+        cached = paths_in(storage_in(tmp_path).cache)
         assert len(cached) > len(Twins.names)
         assert [
             path for path in cached if not re.fullmatch(r"[0-9a-f]{64}(/[0-9a-f]{2}(/[0-9a-f]{64})?)?", path)

@@ -10,8 +10,10 @@ from mcp.types import ResourceListChangedNotification
 from hostile.catalog import refunds, reports
 from hostile.running import WIRES, hostile
 from hostile.scenarios import MODULES, SCENARIOS
-from skillwire.errors import SkillError, VerificationError
-from skillwire.host import declared, get_skill, list_skills, read_directory, read_skill_uri
+from skillwire.core.errors import SkillError, VerificationError
+from skillwire.host import get_skill, list_skills
+from skillwire.host.calls.exchange import declared
+from skillwire.host.calls.read import read_directory, read_skill_uri
 
 DEADLINE = 60.0
 

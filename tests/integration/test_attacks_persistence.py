@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +20,17 @@ from hostile.hosting import (
     User,
     config,
     hosting,
-    places,
     refused,
+    storage_in,
     visiting,
 )
 from hostile.integrity import MARK
 from hostile.persistence import SETUP
 from hostile.running import WIRES, Peer, hostile
-from skillwire.host.approval.approvals import Occasion, Reply
-from skillwire.host.gate import ToolCall, ToolKind, Verdict
 from skillwire.host.host import Host
+from skillwire.host.model.approval import Occasion, Reply
 from skillwire.host.registry.local import default_roots
+from skillwire.host.use.gate import ToolCall, ToolKind, Verdict
 
 everywhere = pytest.mark.parametrize(("transport", "era"), WIRES, ids=[f"{way}-{era}" for way, era in WIRES])
 
@@ -55,7 +56,7 @@ async def run(script: bytes) -> None:
 def paths(folder: Path) -> dict[str, str]:
     """Return where a script finds what it is after; a folder of its own is made for it."""
     (folder / "aside").mkdir(exist_ok=True)
-    kept = places(folder)
+    kept = storage_in(folder)
     named = {
         "state": kept.state,
         "cache": kept.cache,
@@ -76,7 +77,7 @@ async def test_nothing_a_user_granted_opens_the_hosts_own_files_under_any_name(
     transport: str, era: str, tmp_path: Path
 ) -> None:
     """Attack 49."""
-    kept, lock = places(tmp_path), tmp_path / "skills.lock"
+    kept, lock = storage_in(tmp_path), tmp_path / "skills.lock"
     options = {"lock": lock}
     async with visiting(
         "persists",
@@ -206,7 +207,7 @@ async def test_a_script_that_rewrites_the_cache_gains_nothing_by_it(
         host.close(REFUNDS)
         loaded = await host.load(REFUNDS)
         script = await host.request_scripts(REFUNDS, SETUP)
-        found = list(places(tmp_path).cache.rglob("*"))
+        found = list(storage_in(tmp_path).cache.rglob("*"))
 
         assert touched, "the script did nothing"
         assert f"Run {SETUP} once." in loaded.text and MARK not in loaded.text
@@ -220,7 +221,7 @@ async def test_a_script_that_rewrites_the_cache_gains_nothing_by_it(
 
 def tampered_with(folder: Path) -> list[Path]:
     """Return the files of the cache that a script has put its words into."""
-    files = [path for path in places(folder).cache.rglob("*") if path.is_file()]
+    files = [path for path in storage_in(folder).cache.rglob("*") if path.is_file()]
     return [path for path in files if path.read_bytes().startswith(MARK.encode()[:8])]
 
 
@@ -266,10 +267,10 @@ async def test_with_a_key_that_is_kept_elsewhere_no_script_can_make_a_seal(
     restarts: bool, tmp_path: Path
 ) -> None:
     """Attack 49."""
-    key = b"kept by the embedder, in a vault"
+    storage = replace(storage_in(tmp_path), state_key=b"kept by the embedder, in a vault")
     async with (
         hostile("persists", form="own-key", paths=paths(tmp_path)) as peer,
-        after_setup(peer, tmp_path, User(), restarts=restarts, state_key=key) as host,
+        after_setup(peer, tmp_path, User(), restarts=restarts, storage=storage) as host,
     ):
         assert await both_loads(host) == ["approval-denied"] * 2
         assert "state-tampered" in codes(host)

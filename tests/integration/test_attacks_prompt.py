@@ -16,17 +16,18 @@ from hostile.hosting import (
     User,
     config,
     hosting,
-    places,
     refused,
+    storage_in,
     visiting,
 )
 from hostile.integrity import MARK
 from hostile.prompts import TAGGED, BreaksOut
 from hostile.running import WIRES, hostile
 from skillwire.core.characters import visible
-from skillwire.host import ListingForm, estimated_tokens
-from skillwire.host.approval.approvals import Reply
-from skillwire.host.refusals import Refusal
+from skillwire.host import ListingForm
+from skillwire.host.model.approval import Reply
+from skillwire.host.model.origin import estimated_tokens
+from skillwire.host.model.refusals import Refusal
 
 everywhere = pytest.mark.parametrize(("transport", "era"), WIRES, ids=[f"{way}-{era}" for way, era in WIRES])
 
@@ -99,7 +100,7 @@ async def test_a_servers_error_message_is_quoted_short_and_inert(form: str, tmp_
     async with visiting("rude_errors", tmp_path, transport="http", era="legacy", form=form) as visit:
         error = await refused(visit.host.load(REFUNDS))
         words = str(Refusal.of(error, REFUNDS))
-        log = places(tmp_path).audit.read_text("utf-8")
+        log = storage_in(tmp_path).audit.read_text("utf-8")
 
         assert error.refusal == ("not-found" if form == "not-found" else "server-error")
         assert visible(words) == words

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import anyio
+import anyio.abc
 import pytest
 from mcp.client import Client
 from mcp.types import ResourceLink
@@ -10,8 +11,8 @@ from mcp.types import ResourceLink
 from hostile.hosting import BODY_URI, LABEL, REFUNDS, ROOT, User, config, hosting, refused, visiting
 from hostile.integrity import MARK
 from hostile.running import WIRES, hostile
-from skillwire.host.approval.approvals import Occasion, Reply
-from skillwire.host.gate import ToolCall, ToolKind, Verdict
+from skillwire.host.model.approval import Occasion, Reply
+from skillwire.host.use.gate import ToolCall, ToolKind, Verdict
 
 everywhere = pytest.mark.parametrize(("transport", "era"), WIRES, ids=[f"{way}-{era}" for way, era in WIRES])
 
@@ -88,6 +89,32 @@ async def test_a_link_from_a_tool_of_the_same_server_is_gated_as_the_skill_is(tm
         assert (decision.verdict, decision.code) == (Verdict.ASK, "cross-origin")
         assert error.refusal == "cross-origin"
         assert bank.reads() == []
+
+
+@pytest.mark.requirement("SEC-15")
+async def test_a_link_of_a_skill_into_the_web_is_not_followed(tmp_path: Path) -> None:
+    visitors: list[str] = []
+
+    async def answer(stream: anyio.abc.SocketStream) -> None:
+        visitors.append("somebody")
+        await stream.aclose()
+
+    async with (
+        await anyio.create_tcp_listener(local_host="127.0.0.1") as listener,
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(listener.serve, answer)
+        url = f"http://127.0.0.1:{listener.extra(anyio.abc.SocketAttribute.local_port)}/more.md"
+        async with visiting("says", tmp_path, body=f"Read [more]({url}), and ![this]({url}).\n") as visit:
+            loaded = await visit.host.load(REFUNDS)
+            file = await refused(visit.host.read_skill_file(REFUNDS, url))
+            fetch = visit.host.gate(ToolCall("web_fetch", ToolKind.NETWORK, uri=url))
+
+            assert url in loaded.text
+            assert file.refusal == "unlisted-file"
+            assert (fetch.verdict, fetch.code) == (Verdict.ASK, "network")
+            assert (visit.peer.reads(), visitors) == ([BODY_URI], [])
+        tasks.cancel_scope.cancel()
 
 
 @everywhere

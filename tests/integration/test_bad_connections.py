@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 import skillwire
-from skillwire.server.protocol.limits import Ending
+from skillwire.server.limits import CloseReason
 
 HERE = Path(__file__).parent
 WITHIN = 15.0
@@ -160,7 +160,7 @@ REFUSED = {
     "a huge header": (post(b"X: " + b"y" * 300_000), 431),
     "a header beyond the limit": (post(b"X: " + b"y" * 66_000), 431),
     "a long URL": (post(target=b"/" + b"u" * 9_000), 414),
-    "a body that is declared too large": (post(b"Content-Length: 4194305"), 413),
+    "a body that is declared too large": (post(b"Content-Length: 262145"), 413),
     "an absurd length": (post(b"Content-Length: " + b"9" * 5_000), 400),
     "a length and chunks": (post(b"Content-Length: 5", CHUNKED, body=b"0\r\n\r\n"), 400),
     "chunks and a length": (post(CHUNKED, b"Content-Length: 5", body=b"0\r\n\r\n"), 400),
@@ -214,7 +214,7 @@ def test_what_is_within_the_limits_is_answered(peer: Peer) -> None:
     ordinary = {
         "many headers": post(close, *[b"X-%d: y" % number for number in range(90)]),
         "a large head": post(close, b"X: " + b"y" * 60_000),
-        "a large body": post(close, b"Content-Length: 4194304", body=b"b" * 4_194_304),
+        "a large body": post(close, b"Content-Length: 262144", body=b"b" * 262_144),
         "chunks": post(close, CHUNKED, body=b"3;a=b\r\nabc\r\n1\r\nd\r\n0\r\n\r\n"),
         "an old client": b"GET / HTTP/1.0\r\n\r\n",
     }
@@ -519,5 +519,5 @@ def test_trouble_is_logged_now_and_then_however_often_it_happens(peer: Peer) -> 
 
     words = peer.log.read_text()
     kinds = re.findall(r"^WARNING:skillwire\.server\.protocol\.limits:.*\((.*): \d+ so far\)$", words, re.M)
-    assert "malformed" in kinds and set(kinds) <= set(Ending)
-    assert len(kinds) == len(words.splitlines()) < 2 * len(Ending), words
+    assert "malformed" in kinds and set(kinds) <= set(CloseReason)
+    assert len(kinds) == len(words.splitlines()) < 2 * len(CloseReason), words

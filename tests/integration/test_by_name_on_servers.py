@@ -11,11 +11,12 @@ from mcp.client import Client
 from mcp.server.lowlevel import Server
 from mcp.server.mcpserver import MCPServer
 
+from skillwire.core.errors import INVALID_PARAMS
 from skillwire.core.skill import Skill
 from skillwire.core.uri import SkillUri
 from skillwire.core.yaml12 import JsonValue
-from skillwire.errors import INVALID_PARAMS
 from skillwire.server import DynamicSkill, Skills, add_skills
+from skillwire.server.meta import Subject
 from talking import MODES, Json, ask, eventually, refused, skill
 
 BOTH = ("primitive", "exec")
@@ -148,7 +149,12 @@ async def test_skills_are_served_by_name_beside_everything_else(office: AnyServe
     assert got["instructions"] == "\nBoil {{water}}.\n"
     assert got["files"][0]["uri"] == "skill://acme/tea/references/leaves.md"
     assert read["skill"]["references"] == [
-        {"name": "leaves.md", "description": "leaves.md", "path": "references/leaves.md"}
+        {
+            "name": "leaves.md",
+            "description": "leaves.md",
+            "path": "references/leaves.md",
+            "annotations": {"audience": ["assistant"], "priority": 0.3},
+        }
     ]
     assert leaves["content"]["text"] == "Green.\n"
     assert clash.code == INVALID_PARAMS
@@ -166,7 +172,7 @@ async def test_what_skills_need_is_compared_with_what_the_server_offers(
     with caplog.at_level(logging.WARNING, logger="skillwire"):
         async with connect(office, mode) as client:
             listed = (await ask(client, "skills/list"))["skills"]
-            await ask(client, "skills/list")
+            got = await ask(client, "skills/get", name="needy")
             found = await eventually(lambda: seen(skills), bool)
 
     assert found == {"skill://needy/SKILL.md": MISSING}
@@ -174,7 +180,15 @@ async def test_what_skills_need_is_compared_with_what_the_server_offers(
         f"skill://needy/SKILL.md: {words}" for words in MISSING
     ]
     needs = next(item for item in listed if item["name"] == "needy")["dependencies"]
-    assert needs["tools"] == ["open_doc", "shred_doc"]  # The author's word is kept.
+    assert needs == {
+        "tools": ["open_doc"],
+        "prompts": [{"type": "ref/prompt", "name": "greet"}],
+        "resources": [
+            {"type": "ref/resource", "uri": uri}
+            for uri in ("data://rates", "data://{year}/rates", "data://2026/rates", "skill://needy/SKILL.md")
+        ],
+    }
+    assert got["dependencies"] == needs
 
 
 @pytest.mark.requirement("P2076-05")
@@ -206,7 +220,73 @@ async def test_a_server_that_cannot_say_what_it_offers_answers_all_the_same() ->
         found = missing(skills)
 
     assert [item["name"] for item in listed["skills"]] == ["needy"]
+    assert "dependencies" not in listed["skills"][0]  # Of none it is known that it exists.
     assert found == {}
+
+
+@pytest.mark.requirement("P2076-05")
+async def test_a_tool_that_comes_later_is_announced_from_then_on() -> None:
+    server = MCPServer("office")
+    add_skills(server, NEEDY, dialects=["primitive"])
+
+    async with connect(server, "auto") as client:
+        before = (await ask(client, "skills/list"))["skills"][0]
+        server.add_tool(lambda: "shredded", name="shred_doc")
+        after = (await ask(client, "skills/list"))["skills"][0]
+
+    assert "tools" not in before["dependencies"]
+    assert after["dependencies"]["tools"] == ["shred_doc"]
+
+
+@pytest.mark.requirement("P2076-02", "P2076-06")
+@pytest.mark.parametrize("mode", MODES)
+async def test_icons_meta_and_the_declared_names_of_files_reach_the_wire(
+    office: AnyServer, mode: str
+) -> None:
+    metadata = {
+        "skillwire/files": "references/forms.md (forms-reference, forms; Common Patterns): Examples.",
+        "skillwire/icons": "https://example.com/pdf.png image/png 48x48 96x96 dark",
+        "com.example/owner": "documents",
+        "plain": "stays in the frontmatter",
+    }
+    pdf = Skill("pdf", description="Use for PDF.", frontmatter={"metadata": dict(metadata)}, body="Read.\n")
+    pdf = pdf.with_reference("references/forms.md", "# Forms\n").with_reference("other.md", "Other.\n")
+
+    def annotate(subject: Subject) -> Mapping[str, JsonValue] | None:
+        return None if subject.kind == "result" else {"com.example/kind": subject.kind}
+
+    add_skills(office, pdf, dialects=BOTH, annotate=annotate)
+    async with connect(office, mode) as client:
+        [item] = (await ask(client, "skills/list"))["skills"]
+        got = await ask(client, "skills/get", name="pdf")
+        contents = [await ask(client, "resources/read", uri=file["uri"]) for file in got["files"]]
+
+    assert item["icons"] == [
+        {
+            "src": "https://example.com/pdf.png",
+            "mimeType": "image/png",
+            "theme": "dark",
+            "sizes": ["48x48", "96x96"],
+        }
+    ]
+    assert item["_meta"] == {"com.example/owner": "documents", "com.example/kind": "entry"}
+    assert got["files"] == [
+        {
+            "name": "other.md",
+            "uri": "skill://pdf/other.md",
+            "mimeType": "text/markdown",
+            "_meta": {"com.example/kind": "resource"},
+        },
+        {
+            "name": "forms-reference",
+            "title": "Common Patterns",
+            "uri": "skill://pdf/references/forms.md",
+            "description": "Examples.",
+            "mimeType": "text/markdown",
+            "_meta": {"com.example/kind": "resource"},
+        },
+    ]
+    assert [read["contents"][0]["text"] for read in contents] == ["Other.\n", "# Forms\n"]
 
 
 @pytest.mark.requirement("P2076-12")
@@ -283,7 +363,7 @@ async def test_a_dynamic_skill_is_made_anew_and_a_failure_names_the_culprit() ->
     assert "secret" not in error.message
 
 
-@pytest.mark.requirement("EXEC-10")
+@pytest.mark.requirement("EXEC-10", "SEC-14")
 @pytest.mark.parametrize("mode", MODES)
 async def test_what_fastmcp_hides_has_no_name(mode: str) -> None:
     server = FastMCP("office")

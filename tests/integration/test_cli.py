@@ -125,7 +125,7 @@ def test_output_that_cannot_be_written_is_one_line(tmp_path: Path, args: list[st
         )
 
     assert result.returncode == 1
-    assert result.stderr == b"error: the answer cannot be written: No space left on device\n"
+    assert result.stderr == b"error: cannot write to standard output: No space left on device\n"
 
 
 def test_closed_streams_are_no_reason_to_fail(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_of_a_skill_without_digests_nothing_can_be_remembered(tmp_path: Path, em
     check_document("show", shown)
     assert (shown["standing"], shown["binding"], shown["files"]) == ("dynamic", None, None)
     assert code == 1
-    assert screen.startswith("error: acme/refunds has no digests, so no approval could be bound to anything")
+    assert screen.startswith("error: acme/refunds has no digests, so an approval cannot be bound to its")
 
 
 def test_what_settings_forbid_is_said_when_it_is_approved(desk: Desk, skills: Path) -> None:
@@ -87,7 +87,7 @@ def test_what_settings_forbid_is_said_when_it_is_approved(desk: Desk, skills: Pa
     approved = desk.run("approve", "acme/refunds", "--yes", "--digest", binding(desk))
 
     assert approved.code == 0
-    assert "warning: it still cannot be loaded: nothing is loaded from the server acme" in approved.err
+    assert "warning: it still cannot be loaded: skills of the server acme are never loaded" in approved.err
 
 
 @pytest.mark.requirement("HOST-05")
@@ -127,7 +127,7 @@ def test_only_what_is_meant_is_said_to_be_revoked(desk: Desk, skills: Path) -> N
 
     assert first.lines[0].startswith("revoked  load for skill://refunds/SKILL.md from MCP server acme")
     assert (first.code, len(first.lines)) == (0, 1)
-    assert (second.code, second.lines) == (0, ["nothing was approved for it"])
+    assert (second.code, second.lines) == (0, ["there was no approval to revoke"])
 
 
 def test_what_was_taken_back_is_not_said_to_have_changed(desk: Desk) -> None:
@@ -142,11 +142,11 @@ def test_what_was_taken_back_is_not_said_to_have_changed(desk: Desk) -> None:
 
     assert listed.lines[0].split("  ")[1] == "not approved"
     assert why.lines[0] == "acme/refunds  can be loaded once you approve it"
-    assert "  ok  approval: it was approved once with exactly these files, and is not now" in why.lines
-    assert "  !   approval: given once, and not any more; the user is asked" in why.lines
+    assert "  ok  approval: exactly these files were approved before, but are not now" in why.lines
+    assert "  !   approval: granted before, but not any more; the user is asked" in why.lines
     assert "changed" not in why.out
     assert diff.code == 0
-    assert diff.lines[0] == "acme/refunds is NOT approved now; it has the files that were approved once"
+    assert diff.lines[0] == "acme/refunds is NOT approved now; its files are those that were approved before"
     check_document("diff", document)
     assert (document["same"], document["approved"]) == (True, False)
 

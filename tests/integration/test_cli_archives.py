@@ -83,7 +83,7 @@ def test_a_skill_of_which_only_the_skill_file_has_a_digest_is_shown_as_that(desk
     assert (shown.json["covers"], shown.json["totalSize"]) == ("skill-file", None)
     assert [(line["path"], line["size"]) for line in shown.json["files"]] == [("SKILL.md", None)]
     assert "only SKILL.md has a digest; other files are whatever the server sends" in text
-    assert "Unverified: nothing vouches for this file" in file.err
+    assert "Unverified: no digest covers this file" in file.err
 
 
 @pytest.mark.requirement("APPR-08")

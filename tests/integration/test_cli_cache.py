@@ -9,12 +9,12 @@ import pytest
 from approving import LOAD, WHEN, entry, manifest, origin, skill_id
 from integration.cli_world import World
 from skillwire.core.manifest import ManifestFile
-from skillwire.host.approval.approvals import Approval
-from skillwire.host.approval.locktrust import LockTrust
+from skillwire.host.approval.lock_trust import LockTrust
 from skillwire.host.approval.store import FILE, ApprovalStore
-from skillwire.host.connections.endpoints import HttpEndpoint
-from skillwire.host.origin import Origin, OriginKind
-from skillwire.host.state.cache import ContentCache
+from skillwire.host.connect.endpoints import HttpEndpoint
+from skillwire.host.model.approval import Approval
+from skillwire.host.model.origin import Origin, OriginKind
+from skillwire.host.state.content import ContentCache
 
 FILES: Mapping[str, bytes] = {"SKILL.md": b"Do it.\n", "notes.md": b"n" * 5000}
 

@@ -10,7 +10,7 @@ import pytest
 
 from integration.cli_world import TIMEOUT, World
 from skillwire.cli.references import FOLDER, file_for
-from skillwire.host import Places
+from skillwire.host import Storage
 
 BASH = """
 source "$1"
@@ -161,7 +161,7 @@ def test_references_are_kept_privately_and_for_each_folder(world: World) -> None
 
 
 def test_the_reader_looks_where_the_host_keeps_its_state(tmp_path: Path) -> None:
-    assert file_for(tmp_path) == file_for(tmp_path, Places.default().state)
+    assert file_for(tmp_path) == file_for(tmp_path, Storage().state)
 
 
 def test_no_shell_is_misuse(world: World) -> None:

@@ -162,7 +162,7 @@ def test_a_binary_file_is_named_and_not_shown(desk: Desk, tmp_path: Path) -> Non
     ended = desk.run("diff", "team/refunds")
 
     assert "modified: logo.png (6 to 7 bytes)" in ended.lines
-    assert "  no text; digests differ" in ended.lines
+    assert "  not a text file; digests differ" in ended.lines
 
 
 def test_a_skill_that_was_never_approved_is_read_only_when_that_is_wanted(desk: Desk) -> None:

@@ -8,9 +8,9 @@ import pytest
 
 from approving import LOAD, WHEN, manifest, skill_id
 from integration.cli_world import World, local_skill
-from skillwire.host.approval.approvals import Approval
-from skillwire.host.approval.locktrust import LockTrust
+from skillwire.host.approval.lock_trust import LockTrust
 from skillwire.host.approval.store import FILE, ApprovalStore
+from skillwire.host.model.approval import Approval
 
 SECRET = "s3cret-value"
 

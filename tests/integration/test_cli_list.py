@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from configs import configured
 from folders import write_files
 from integration.cli_world import SKILLS, Ended, World, local_skill
-from skillwire.host import Host, Places, Question, Reply
+from skillwire.host import Host, HostLimits, Question, Reply, Storage
 
 
 @pytest.fixture
@@ -45,8 +46,10 @@ async def load(world: World, reference: str) -> None:
     async def always(_question: Question) -> Reply:
         return Reply.ALWAYS
 
-    config, places = world.project / ".mcp.json", Places(world.state, world.cache)
-    async with Host.from_config(config, approve=always, places=places, wait_seconds=60) as host:
+    config, places = world.project / ".mcp.json", Storage(world.state, world.cache)
+    async with Host.from_config(
+        config, approve=always, storage=places, limits=HostLimits(wait_seconds=60)
+    ) as host:
         await host.load(reference)
 
 
@@ -134,13 +137,14 @@ def test_nothing_configured_is_an_answer_with_a_hint(world: World) -> None:
     ended = world.run("list")
 
     assert (ended.code, ended.out) == (0, "")
-    assert "fix: add servers to .mcp.json" in ended.err
+    assert "fix: run `skillwire add LABEL URL`" in ended.err
 
 
 def test_what_stands_after_two_dashes_is_a_server_with_options_of_its_own(world: World) -> None:
     folder = world.write("skills", SKILLS)
 
-    words = [sys.executable, "-m", "skillwire", "serve", str(folder), "--page-size", "1", "--no-watch"]
+    words = [sys.executable, "-m", "skillwire", "serve", str(folder), "--no-watch"]
+    words += configured(folder.parent, page_size=1)
     ended = world.run("list", "--json", "--wait", "60", "--", *words)
 
     (origin,) = ended.json["origins"]
@@ -152,7 +156,7 @@ def test_two_dashes_without_a_command_are_misuse(world: World) -> None:
     ended = world.run("list", "--")
 
     assert ended.code == 2
-    assert "no command stands after --" in ended.err
+    assert "there is no command after --" in ended.err
 
 
 def test_a_folder_and_a_label_are_targets(team: World) -> None:

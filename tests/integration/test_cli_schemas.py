@@ -67,12 +67,14 @@ ANSWERS = [
     ("cache", "clear", "--yes"),
     ("doctor", "--wait", "60"),
     ("completion", "bash"),
+    ("add", "more", "http://127.0.0.1:9/mcp", "--config", "other.json"),
     ("trust", "../skills", "--yes"),
     ("trust", "../skills", "--forget"),
     ("validate", "../skills"),
     ("manifest", "../skills"),
     ("new", "acme/refunds", "--with", "scripts"),
     ("pack", "../skills/triage"),
+    ("serve", "../skills", "--print-config"),
 ]
 FAILURES = [
     (["list", "nowhere"], 2),
@@ -81,6 +83,7 @@ FAILURES = [
     (["cache", "melt"], 2),
     (["doctor", "--wait", "soon"], 2),
     (["completion"], 2),
+    (["add", "more"], 2),
     (["trust"], 1),
     (["trust", "nowhere"], 2),
     (["validate", "nowhere"], 2),
@@ -88,6 +91,8 @@ FAILURES = [
     (["new", "Not A Name"], 2),
     (["pack", "../skills/bad"], 1),
     (["serve", "nowhere"], 2),
+    (["serve", "../skills", "--rate", "5"], 2),
+    (["serve", "--config", "nowhere.toml"], 1),
 ]
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from folders import manifest_of, write_files
-from skillwire.host.approval.approvals import binding_of
+from skillwire.host.model.approval import binding_of
 from terminals import Desk, check_document
 
 SKILL = """---
@@ -88,7 +88,7 @@ def test_a_file_is_shown_with_what_hides_in_it_spelled_out_and_binary_ones_only_
     ]
     assert (binary.code, binary.out) == (0, "")
     assert "Size: 8 bytes\nDigest: sha256:" in binary.err
-    assert "! Not shown: it is binary, and no text\n" in binary.err
+    assert "! Not shown: it is binary\n" in binary.err
     check_document("show", unlisted.json)
     assert (unlisted.code, unlisted.json["error"]["code"]) == (1, "unlisted-file")
 

@@ -47,7 +47,7 @@ def test_the_doctor_starts_nothing_from_it_either_and_says_what_to_do(world: Wor
     ended = world.run("doctor")
 
     assert not is_started(world)
-    assert any("nobody has agreed" in line and "skillwire trust" in line for line in ended.lines)
+    assert any("not trusted yet" in line and "skillwire trust" in line for line in ended.lines)
 
 
 def test_a_configuration_that_is_named_is_used_at_once(world: World) -> None:
@@ -120,4 +120,4 @@ def test_without_a_terminal_trust_needs_a_clear_yes(world: World) -> None:
     assert words[0] == "A folder would be trusted."
     assert "  | notes" in words
     assert f"  | team: {world.root}/team.sh" in words
-    assert words[-1] == "fix: look at it, then pass --yes"
+    assert words[-1] == "fix: review it, then pass --yes"

@@ -117,7 +117,7 @@ def test_a_code_is_explained_without_asking_a_server(desk: Desk, tmp_path: Path)
         "digest-mismatch  The file's bytes do not match the digest in the server's listing.",
         "  about: bytes that break a promise",
         "  rule: INT-02",
-        "  to do: refresh the listing; if it stays so, do not use the skill",
+        "  to do: refresh the listing; if the error persists, do not use the skill",
     ]
     check_document("why", document)
     assert (document["kind"], document["steps"]) == ("code", [])

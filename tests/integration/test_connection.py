@@ -13,14 +13,14 @@ import pytest
 from folders import manifest_of, write_files, write_skill
 from integration.peers import BRISK, DEADLINE, ERAS, TRANSPORTS, Peer, config, honest, hostile
 from programs import http_server
+from skillwire.core.errors import InvalidUriError, LimitError, NotFoundError
 from skillwire.core.manifest import MAX_TOTAL_SIZE, digest_of
-from skillwire.errors import InvalidUriError, LimitError, NotFoundError
-from skillwire.host.calls.declaration import Declaration
-from skillwire.host.calls.resources import ResourceContent
-from skillwire.host.connections.connection import MAX_INSTRUCTIONS, Connection, ConnectionState
-from skillwire.host.connections.endpoints import HttpEndpoint, ServerConfig
-from skillwire.host.failures import NotDeclaredError, UnavailableError
-from skillwire.host.origin import Origin, OriginKind
+from skillwire.host.calls.exchange import Declaration
+from skillwire.host.calls.read import ResourceContent
+from skillwire.host.connect.connection import MAX_INSTRUCTIONS, Connection, ConnectionState
+from skillwire.host.connect.endpoints import HttpEndpoint, ServerConfig
+from skillwire.host.model.errors import NotDeclaredError, UnavailableError
+from skillwire.host.model.origin import Origin, OriginKind
 
 pytestmark = pytest.mark.anyio
 

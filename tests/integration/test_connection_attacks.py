@@ -1,6 +1,7 @@
 """A connection to servers that try to exhaust, mislead or stall a host, over real transports."""
 
 import gc
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,12 @@ import anyio
 import pytest
 
 from integration.peers import BRISK, DEADLINE, ERAS, TRANSPORTS, Peer, gone, hostile, resident_bytes
-from skillwire.errors import SkillError
-from skillwire.host.calls.enumeration import Listing
-from skillwire.host.connections.connection import Connection, ConnectionState
-from skillwire.host.connections.throttle import ConnectionLimits
-from skillwire.host.failures import (
+from skillwire.core.errors import SkillError
+from skillwire.host.calls.listing import Listing
+from skillwire.host.calls.session import ConnectionLimits
+from skillwire.host.connect.connection import Connection, ConnectionState
+from skillwire.host.connect.endpoints import HttpEndpoint, SiteEndpoint
+from skillwire.host.model.errors import (
     EndlessListingError,
     FloodError,
     InvalidAnswerError,
@@ -232,6 +234,69 @@ async def test_a_result_that_is_no_object_is_an_error_at_once(tmp_path: Path) ->
 
         assert isinstance(await failure_of(peer), PeerError)
         assert anyio.current_time() - start < 15
+
+
+@pytest.mark.parametrize("behaviour", ["cut-short", "not-utf8", "without-id", "pretty"])
+async def test_an_answer_that_is_no_json_is_an_error_at_once(tmp_path: Path, behaviour: str) -> None:
+    with hostile(tmp_path, behaviour, seconds=60) as peer, anyio.fail_after(DEADLINE - 10):
+        error = await failure_of(peer)
+
+    assert isinstance(error, PeerError | InvalidAnswerError)
+    assert "not valid JSON" in str(error)
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_logs_on_standard_output_that_quote_messages_do_no_harm(tmp_path: Path, era: str) -> None:
+    with hostile(tmp_path, "echoes", era=era) as peer:
+        assert names(await listed(peer)) == ["refunds"]
+
+
+# Messages that grow when they are parsed
+
+MEASURED = """
+import resource, sys
+import anyio
+from skillwire.errors import SkillError
+from skillwire.host.connections.connection import Connection
+from skillwire.host.connections.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
+
+async def main():
+    where = sys.argv[1:]
+    endpoint = HttpEndpoint(where[0]) if len(where) == 1 else StdioEndpoint(where[0], tuple(where[1:]))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    async with Connection(ServerConfig("peer", endpoint, seconds=120)) as connection:
+        try:
+            found = str(len((await connection.list_skills()).entries))
+        except SkillError as error:
+            found = error.refusal
+    print(found, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+
+anyio.run(main)
+"""
+
+
+async def measured(peer: Peer) -> tuple[str, int]:
+    """List a server's skills in a process of its own; return how many, and the mebibytes that took."""
+    endpoint = peer.server.endpoint
+    assert not isinstance(endpoint, SiteEndpoint)
+    where = [endpoint.url] if isinstance(endpoint, HttpEndpoint) else [endpoint.command, *endpoint.args]
+    done = await anyio.run_process([sys.executable, "-c", MEASURED, *where])
+    found, mebibytes = done.stdout.decode().split()
+    return found, int(mebibytes)
+
+
+@pytest.mark.requirement("LIM-06")
+@pytest.mark.parametrize(("transport", "era"), [("stdio", "modern"), ("http", "modern"), ("http", "legacy")])
+@pytest.mark.parametrize("behaviour", ["large-page", "dense-page"])
+async def test_a_page_takes_a_few_times_its_size_in_memory_or_is_not_parsed(
+    tmp_path: Path, behaviour: str, transport: str, era: str
+) -> None:
+    with hostile(tmp_path, behaviour, era=era, transport=transport) as peer, anyio.fail_after(4 * DEADLINE):
+        found, mebibytes = await measured(peer)
+
+    refused = behaviour == "dense-page"
+    assert found == "message-too-large" if refused else int(found) > 0
+    assert mebibytes < 12 * 31
 
 
 # Silence (56)

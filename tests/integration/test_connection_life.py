@@ -10,12 +10,12 @@ import anyio
 import pytest
 
 from integration.peers import BRISK, DEADLINE, TRANSPORTS, Peer, config, gone, hostile, is_alive
-from skillwire.errors import SkillError
-from skillwire.host.connections.connection import Connection, ConnectionState
-from skillwire.host.connections.endpoints import HttpEndpoint, StdioEndpoint
-from skillwire.host.connections.redirect import free_port
-from skillwire.host.connections.throttle import ConnectionLimits
-from skillwire.host.failures import UnavailableError
+from skillwire.core.errors import SkillError
+from skillwire.host.calls.session import ConnectionLimits
+from skillwire.host.connect.connection import Connection, ConnectionState
+from skillwire.host.connect.endpoints import HttpEndpoint, StdioEndpoint
+from skillwire.host.connect.oauth import free_port
+from skillwire.host.model.errors import UnavailableError
 
 pytestmark = pytest.mark.anyio
 

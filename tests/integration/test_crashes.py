@@ -16,7 +16,8 @@ from integration import crashing
 
 MEMORY = Path("/dev/shm")
 ENDED_WITHIN = 300.0
-OPERATIONS = [name for name in crashing.OPERATIONS if name != "in-place"]
+SITES = ["first-publish", "publish"]
+OPERATIONS = [name for name in crashing.OPERATIONS if name not in ("in-place", *SITES)]
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +43,18 @@ def outcomes() -> Iterator[dict[str, Any]]:
 @pytest.mark.requirement("CACHE-02")
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_a_crash_anywhere_leaves_the_old_state_or_the_new(outcomes: dict[str, Any], operation: str) -> None:
+    found = outcomes[operation]
+
+    assert found["problems"] == []
+    assert set(found["states"]) == {"old", "new"}
+    assert found["kills"] == sum(found["states"].values()) >= 8
+
+
+@pytest.mark.requirement("DISC-14")
+@pytest.mark.parametrize("operation", SITES)
+def test_a_crash_while_a_site_is_written_leaves_a_whole_site_and_does_not_block_the_next_one(
+    outcomes: dict[str, Any], operation: str
+) -> None:
     found = outcomes[operation]
 
     assert found["problems"] == []

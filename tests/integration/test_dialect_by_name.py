@@ -2,6 +2,7 @@
 
 import json
 import os
+from base64 import b64decode
 from collections.abc import Callable, Generator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
+from configs import configured
 from folders import skill_md, write_files
 from programs import http_server, stdio_server
 from serving import (
@@ -328,8 +330,8 @@ def test_every_file_is_readable_under_its_core_uri(caller: Caller) -> None:
     for file in files:
         [content] = caller.ask("resources/read", uri=file["uri"])["contents"]
         assert content["mimeType"] == file["mimeType"]
-        if "text" in content:
-            assert content["text"].encode() == FILES[f"chart-maker/{file['name']}"]
+        read = content["text"].encode() if "text" in content else b64decode(content["blob"])
+        assert read == FILES[f"chart-maker/{file['name']}"]
 
 
 @pytest.mark.requirement("P2076-04", "CONF-17")
@@ -436,7 +438,7 @@ def test_a_reference_that_may_mean_several_files_is_an_error_that_names_them(cal
 def test_a_name_of_no_skill_is_not_found_and_named(caller: Caller, name: str) -> None:
     for method, more in (("skills/read", {}), ("skills/read_reference", {"reference": "styles.md"})):
         error = caller.refused(method, name=name, **more)
-        assert (error["code"], error["data"]) == (-32002, {"name": name})
+        assert (error["code"], error["data"]) == (-32002, {"name": name.replace("\x1b", "<U+001B>")})
         assert "\x1b" not in error["message"]
         validator("exec", "error").validate(error)
 
@@ -501,7 +503,9 @@ def test_a_reference_that_went_away_is_not_found_and_no_path_is_told(tmp_path: P
 @pytest.mark.requirement("P2076-02", "EXEC-02", "NEG-15")
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 def test_a_listing_by_name_comes_in_pages(shop: Path, tmp_path: Path, era: str) -> None:
-    with stdio_server(shop, *DIALECTS, "--page-size", "3", env=environment(tmp_path)) as server:
+    with stdio_server(
+        shop, *DIALECTS, *configured(tmp_path, page_size=3), env=environment(tmp_path)
+    ) as server:
         caller = Caller(era, False, server.call, {})
         if era == "legacy":
             server.call(handshake())

@@ -15,16 +15,18 @@ from typing import Any
 import anyio.from_thread
 import pytest
 
+from configs import configured
 from folders import skill_md, write_files
 from integration.both_paths import StdioClient, converse
 from programs import stdio_server
 from serving import INITIALIZED, LEGACY, MODERN, environment
 from skillwire import __version__
-from skillwire.errors import SkillError
-from skillwire.server.dialects.speaking import SPOKEN, chosen
-from skillwire.server.standalone import Offer, Standalone
+from skillwire.core.dialects import Dialect
+from skillwire.core.errors import SkillError
+from skillwire.server.dialects.negotiation import MCP_DIALECTS, parse_dialects
+from skillwire.server.options import ServeOptions
+from skillwire.server.standalone import SkillServer
 from skillwire.wire.core import EXTENSION
-from skillwire.wire.dialect import Dialect
 
 GOLDEN = Path(__file__).parent / "golden"
 PAGE_SIZE = 3
@@ -82,10 +84,10 @@ HANDSHAKE: Json = {
 
 def combined() -> Iterator[tuple[Dialect, ...]]:
     """Yield every set of dialects that one server can speak."""
-    for count in range(len(SPOKEN) + 1):
-        for dialects in combinations(SPOKEN, count):
+    for count in range(len(MCP_DIALECTS) + 1):
+        for dialects in combinations(MCP_DIALECTS, count):
             try:
-                yield chosen(dialects)
+                yield parse_dialects(dialects)
             except SkillError:
                 continue
 
@@ -146,7 +148,7 @@ def by_label(lines: Iterable[bytes]) -> dict[str, str]:
 
 def answers_of(portal: Portal, folder: Path, dialects: tuple[str, ...]) -> Mapping[tuple[str, str], Any]:
     """Return every answer of a server, of both revisions, from the fast path and from the plain one."""
-    served = Standalone(Offer((folder,), page_size=PAGE_SIZE, watch=False, dialects=dialects))
+    served = SkillServer(ServeOptions((folder,), page_size=PAGE_SIZE, watch=False, dialect=dialects))
     with portal.wrap_async_context_manager(served.skills.open()):
         return {
             (name, path): by_label(converse(portal, served, hot, lambda client: talk(client, revision)))  # noqa: B023 - used at once
@@ -195,7 +197,14 @@ def test_a_process_that_speaks_dialects_answers_the_same_bytes(
 ) -> None:
     options = [word for dialect in dialects for word in ("--dialect", dialect.value)]
     env = environment(tmp_path, SKILLWIRE_FAST="1" if path == "fast" else "0")
-    command = (folder, "--no-watch", "--page-size", str(PAGE_SIZE), *options)
+    command = (
+        folder,
+        "--name",
+        "skillwire",
+        "--no-watch",
+        *configured(tmp_path, page_size=PAGE_SIZE),
+        *options,
+    )
     found: dict[str, dict[str, str]] = {}
     for name, revision in (("modern", MODERN), ("legacy", LEGACY)):
         with stdio_server(*command, env=env) as server:

@@ -5,7 +5,7 @@ import json
 import os
 import shutil
 from base64 import b64decode
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from mcp.server.lowlevel import Server
 from mcp.server.mcpserver import MCPServer
 from mcp.shared.exceptions import MCPError
 
+from configs import configured
 from folders import skill_md, write_files, write_skill
 from integration import june_client
 from integration.june_client import Json, Read
@@ -34,13 +35,13 @@ from serving import (
     modern,
 )
 from skillwire.core.entry import SkillEntry
+from skillwire.core.errors import INVALID_PARAMS, NotFoundError
 from skillwire.core.uri import SkillUri
-from skillwire.errors import INVALID_PARAMS, NotFoundError
 from skillwire.server import DynamicSkill, Skill, add_skills
-from skillwire.server.dialects.april import IndexApril
-from skillwire.sources.templates import SkillTemplate
-from skillwire.wire.template import Template
+from skillwire.server.dialects.index import IndexApril
+from skillwire.wire.index import SkillTemplate, Template
 from talking import MODES, Inbox, ask, eventually, pages, read_item, refused
+from talking import skill as built
 
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas" / "wire"
 INDEX = "skill://index.json"
@@ -179,7 +180,7 @@ async def test_a_client_written_from_the_june_document_gets_every_skill_in_every
 @pytest.mark.requirement("IDX-01")
 @pytest.mark.requirement("ARC-17")
 def test_the_index_is_listed_among_the_resources_and_no_archive_is(folder: Path, tmp_path: Path) -> None:
-    with stdio(folder, tmp_path, "--dialect", "index-june", "--page-size", "2") as call:
+    with stdio(folder, tmp_path, "--dialect", "index-june", *configured(tmp_path, page_size=2)) as call:
         resources = call("resources/list")["result"]
         last = call("resources/list", cursor=resources["nextCursor"])["result"]
         skills = call("skills/list")["result"]
@@ -428,6 +429,7 @@ async def april_index(client: Client) -> Json:
 @pytest.mark.requirement("DRAFT-03")
 @pytest.mark.requirement("DRAFT-04")
 @pytest.mark.requirement("CONF-06")
+@pytest.mark.requirement("DUAL-09")
 @pytest.mark.parametrize("transport", [stdio, http])
 def test_the_april_index_names_and_describes_every_skill_as_its_frontmatter_does(
     folder: Path, tmp_path: Path, transport: Any
@@ -451,6 +453,32 @@ def test_the_april_index_names_and_describes_every_skill_as_its_frontmatter_does
             "digest": lines[entry["url"]],
         }
     assert archive["error"]["code"] == INVALID_PARAMS
+
+
+@pytest.mark.requirement("DUAL-09")
+async def test_the_april_index_is_written_once_and_again_only_after_a_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    written: list[int] = []
+    write = IndexApril.document
+
+    def counted(self: IndexApril, lines: Sequence[bytes]) -> bytes:
+        written.append(len(lines))
+        return write(self, lines)
+
+    monkeypatch.setattr(IndexApril, "document", counted)
+    server = MCPServer("demo")
+    skills = add_skills(server, built("tea"), dialects=["index-april"])
+    async with Client(server, cache=None) as client:
+        indexes = [await april_index(client) for _ in range(3)]
+        before = list(written)
+        skills.add(built("coffee"))
+        changed = await eventually(lambda: april_index(client), lambda index: len(index["skills"]) == 2)
+
+    assert before == [1]
+    assert indexes == [indexes[0]] * 3
+    assert [entry["name"] for entry in changed["skills"]] == ["coffee", "tea"]
+    assert written == [1, 2]
 
 
 @pytest.mark.requirement("DRAFT-04")
@@ -544,7 +572,7 @@ async def test_a_template_that_cannot_be_completed_has_no_values_and_a_folder_ha
 async def test_in_april_a_skill_may_be_published_as_an_archive(folder: Path) -> None:
     server = Server[Any]("demo")
     skills = add_skills(server, folder, dialects=["index-april"])
-    (april,) = skills.compat
+    (april,) = skills.dialect_servers
     assert isinstance(april, IndexApril)
     april.as_archive = lambda entry: entry.name == "tea"
     async with Client(server, cache=None) as client:

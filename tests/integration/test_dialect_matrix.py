@@ -10,23 +10,22 @@ import anyio
 import pytest
 
 from folders import skill_md, write_files
-from hostile.hosting import places
+from hostile.hosting import storage_in
 from integration.peers import PROGRAM
 from programs import script_command, words_of
 from serving import environment
-from skillwire.host import Host, Question, Reply
-from skillwire.host.approval.consent import DynamicPolicy
-from skillwire.host.archives import ArchivePolicy
-from skillwire.host.attention import SkillSettings
-from skillwire.host.connections.endpoints import Endpoint, HttpEndpoint, ServerConfig, StdioEndpoint
-from skillwire.server.dialects.speaking import SPOKEN
-from skillwire.wire.dialect import Dialect
+from skillwire.core.dialects import Dialect
+from skillwire.host import Host, HostLimits, HostPolicy, Question, Reply
+from skillwire.host.connect.endpoints import Endpoint, HttpEndpoint, ServerConfig, StdioEndpoint
+from skillwire.host.model.show_rules import SkillSettings
+from skillwire.host.use.fetch import ArchivePolicy
+from skillwire.server.dialects.negotiation import MCP_DIALECTS
 
 pytestmark = pytest.mark.anyio
 
 SERVER = Path(__file__).with_name("dialect_server.py")
 WIRES = [(transport, era) for transport in ("stdio", "http") for era in ("modern", "legacy")]
-HEARD = [Dialect.CORE, *SPOKEN]
+HEARD = [Dialect.CORE, *MCP_DIALECTS]
 DEADLINE = 90.0
 
 POLICY = "Within 30 days.\nNot later.\n"
@@ -74,26 +73,21 @@ async def _yes(question: Question) -> Reply:
 
 
 def host_for(
-    tmp_path: Path,
-    endpoint: Endpoint,
-    dialect: Dialect | None,
-    *,
-    dynamic: DynamicPolicy = "decline",
-    archives: ArchivePolicy | None = None,
+    tmp_path: Path, endpoint: Endpoint, dialect: Dialect | None, *, policy: HostPolicy | None = None
 ) -> Host:
     return Host(
         [ServerConfig("shop", endpoint, seconds=30, skills=SkillSettings(dialect=dialect))],
         roots=(),
-        places=places(tmp_path),
+        storage=storage_in(tmp_path),
         approve=_yes,
-        wait_seconds=60,
-        dynamic=dynamic,
-        archives=archives,
+        limits=HostLimits(wait_seconds=60),
+        policy=policy,
     )
 
 
 @pytest.mark.requirement("NEG-12")
 @pytest.mark.requirement("CONF-01")
+@pytest.mark.requirement("TOOL-03")
 @pytest.mark.parametrize(("transport", "era"), WIRES)
 @pytest.mark.parametrize("dialect", HEARD)
 async def test_a_skill_is_listed_loaded_and_read_in_every_dialect_on_every_wire(
@@ -103,7 +97,7 @@ async def test_a_skill_is_listed_loaded_and_read_in_every_dialect_on_every_wire(
         served(folder, environment(empty_home), dialect, transport, era) as endpoint,
         anyio.fail_after(DEADLINE),
     ):
-        async with host_for(tmp_path, endpoint, dialect, dynamic="ask") as host:
+        async with host_for(tmp_path, endpoint, dialect, policy=HostPolicy(dynamic="ask")) as host:
             skills = {skill.reference: skill for skill in host.view.skills}
             loaded = await host.load("shop/refunds")
             policy = await host.read_skill_file("shop/refunds", "references/policy.md")
@@ -118,7 +112,7 @@ async def test_a_skill_is_listed_loaded_and_read_in_every_dialect_on_every_wire(
 async def test_a_server_of_many_dialects_is_heard_in_the_released_one(
     tmp_path: Path, folder: Path, empty_home: Path
 ) -> None:
-    everything = [dialect for dialect in SPOKEN if dialect is not Dialect.INDEX_APRIL]
+    everything = [dialect for dialect in MCP_DIALECTS if dialect is not Dialect.INDEX_APRIL]
     env = environment(empty_home)
     command = words_of(
         folder, "--stdio", *(word for name in everything for word in ("--dialect", name.value))
@@ -137,7 +131,9 @@ async def test_our_own_archives_are_unpacked_and_read_where_the_host_allows_it(
     transport: str, era: str, tmp_path: Path, folder: Path, empty_home: Path
 ) -> None:
     with served(folder, environment(empty_home), Dialect.INDEX_JUNE, transport, era) as endpoint:
-        async with host_for(tmp_path, endpoint, Dialect.INDEX_JUNE, archives=ArchivePolicy()) as host:
+        async with host_for(
+            tmp_path, endpoint, Dialect.INDEX_JUNE, policy=HostPolicy(archives=ArchivePolicy())
+        ) as host:
             await host.load("shop/refunds")
             policy = await host.read_skill_file("shop/refunds", "references/policy.md")
 

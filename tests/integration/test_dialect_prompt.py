@@ -27,15 +27,15 @@ from mcp.shared.subscriptions import PromptsListChanged
 
 from folders import skill_md, write_files, write_skill
 from programs import http_server, words_of
-from skillwire.core.skill import Skill
-from skillwire.core.uri import SkillUri
-from skillwire.errors import (
+from skillwire.core.errors import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
     DuplicateSkillError,
     InvalidSkillError,
     SkillError,
 )
+from skillwire.core.skill import Skill
+from skillwire.core.uri import SkillUri
 from skillwire.server import DynamicSkill, add_skills
 from talking import (
     AnyServer,
@@ -255,10 +255,12 @@ async def test_one_call_makes_a_skill_a_prompt_too(server: AnyServer, mode: str)
         entries = await skills_of(client)
         prompts = await prompts_of(client)
         agreed = await agrees(client, "start_code_mode", entries[CODE_MODE.uri.text], order)
+        got = await ask(client, "prompts/get", name="start_code_mode")
         kinds = {path: (await read_item(client, CODE_MODE.uri.join(path)))["mimeType"] for path in order}
 
     assert prompts == {"start_code_mode": "Writes queries. Use when asked for data."}
     assert agreed
+    assert got["messages"][0]["content"]["text"] == CODE_MODE.prompt_text()
     assert set(entries) == {CODE_MODE.uri.text, "skill://other/SKILL.md"}
     assert kinds == {file.path: file.media_type for file in CODE_MODE.files}
     assert kinds["references/schema.graphql"] == "application/graphql"
@@ -351,13 +353,13 @@ async def test_what_is_registered_cannot_be_changed_from_outside() -> None:
 
     async with connect(server):
         assert skills.prompts is not None
-        book = skills.prompts.book
+        book = skills.prompts.table
         with pytest.raises(TypeError):
             cast(Any, book.by_name)["other"] = book.prompts[0]
         for value, name in ((book, "prompts"), (book.prompts[0], "name"), (CODE_MODE, "skill_md")):
             with pytest.raises((FrozenInstanceError, AttributeError, TypeError)):
                 setattr(value, name, ())
-        assert skills.prompts.book is book
+        assert skills.prompts.table is book
 
 
 # Names
@@ -395,7 +397,7 @@ async def test_the_servers_own_prompts_come_first_and_win(
     assert names == again == ["greet", "tea", "coffee"]
     assert [cast(types.TextContent, texts[name]).text for name in own] == list(own.values())
     assert "name: coffee" in cast(types.TextContent, texts["coffee"]).text
-    [record] = [record for record in caplog.records if "of its own" in record.message]
+    [record] = [record for record in caplog.records if "has its own prompt" in record.message]
     assert "skill://tea/SKILL.md" in record.message
 
 

@@ -29,10 +29,11 @@ from folders import (
     write_files,
     write_skill,
 )
+from skillwire.core.errors import SkillError, SourceError
 from skillwire.core.manifest import Manifest, ManifestFile
 from skillwire.core.uri import SkillUri
-from skillwire.errors import SkillError, SourceError
-from skillwire.sources import Catalog, Changes, DirectorySource, MemorySource, Snapshot, watch
+from skillwire.sources import Changes, CombinedSource, DirectorySource, MemorySource, Snapshot
+from skillwire.sources.directory import watch
 
 PDF = "skill://pdf/SKILL.md"
 
@@ -340,7 +341,7 @@ async def test_where_watching_is_impossible_the_folder_is_looked_at_from_time_to
 
 async def test_a_catalog_follows_its_folders(root: Path) -> None:
     with anyio.fail_after(50):
-        async with Catalog([DirectorySource(root), MemorySource()]) as catalog:
+        async with CombinedSource([DirectorySource(root), MemorySource()]) as catalog:
             before = catalog.snapshot
             write_files(root, {"pdf/a.md": "new!"})
 
@@ -352,7 +353,7 @@ async def test_a_catalog_follows_its_folders(root: Path) -> None:
 
 async def test_a_source_that_is_open_already_takes_part_in_a_catalog_and_stays_open(root: Path) -> None:
     async with watched(root) as source:
-        async with Catalog([source]) as catalog:
+        async with CombinedSource([source]) as catalog:
             before = catalog.snapshot
             write_files(root, {"pdf/a.md": "new!"})
             after = await catalog.wait_for_change(before.revision)

@@ -1,4 +1,4 @@
-"""Every recipe of `docs/cookbook.md`, run as it stands there, and what comes of it."""
+"""Every recipe in `docs/cookbook`, run as it stands there, and what comes of it."""
 
 import ast
 import inspect
@@ -17,25 +17,31 @@ from typing import Any, TypeAlias
 import anyio
 import pytest
 
+import documents
 import skillwire
 from serving import HttpServer, environment, http_server
 from skillwire.host import (
     ApprovalError,
     Ask,
-    Attention,
     Host,
+    HostLimits,
+    HostPolicy,
     ListingForm,
     PromptLimits,
     Question,
     Reply,
+    ShowRule,
     Trust,
-    estimated_tokens,
     read_servers,
 )
+from skillwire.host.model.origin import estimated_tokens
 from terminals import PROMPT, Window
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "cookbook.md").read_text("utf-8")
+PAGES = [
+    (documents.DOCS / "cookbook" / f"{name}.md").read_text("utf-8")
+    for name in ("servers", "listing", "conversation", "tools", "testing")
+]
 SKILLS = ROOT / "examples" / "skills"
 DEADLINE = 60.0
 
@@ -47,7 +53,7 @@ Printed: TypeAlias = pytest.CaptureFixture[str]
 def recipes() -> Mapping[str, str]:
     """Return the program of each recipe by its heading."""
     found: dict[str, str] = {}
-    for part in re.split(r"^## ", PAGE, flags=re.MULTILINE)[1:]:
+    for part in (part for page in PAGES for part in re.split(r"^## ", page, flags=re.MULTILINE)[1:]):
         [found[part.partition("\n")[0]]] = re.findall(r"```python\n(.*?)```", part, re.DOTALL)
     return found
 
@@ -86,7 +92,7 @@ def configure(folder: Path, **servers: Mapping[str, Any]) -> None:
 async def cook(heading: str, **names: Any) -> Names:
     """Run a recipe, within the deadline, and return the names it made."""
     flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
-    code = compile(recipes()[heading], f"docs/cookbook.md: {heading}", "exec", flags=flags)
+    code = compile(recipes()[heading], f"docs/cookbook: {heading}", "exec", flags=flags)
     space: Names = {"__name__": "recipe", **names}
     with anyio.fail_after(DEADLINE):
         waiting = eval(code, space)
@@ -99,7 +105,7 @@ async def cook(heading: str, **names: Any) -> Names:
 async def kitchen(user: Ask | None = None, **options: Any) -> AsyncGenerator[Host]:
     """The open host that most recipes stand in."""
     async with Host.from_config(
-        ".mcp.json", approve=user or User(), wait_seconds=DEADLINE, **options
+        ".mcp.json", approve=user or User(), limits=HostLimits(wait_seconds=DEADLINE), **options
     ) as host:
         yield host
 
@@ -207,7 +213,7 @@ async def test_settings_choose_what_the_model_sees() -> None:
 
 
 def test_the_configuration_of_the_page_says_the_same(workplace: Path) -> None:
-    [block] = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
+    [block] = re.findall(r"```json\n(.*?)```", "".join(PAGES), re.DOTALL)
     (workplace / "settings.json").write_text(block)
 
     found = read_servers(workplace / "settings.json")
@@ -216,10 +222,10 @@ def test_the_configuration_of_the_page_says_the_same(workplace: Path) -> None:
     assert found.refused == ()
     assert (team.skills.budget, team.skills.trust) == (1500, Trust.ASK)
     assert dict(team.skills.show) == {
-        "refunds": Attention.PIN,
-        "release-notes": Attention.MANUAL,
-        "code-mode": Attention.OFF,
-        "*": Attention.NAME_ONLY,
+        "refunds": ShowRule.PIN,
+        "release-notes": ShowRule.MANUAL,
+        "code-mode": ShowRule.OFF,
+        "*": ShowRule.NAME_ONLY,
     }
 
 
@@ -261,7 +267,9 @@ async def test_texts_are_put_back_after_compaction_without_a_question() -> None:
     async with kitchen(user) as host:
         names = await cook("Survive compaction", host=host)
 
-    assert [text.splitlines()[0] for text in names["texts"]] == ["Skill: team/refunds"]
+    restored = names["restored"]
+    assert [skill.text.splitlines()[0] for skill in restored.skills] == ["Skill: team/refunds"]
+    assert restored.listing and names["messages"][1]["content"] == restored.text
     assert len(user.questions) == 1
 
 
@@ -273,7 +281,7 @@ async def test_a_status_line_shows_what_is_loaded(capsys: Printed) -> None:
 
 
 async def test_a_person_can_load_what_is_left_to_people(capsys: Printed) -> None:
-    async with kitchen(show={"team/release-notes": Attention.MANUAL}) as host:
+    async with kitchen(policy=HostPolicy(show={"team/release-notes": ShowRule.MANUAL})) as host:
         with pytest.raises(skillwire.SkillError) as for_the_model:
             await host.load("team/release-notes")
         await cook("A slash command", host=host)
@@ -286,7 +294,7 @@ async def test_a_person_can_load_what_is_left_to_people(capsys: Printed) -> None
 
 async def test_a_picture_is_read_as_bytes(capsys: Printed) -> None:
     async with kitchen() as host:
-        names = await cook("Read a file that is no text", host=host)
+        names = await cook("Read a binary file", host=host)
 
     assert names["image"] == (SKILLS / "brand-assets" / "assets" / "palette.png").read_bytes()
 
@@ -322,7 +330,7 @@ async def test_a_refusal_is_logged_as_json_and_said_in_other_words(
     caplog.set_level(logging.INFO, "agent")
 
     async with kitchen() as host:
-        await cook("Refuse in your own words, and log it", host=host)
+        await cook("Replace the text of a refusal, and log it", host=host)
 
     [record] = [record for record in caplog.records if record.name == "agent"]
     assert json.loads(record.getMessage())["code"] == "unknown-reference"
@@ -346,7 +354,7 @@ async def test_an_approved_skill_is_there_while_its_server_is_away(
 
 
 async def test_signing_in_is_set_up_and_asks_nobody_where_it_is_not_wanted(capsys: Printed) -> None:
-    names = await cook("A server that wants you to sign in")
+    names = await cook("A server that requires sign-in")
 
     assert names["signed"].auth is not None
     assert capsys.readouterr().out == "['listed']\n"

@@ -6,14 +6,17 @@ from pathlib import Path
 
 import pytest
 
+import documents
 from folders import skill_md, write_files
-from skillwire.host.connections.config import servers_of
-from skillwire.server.dialects.speaking import OFFERED
-from skillwire.wire.dialect import Dialect
+from skillwire.core.dialects import Dialect
+from skillwire.host.connect.config import servers_of
+from skillwire.server.dialects.negotiation import AVAILABLE_DIALECTS
 from talking import connect, skills_of
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "dialects.md").read_text("utf-8")
+PAGE = documents.text_of(
+    "dialects/overview.md", "dialects/serving.md", "dialects/host.md", "dialects/gateway.md"
+)
 PYTHON = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 JSON = [json.loads(text) for text in re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)]
 INVOICES = """
@@ -41,7 +44,7 @@ def test_the_table_names_every_dialect_and_each_has_a_schema() -> None:
 def test_every_dialect_a_server_offers_has_a_paragraph() -> None:
     described = set(re.findall(r"\*\*`([a-z-]+)`\*\*", PAGE))
 
-    assert described == {str(dialect) for dialect in OFFERED}
+    assert described == {str(dialect) for dialect in AVAILABLE_DIALECTS}
 
 
 @pytest.mark.anyio
@@ -55,7 +58,7 @@ async def test_the_examples_make_a_server_that_answers_by_name(
     assert INVOICES.strip() in PAGE
     names: dict[str, object] = {}
     for example in PYTHON:
-        exec(compile(example, "docs/dialects.md", "exec"), names)
+        exec(compile(example, "docs/dialects", "exec"), names)
 
     async with connect(names["mcp"]) as client:  # pyright: ignore[reportArgumentType]
         listed = await skills_of(client)

@@ -1,4 +1,4 @@
-"""What `docs/host.md` and `docs/host-security.md` say, held against the host and the tests."""
+"""What the pages in `docs/host` and `docs/security` say, held against the host and the tests."""
 
 import ast
 import importlib
@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 import anyio
 import pytest
 
+import documents
 import requirements
 import skillwire
 import skillwire.host
@@ -27,18 +28,19 @@ from serving import http_server
 from skillwire.core import MAX_FILES, MAX_TOTAL_SIZE
 from skillwire.core.manifest import digest_of
 from skillwire.host import (
-    REFUSALS,
     Grant,
     Host,
+    HostLimits,
+    HostPolicy,
     KnownSkill,
     ListingForm,
     Occasion,
-    Places,
     PromptLimits,
     Question,
     RefusedError,
     Reply,
     ServerConfig,
+    Storage,
     ToolCall,
     ToolKind,
     Verdict,
@@ -46,11 +48,32 @@ from skillwire.host import (
     oauth_for,
     read_servers,
 )
+from skillwire.host.model.refusals import REFUSALS
 
 ROOT = Path(__file__).parents[2]
 TESTS = ROOT / "tests"
-PAGE = (ROOT / "docs" / "host.md").read_text("utf-8")
-SECURITY = (ROOT / "docs" / "host-security.md").read_text("utf-8")
+PAGE = documents.text_of(
+    "quickstart/agent-author.md",
+    "host/overview.md",
+    "host/connecting.md",
+    "host/options.md",
+    "host/listing.md",
+    "host/tools.md",
+    "host/references.md",
+    "host/files.md",
+    "host/local-folders.md",
+    "host/approvals.md",
+    "host/lock.md",
+    "host/gate.md",
+    "host/conversations.md",
+    "host/offline.md",
+    "host/refusals.md",
+    "host/audit-log.md",
+    "host/storage.md",
+    "host/limits.md",
+)
+GUARANTEES = documents.text_of("security/guarantees.md").partition("\n## ")[2]
+ATTACKS_PAGE = documents.text_of("security/attacks.md")
 SKILLS = ROOT / "examples" / "skills"
 DEADLINE = 60.0
 ATTACKS = 85
@@ -138,7 +161,7 @@ class Stage:
 
 
 async def play(example: str, **names: Any) -> Names:
-    code = compile(example, "docs/host.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    code = compile(example, "docs/host", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     space: Names = {"__name__": "example", **names}
     waiting = eval(code, space)
     if inspect.isawaitable(waiting):
@@ -164,8 +187,8 @@ def typing(answer: str) -> Callable[[str], str]:
 
 
 def test_the_first_example_runs_as_it_stands_there(workplace: Path, env: dict[str, str]) -> None:
-    [example] = examples("Ten lines")
-    [block] = examples("Ten lines", "json")
+    [example] = examples("Quick start: use skills in an agent")
+    [block] = examples("Quick start: use skills in an agent", "json")
 
     command = [sys.executable, "-W", "error", "-c", example]
     result = subprocess.run(command, cwd=workplace, env=env, capture_output=True, text=True, timeout=DEADLINE)
@@ -193,7 +216,7 @@ async def test_the_page_shows_what_a_model_gets() -> None:
 async def test_the_example_of_tools_and_guard_answers_a_models_calls(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    [example] = examples("Listing, tools and the guard")
+    [example] = examples("Tools and the guard")
 
     async with stage() as here:
         names = await here.play(example)
@@ -208,7 +231,7 @@ async def test_the_example_of_tools_and_guard_answers_a_models_calls(
 
 
 def test_the_page_names_every_form_of_the_list() -> None:
-    [rows] = tables(section(PAGE, "Listing, tools and the guard"))
+    [rows] = tables(section(PAGE, "Forms"))
 
     assert [row[0].strip("`") for row in rows] == [f"ListingForm.{form.name}" for form in ListingForm]
 
@@ -298,7 +321,7 @@ def remembered(occasion: Occasion, skill: KnownSkill) -> str:
 
 @pytest.mark.requirement("SEC-12")
 async def test_a_skill_is_looked_at_and_approved_beforehand() -> None:
-    [example] = examples("Look and approve beforehand")
+    [example] = examples("Preview and approve beforehand")
 
     async with stage() as here:
         names = await here.play(example)
@@ -314,14 +337,16 @@ async def test_a_skill_is_looked_at_and_approved_beforehand() -> None:
 async def test_a_lock_is_written_reviewed_and_trusted(
     workplace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write, review, frozen = examples("skills.lock")
-    elsewhere = Places(workplace / "elsewhere" / "state", workplace / "elsewhere" / "cache")
+    [write] = examples("Write the lock")
+    [review] = examples("Review and trust a lock")
+    [frozen] = examples("Use a frozen lock in CI")
+    elsewhere = Storage(workplace / "elsewhere" / "state", workplace / "elsewhere" / "cache")
     monkeypatch.setattr("builtins.input", typing("yes"))
 
     async with stage(lock="skills.lock") as here:
         await here.host.load("team/refunds")
         written = (await here.play(write))["content"]
-    async with stage(lock="skills.lock", places=elsewhere, approve=None) as there:
+    async with stage(lock="skills.lock", storage=elsewhere, approve=None) as there:
         codes = [refusal.code for refusal in there.host.problems]
         with pytest.raises(RefusedError) as untrusted:
             await there.host.load("team/refunds")
@@ -342,7 +367,7 @@ async def test_a_frozen_lock_refuses_what_is_not_in_it(workplace: Path) -> None:
         await here.host.load("team/refunds")
         await here.host.write_lock()
         await here.host.load("team/triage")
-    async with stage(lock="skills.lock", frozen=True) as there:
+    async with stage(lock="skills.lock", policy=HostPolicy(frozen=True)) as there:
         with pytest.raises(RefusedError) as refused:
             await there.host.load("team/triage")
 
@@ -410,7 +435,7 @@ async def test_windows_go_to_sub_agents_and_outlive_compaction() -> None:
     assert left == ()
 
 
-@pytest.mark.requirement("CACHE-05", "CACHE-06")
+@pytest.mark.requirement("CACHE-05")
 async def test_an_approved_skill_is_there_without_a_network(
     workplace: Path, env: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -494,7 +519,7 @@ async def test_signing_in_is_set_up_as_the_page_does_it(workplace: Path, env: di
 
 
 async def test_state_and_cache_lie_where_the_page_says(empty_home: Path) -> None:
-    [rows] = tables(section(PAGE, "Where things lie"))
+    [rows] = tables(section(PAGE, "Storage"))
     documented = [bare(row[0]).replace("~", str(empty_home)) for row in rows]
     if sys.platform != "linux":
         pytest.skip("the page names the places of Linux")
@@ -511,7 +536,7 @@ async def test_state_and_cache_lie_where_the_page_says(empty_home: Path) -> None
 
 def test_the_host_does_not_start_where_its_state_could_be_written_to(empty_home: Path) -> None:
     async def start() -> None:
-        async with stage(writable_roots=[empty_home]):
+        async with stage(storage=Storage(writable_roots=[empty_home])):
             pass
 
     with pytest.raises(RefusedError) as refused:
@@ -521,7 +546,7 @@ def test_the_host_does_not_start_where_its_state_could_be_written_to(empty_home:
 
 
 def test_the_limits_of_the_page_are_those_of_the_code() -> None:
-    [rows] = tables(section(PAGE, "Limits"))
+    [rows] = tables(section(PAGE, "Limits of the host"))
 
     assert dict(rows) == limits()
 
@@ -531,7 +556,7 @@ def test_numbers_in_the_text_are_those_of_the_code() -> None:
 
     text = " ".join(PAGE.split())
 
-    assert f"for at most {default(Host, 'wait_seconds'):g} seconds" in text
+    assert f"for at most {default(HostLimits, 'wait_seconds'):g} seconds" in text
     assert f"Silence for {span(prompts.answer_seconds)}utes is a no" in text
     assert f"The user has {span(default(oauth_for, 'seconds'))}utes" in text
     assert f"can cause {prompts.questions_per_server} questions in {span(prompts.seconds)}utes" in text
@@ -601,14 +626,14 @@ def span(seconds: float) -> str:
 
 def limits() -> dict[str, str]:
     connection, prompts = constant("ConnectionLimits")(), PromptLimits()
-    cache, audit = constant("ContentCache"), constant("AuditLog")
+    audit = constant("AuditLog")
     listing = {name: default(list_skills, name) for name in ("max_pages", "max_entries", "max_bytes")}
     assert (connection.max_pages, connection.max_entries, connection.max_listing_bytes) == (
         *listing.values(),
     )
     return {
         "Connecting to a server, and each call": span(default(ServerConfig, "seconds")),
-        "Waiting for listings at the start": span(default(Host, "wait_seconds")),
+        "Waiting for listings at the start": span(default(HostLimits, "wait_seconds")),
         "One message of a server": f"{size(connection.message_bytes)}, more while a larger file is read",
         "Messages nobody asked for": f"{connection.message_burst:,} at once, "
         f"{connection.messages_per_second:g} a second",
@@ -624,7 +649,7 @@ def limits() -> dict[str, str]:
         "URIs taken from a server's instructions": f"{constant('MAX_URIS')}, confirmed within "
         f"{span(constant('CONFIRM_SECONDS'))}",
         "A skill": f"{MAX_FILES} files, {size(MAX_TOTAL_SIZE)}",
-        "A page of text": f"{default(Host, 'page_length'):,} characters",
+        "A page of text": f"{default(HostLimits, 'page_length'):,} characters",
         "Questions about the skills of one server": f"{prompts.questions_per_server} in "
         f"{span(prompts.seconds)}; {prompts.contents_per_skill} contents of one skill",
         "An answer of the user": span(prompts.answer_seconds),
@@ -633,8 +658,8 @@ def limits() -> dict[str, str]:
         f"{constant('MAX_FOLDERS'):,} in all",
         "The configuration": size(constant("MAX_CONFIG_BYTES")),
         "A lock": size(constant("MAX_LOCK_BYTES")),
-        "The cache": f"{size(default(cache, 'max_bytes_per_origin'))} a server, "
-        f"{size(default(cache, 'max_bytes'))} in all",
+        "The cache": f"{size(default(HostLimits, 'cache_bytes_per_server'))} a server, "
+        f"{size(default(HostLimits, 'cache_bytes'))} in all",
         "The audit log": f"{size(default(audit, 'max_bytes'))} a file, {default(audit, 'keep')} older files",
     }
 
@@ -654,9 +679,7 @@ def texts_of_tests() -> Mapping[str, str]:
 
 def guarantees() -> Generator[tuple[str, set[str], set[str]]]:
     """Yield each guarantee with the requirements and the test files it names."""
-    for item in re.findall(
-        r"^- (.*?)(?=^- |^#|^$|\Z)", section(SECURITY, "What the host guarantees"), re.S | re.M
-    ):
+    for item in re.findall(r"^- (.*?)(?=^- |^#|^$|\Z)", GUARANTEES, re.S | re.M):
         words = " ".join(item.split())
         proof = re.search(r"\(([^()]*)\)$", words)
         assert proof, f"this guarantee names no proof: {words}"
@@ -673,9 +696,7 @@ def test_every_guarantee_names_rules_that_the_named_tests_prove() -> None:
     known = set(requirements.register())
     found = list(guarantees())
 
-    assert (
-        len(found) == len(re.findall("^- ", section(SECURITY, "What the host guarantees"), re.MULTILINE)) > 0
-    )
+    assert len(found) == len(re.findall("^- ", GUARANTEES, re.MULTILINE)) > 0
     for words, rules, files in found:
         assert rules and files, words
         assert rules <= known, words
@@ -684,7 +705,7 @@ def test_every_guarantee_names_rules_that_the_named_tests_prove() -> None:
 
 
 def attack_rows() -> dict[int, Row]:
-    [rows] = tables(section(SECURITY, "Every attack, one by one"))
+    [rows] = tables(section(ATTACKS_PAGE, "All attacks"))
     return {int(row[0]): row[1:] for row in rows}
 
 

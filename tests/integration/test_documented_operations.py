@@ -1,4 +1,4 @@
-"""What `docs/operations.md` shows, done as it stands there."""
+"""What the pages in `docs/operations` show, done as it stands there."""
 
 import os
 import re
@@ -7,14 +7,23 @@ import sys
 import tomllib
 from pathlib import Path
 
+import documents
 from folders import write_skill
 from serving import Server, environment
-from skillwire.server.access.rules import WHO, parse_rules
-from skillwire.server.protocol.limits import ANSWERS, ConnectionLimits
+from skillwire.server.access.rules import CALLER_KEYS, parse_rules
+from skillwire.server.config import parse_config, read_config
+from skillwire.server.limits import RESPONSES, HttpConnectionLimits
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "operations.md").read_text("utf-8")
-FIRST = re.split(r"^## ", PAGE, flags=re.MULTILINE)[1]
+PAGE = documents.text_of(
+    "operations/start.md",
+    "operations/proxy.md",
+    "operations/access-control.md",
+    "operations/large-catalogs.md",
+    "operations/monitoring.md",
+    "operations/failures.md",
+)
+[FIRST] = re.findall(r"^## Start a server with tokens\n(.*?)(?=^## )", PAGE, re.DOTALL | re.MULTILINE)
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", FIRST, re.DOTALL | re.MULTILINE)
 
 
@@ -27,13 +36,14 @@ def test_the_first_part_can_be_followed_to_a_server_that_asks_who_you_are(tmp_pa
     (commands / "skillwire").chmod(0o755)
     env = environment(tmp_path, PATH=f"{commands}:{os.environ['PATH']}")
     [make_tokens, start, ask] = [text for language, text in BLOCKS if language == "bash"]
-    [rules] = [text for language, text in BLOCKS if language == "toml"]
+    [rules, options] = [text for language, text in BLOCKS if language == "toml"]
 
     made = subprocess.run(
         ["bash", "-euc", make_tokens], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120
     )
     tokens = made.stdout.split()
     (tmp_path / "access.toml").write_text(rules)
+    (tmp_path / "serve.toml").write_text(options)
     process = subprocess.Popen(
         ["bash", "-c", f"exec {start.replace(':8000', ':0')}"],
         cwd=tmp_path,
@@ -75,35 +85,41 @@ def rows(heading: str) -> list[list[str]]:
 
 
 def test_the_page_names_every_key_of_a_rule_and_no_other() -> None:
-    first = [cells[0] for cells in rows("Who may see what")]
+    first = [cells[0] for cells in rows("Rules")]
     named = {name for cell in first for name in re.findall(r"`([a-z]+)(?: = true)?`", cell)}
 
-    assert named == {*WHO, "anyone", "authenticated", "see", "run", "operate"}
+    assert named == {*CALLER_KEYS, "anyone", "authenticated", "see", "run", "operate"}
 
 
-def test_the_rules_of_the_page_and_those_to_start_from_can_be_read() -> None:
-    [rules] = [text for language, text in BLOCKS if language == "toml"]
+def test_the_rules_and_options_of_the_page_and_those_to_start_from_can_be_read() -> None:
+    [rules, options] = [text for language, text in BLOCKS if language == "toml"]
 
     for text in (rules, (ROOT / "deploy" / "access.toml").read_text("utf-8")):
         assert tomllib.loads(text)["rule"]
         parse_rules(text.encode())
+    deployed = ROOT / "deploy" / "serve.toml"
+    blocks = re.findall(r"^```toml\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+    [behind_a_proxy] = [text for text in blocks if "proxy = " in text]
+    assert parse_config(options.encode(), deployed).keys() == {"access", "access_log"}
+    assert parse_config(behind_a_proxy.encode(), deployed) == read_config(deployed)
 
 
 def test_the_limits_of_the_page_are_those_of_the_server() -> None:
-    limits = ConnectionLimits()
-    text = " ".join(" ".join(cells) for cells in rows("When things change, or go wrong"))
+    limits = HttpConnectionLimits()
+    text = " ".join(" ".join(cells) for cells in rows("Limits on connections"))
 
     for said in (
         f"{limits.head_bytes // 1024} KiB, {limits.header_count}",
         f"{limits.url_bytes // 1024} KiB",
         f"headers of a request {limits.head_seconds:.0f} s",
         f"{limits.silent_seconds:.0f} s, {limits.idle_seconds:.0f} s",
-        f"{limits.body_bytes // 1024 // 1024} MiB, {limits.body_seconds:.0f} s",
+        f"{limits.body_bytes // 1024} KiB",
+        f", {limits.body_seconds:.0f} s",
         f"answers {limits.pipelined} ",
-        f"taken {limits.unread_seconds:.0f} s",
+        f"is read {limits.unread_seconds:.0f} s",
         f"{limits.waiting_bytes // 1024 // 1024} MiB",
         f"{limits.connections:,}",
-        *(f"`{status}`" for status in {status for status, _ in ANSWERS.values()} - {400}),
+        *(f"`{status}`" for status in {status for status, _ in RESPONSES.values()} - {400}),
     ):
         assert said in text, said
 

@@ -1,4 +1,4 @@
-"""What `docs/reviewing.md` shows, played from its first command to its last."""
+"""What the pages in `docs/reviewing` show, played from the first command to the last."""
 
 import difflib
 import json
@@ -15,19 +15,28 @@ from pathlib import Path
 import anyio
 import pytest
 
+import documents
 import skillwire
 from programs import skillwire_command
 from serving import environment
-from skillwire.cli import lock as lock_command
-from skillwire.cli import states
-from skillwire.cli.lockcheck import PinState
-from skillwire.host import Grant, Host, Places
+from skillwire.cli import lock, render
+from skillwire.cli.lock_report import PinState
+from skillwire.host import Grant, Host, Storage
 from terminals import ENDED_WITHIN, PROMPT, Window
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "reviewing.md").read_text("utf-8")
+PAGE = documents.text_of(
+    "reviewing/inspect.md",
+    "reviewing/approve.md",
+    "reviewing/lock.md",
+    "reviewing/changes.md",
+    "reviewing/ci.md",
+    "reviewing/audit.md",
+)
 SKILLS = ROOT / "examples" / "skills"
-AWAY_FROM_TERMINALS = "In CI"
+AWAY_FROM_TERMINALS = ("Compare servers with the lock", "Load with a frozen lock")
+MORE = "q stops:"
+"""How a review ends a screenful, and a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +97,7 @@ class Reviewer:
         self.folder = folder / "project"
         self.lock = self.folder / "skills.lock"
         self._home, self._runner = folder / "home", folder / "runner"
-        self._colleague = Places(folder / "colleague" / "state", folder / "colleague" / "cache")
+        self._colleague = Storage(folder / "colleague" / "state", folder / "colleague" / "cache")
         for place in (self.folder, self._home, self._runner):
             place.mkdir()
         shutil.copytree(SKILLS, self.folder / "skills")
@@ -96,7 +105,7 @@ class Reviewer:
     def run(self, block: Block, expected: Block | None) -> str:
         """Run a block as the page means it, and return what was printed where a person sees it."""
         answers = expected.answers if expected is not None else []
-        if block.heading == AWAY_FROM_TERMINALS or " | " in block.text:
+        if block.heading in AWAY_FROM_TERMINALS or " | " in block.text:
             assert not answers, "nobody can answer there"
             return self._run(block)
         return self._run_in_terminal(block, answers)
@@ -106,7 +115,7 @@ class Reviewer:
         window = Window(["/bin/bash", "-c", block.text], cwd=self.folder, env=env)
         try:
             for number, answer in enumerate(answers, start=1):
-                window.wait_for(PROMPT, times=number)
+                self._read_on(window, number)
                 window.type(answer)
             code = window.wait_for_end()
             assert code == block.code, f"{block.text}\n{window.everything}"
@@ -114,9 +123,18 @@ class Reviewer:
         finally:
             window.close()
 
+    def _read_on(self, window: Window, number: int) -> None:
+        """Press Enter at the end of each screenful and file, until the next question stands there."""
+        read = 0
+        while window.everything.count(PROMPT) < number:
+            window.wait_for_any([PROMPT, MORE], times=[number, read + 1])
+            if window.everything.count(MORE) > read:
+                read += 1
+                window.type("")
+
     def _run(self, block: Block) -> str:
         """Run a block without a terminal; in CI, also on a machine where nothing was decided before."""
-        home = self._runner if block.heading == AWAY_FROM_TERMINALS else self._home
+        home = self._runner if block.heading in AWAY_FROM_TERMINALS else self._home
         done = subprocess.run(
             ["/bin/bash", "-c", block.text],
             cwd=self.folder,
@@ -137,8 +155,7 @@ class Reviewer:
         with policy.open("a", encoding="utf-8") as file:
             file.write("\nRefunds of more than 500 EUR are approved by the team lead.\n")
         config = self.folder / ".mcp.json"
-        options = {"places": self._colleague, "roots": (), "lock": self.lock, "wait_seconds": 60.0}
-        async with Host.from_config(config, **options) as host:
+        async with Host.from_config(config, storage=self._colleague, roots=(), lock=self.lock) as host:
             await host.trust_lock(before.encode())
             await host.approve(await host.find("team/refunds"))
             await host.approve(await host.find("team/csv-insights"), [Grant.LOAD, Grant.SCRIPTS])
@@ -190,18 +207,18 @@ def test_every_example_is_of_a_kind_that_is_played() -> None:
 
 
 def test_the_states_of_the_page_are_those_that_commands_print() -> None:
-    documented = [row[0].strip("`") for row in rows("Look")]
+    documented = [row[0].strip("`") for row in rows("List skills")]
 
     *standings, offline, off = documented
-    assert standings == [words for words, _ in states.STANDINGS.values()]
+    assert standings == [words for words, _ in render.STANDINGS.values()]
     assert (offline, off) == ("offline, approved …", "off")
-    for words in (*states._ATTENTIONS.values(), "not listed"):  # pyright: ignore[reportPrivateUsage]
-        assert f"`{words}`" in section("Look")
+    for words in (*render._ATTENTIONS.values(), "not listed"):  # pyright: ignore[reportPrivateUsage]
+        assert f"`{words}`" in section("List skills")
 
 
 def test_the_words_of_a_frozen_check_are_those_of_the_page() -> None:
-    checked = lock_command._CHECKED  # pyright: ignore[reportPrivateUsage]
+    checked = lock._CHECKED  # pyright: ignore[reportPrivateUsage]
 
-    assert [(row[0].strip("`"), row[2][0]) for row in rows("In CI")] == [
+    assert [(row[0].strip("`"), row[2][0]) for row in rows("Compare servers with the lock")] == [
         (checked[state][0], "0" if state is PinState.SAME else "1") for state in PinState
     ]

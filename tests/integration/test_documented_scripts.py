@@ -1,4 +1,4 @@
-"""What `docs/scripts.md` says, held against the runner, and its examples, run for real."""
+"""What the pages in `docs/scripts` say, held against the runner, and their examples, run for real."""
 
 import ast
 import inspect
@@ -14,28 +14,36 @@ from typing import Any, TypeAlias
 import pytest
 from mcp.server.mcpserver import MCPServer
 
+import documents
+from configs import configured
 from folders import write_skill
 from integration.runner.execute_world import peer
 from integration.runner.running import DEADLINE, needs_sandbox, ran, script_run
 from skillwire.core.manifest import digest_of
 from skillwire.runner import Limits, Policy, Runner, RunRecord
-from skillwire.runner.arguments import MAX_ARGUMENTS_SIZE, encode
-from skillwire.runner.assembly import MAX_SECRET, PROXY_URL
+from skillwire.runner.availability import PROFILE
 from skillwire.runner.interface import parse_interfaces
-from skillwire.runner.limitnames import OPERATOR_LIMITS, SCRIPT_LIMITS
-from skillwire.runner.policy import DEFAULT_UID, MIB, MOST
-from skillwire.runner.policyfile import PolicyError, parse_policy
-from skillwire.runner.proxy import ProxyLimits
-from skillwire.runner.redaction import SHORTEST
+from skillwire.runner.policy import DEFAULT_UID, MIB, MOST, OPERATOR_LIMITS, SCRIPT_LIMITS
+from skillwire.runner.policy_file import PolicyError, parse_policy
+from skillwire.runner.prepare import MAX_ARGUMENTS_SIZE, encode
+from skillwire.runner.proxy_relay import ProxyLimits
+from skillwire.runner.redaction import MIN_SECRET_SIZE
+from skillwire.runner.runner import MAX_SECRET, PROXY_URL
 from skillwire.runner.sandbox.cgroups import UNUSABLE
 from skillwire.runner.sandbox.command import ENVIRONMENT
-from skillwire.runner.sandbox.diagnosis import PROFILE
-from skillwire.server.dialects.outcomes import MAX_EMBEDDED
-from skillwire.server.outputs import Quota
+from skillwire.server.outputs import MAX_EMBEDDED, Quota
 from terminals import Desk
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "scripts.md").read_text("utf-8")
+PAGE = documents.text_of(
+    "scripts/install.md",
+    "scripts/serve.md",
+    "scripts/host.md",
+    "scripts/write.md",
+    "scripts/policy.md",
+    "scripts/limits.md",
+    "scripts/sandbox.md",
+)
 SKILLS = ROOT / "examples" / "skills"
 SOURCES = ROOT / "src" / "skillwire" / "runner"
 
@@ -94,12 +102,12 @@ def test_the_profile_for_apparmor_is_the_one_that_doctor_prints() -> None:
 
 
 def test_the_environment_of_a_script_is_that_of_the_table() -> None:
-    assert {bare(row[0]): bare(row[1]) for row in rows("Write a script", 1)} == ENVIRONMENT
+    assert {bare(row[0]): bare(row[1]) for row in rows("A script", 1)} == ENVIRONMENT
 
 
 @needs_sandbox
 async def test_the_suffixes_of_the_table_are_those_that_can_be_run() -> None:
-    documented = {suffix for row in rows("Write a script") for suffix in bare(row[0]).split(", ")}
+    documented = {suffix for row in rows("A script") for suffix in bare(row[0]).split(", ")}
 
     async with Runner(Policy(pool=0)) as runner:
         found = set(runner.suffixes)
@@ -113,7 +121,7 @@ def test_the_fields_of_a_description_are_those_of_the_table() -> None:
 
     _, problems = parse_interfaces(json.dumps({"scripts": {"a.py": {**everything, "other": 1}}}).encode())
 
-    assert problems == ["'a.py': has a member 'other' that means nothing here"]
+    assert problems == ["'a.py': has an unknown member 'other'"]
 
 
 def test_the_keys_of_a_policy_are_those_of_the_table() -> None:
@@ -141,7 +149,7 @@ def test_numbers_in_the_text_are_those_of_the_code() -> None:
         f"{quota.all_bytes // MIB} MiB and {quota.all_files} files of all",
         f"Arguments may have {MAX_ARGUMENTS_SIZE // MIB} MiB",
         f"larger than {MAX_SECRET // 1024} KiB",
-        f"fewer than {SHORTEST} bytes is not looked for",
+        f"fewer than {MIN_SECRET_SIZE} bytes is not looked for",
         f"reached at `{PROXY_URL}`",
         f"{proxy.connections} connections at a time and {proxy.total_connections} in all",
         f"{proxy.up_bytes // MIB} MiB in each direction",
@@ -167,7 +175,7 @@ def test_numbers_of_the_sandboxs_first_process_are_those_of_its_code() -> None:
 @needs_sandbox
 @pytest.mark.requirement("EXEC-15", "EXEC-17")
 async def test_the_script_of_the_page_does_what_the_page_says() -> None:
-    [code] = examples("Write a script", "python")
+    [code] = examples("A script", "python")
     [manifest] = examples("scripts/manifest.json", "json")
     interfaces, problems = parse_interfaces(manifest.encode())
 
@@ -210,7 +218,7 @@ def test_the_example_without_a_server_or_a_host_runs_as_it_stands_there(env: dic
 
 @needs_sandbox
 def test_the_example_of_a_host_runs_as_it_stands_there(tmp_path: Path, env: dict[str, str]) -> None:
-    [example] = examples("Run them on a host", "python")
+    [example] = examples("In an agent", "python")
     server = {
         "command": sys.executable,
         "args": ["-m", "skillwire", "serve", str(SKILLS)],
@@ -229,7 +237,7 @@ def test_the_example_of_a_host_runs_as_it_stands_there(tmp_path: Path, env: dict
 
 @needs_sandbox
 def test_the_commands_for_a_host_work_as_they_stand_there(tmp_path: Path, empty_home: Path) -> None:
-    [block] = examples("Run them on a host", "bash")
+    [block] = examples("From the command line", "bash")
     approve, run = (shlex.split(line)[1:] for line in block.splitlines())
     desk = Desk(tmp_path / "project", empty_home)
     desk.serve("team", SKILLS)
@@ -248,7 +256,7 @@ def test_the_commands_for_a_host_work_as_they_stand_there(tmp_path: Path, empty_
 def test_the_command_for_a_server_runs_scripts_and_leaves_the_audit_line(
     tmp_path: Path, empty_home: Path
 ) -> None:
-    [command] = [line for line in examples("Serve with scripts", "bash")[0].splitlines() if line]
+    [command] = [line for line in examples("Serve scripts", "bash")[0].splitlines() if line]
     words = shlex.split(command)
     policy = tmp_path / "policy.toml"
     policy.write_text(examples("Policy", "toml")[0], "utf-8")
@@ -259,9 +267,11 @@ def test_the_command_for_a_server_runs_scripts_and_leaves_the_audit_line(
     arguments = {"csv": "city,visits\nOslo,120\n"}
 
     assert words[:3] == ["skillwire", "serve", "skills/"]
-    assert words[3:] == ["--http", "127.0.0.1:8000", "--scripts", "--script-policy", "policy.toml"]
+    assert words[3:] == ["--http", "127.0.0.1:8000", "--scripts", "--config", "serve.toml"]
     folders = (SKILLS, tmp_path / "skills")
-    with peer("http-modern", *folders, "--scripts", "--script-policy", policy, home=empty_home) as client:
+    with peer(
+        "http-modern", *folders, "--scripts", *configured(tmp_path, script_policy=policy), home=empty_home
+    ) as client:
         done = client.ask("skills/execute", name="csv-insights", script="profile.py", arguments=arguments)
         stopped = client.ask("skills/execute", name="lab", script="slow.py", arguments={})
         line = client.server.wait_for_words(r'\{"run_id".*"outcome":"exited".*\}')[0]
@@ -288,9 +298,11 @@ def test_a_server_without_a_sandbox_says_so_as_the_page_does(tmp_path: Path, emp
     policy.write_text('bubblewrap = "/nonexistent/bwrap"\n', "utf-8")
     policy.chmod(0o600)
 
-    with peer("stdio-modern", SKILLS, "--scripts", "--script-policy", policy, home=empty_home) as client:
+    with peer(
+        "stdio-modern", SKILLS, "--scripts", *configured(tmp_path, script_policy=policy), home=empty_home
+    ) as client:
         answer = client.ask("skills/execute", name="csv-insights", script="profile.py", arguments={})
-        client.server.wait_for_words("no script is run, and none is announced")
+        client.server.wait_for_words("scripts are not run or listed")
 
     assert client.hello["result"]["capabilities"]["skills"]["scripts"] is False
     documented = {bare(row[0]): set(re.findall(r"`(\w+)`", row[1])) for row in rows("Outcomes", 1)}
@@ -304,7 +316,7 @@ def test_a_server_without_a_sandbox_says_so_as_the_page_does(tmp_path: Path, emp
 async def test_a_server_of_ones_own_speaks_exec_when_it_runs_scripts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    [example] = examples("Serve with scripts", "python")
+    [example] = examples("In your own server", "python")
     write_skill(tmp_path / "skills" / "lab")
     monkeypatch.chdir(tmp_path)
 
@@ -317,7 +329,7 @@ async def test_a_server_of_ones_own_speaks_exec_when_it_runs_scripts(
 async def play(example: str) -> dict[str, Any]:
     code = compile(
         example.replace("add_skills(mcp", "skills = add_skills(mcp"),
-        "docs/scripts.md",
+        "docs/scripts",
         "exec",
         flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT,
     )

@@ -1,4 +1,4 @@
-"""The servers that `docs/servers.md` shows, run as they stand there."""
+"""The servers that the pages in `docs/servers` show, run as they stand there."""
 
 import re
 from pathlib import Path
@@ -8,10 +8,13 @@ import anyio
 import pytest
 from mcp.client import Client
 
+import documents
 from skillwire.host import list_skills
 
 ROOT = Path(__file__).parents[2]
-EXAMPLES = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "servers.md").read_text("utf-8"), re.DOTALL)
+EXAMPLES = re.findall(
+    r"```python\n(.*?)```", documents.text_of("servers/add-skills.md", "servers/options.md"), re.DOTALL
+)
 EXPECTED = [
     {"refunds", "hello-world"},
     {"refunds", "hello-world"},
@@ -31,7 +34,7 @@ async def test_each_server_of_the_page_serves_its_skills(
 ) -> None:
     monkeypatch.chdir(ROOT)
     namespace: dict[str, Any] = {"__name__": "example"}
-    exec(compile(example, "docs/servers.md", "exec"), namespace)
+    exec(compile(example, "docs/servers", "exec"), namespace)
     server = namespace["mcp"]
 
     with anyio.fail_after(30):

@@ -10,6 +10,7 @@ import os
 import threading
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -28,41 +29,43 @@ from hostile.hosting import (
     Visit,
     config,
     hosting,
-    places,
     refused,
+    storage_in,
     visiting,
 )
 from hostile.running import hostile
 from integration.indexed_world import digest, skill_text, told, world
 from integration.web_sites import INDEX, web_site
 from serving import environment
-from skillwire.cli import failures as command_line
+from skillwire.cli import output
 from skillwire.cli.app import run
-from skillwire.cli.codes import AREAS
+from skillwire.cli.why import AREAS
+from skillwire.core.dialects import Dialect
+from skillwire.core.errors import SkillError
 from skillwire.core.finding import RULES
-from skillwire.errors import SkillError
 from skillwire.host import (
-    REFUSALS,
-    Attention,
-    Explanation,
+    HostLimits,
+    HostPolicy,
     HttpEndpoint,
     LocalRoot,
     PromptLimits,
     Reply,
     ServerConfig,
+    ShowRule,
     StdioEndpoint,
     ToolCall,
     ToolKind,
     read_servers,
 )
-from skillwire.host.approval.lockfile import write_lock
-from skillwire.host.approval.provenance import Provenance, ProvenanceVerdict
-from skillwire.host.archives import ArchivePolicy
-from skillwire.host.connections.endpoints import SiteEndpoint
-from skillwire.host.connections.throttle import ConnectionLimits
+from skillwire.host.approval.lock import write_lock
+from skillwire.host.calls.session import ConnectionLimits
+from skillwire.host.connect.endpoints import SiteEndpoint
+from skillwire.host.model.approval import Provenance, ProvenanceVerdict
+from skillwire.host.model.refusals import REFUSALS
+from skillwire.host.use.explain import Explanation
+from skillwire.host.use.fetch import ArchivePolicy
 from skillwire.runner import Policy
-from skillwire.wire.april import SCHEMA
-from skillwire.wire.dialect import Dialect
+from skillwire.wire.index import SCHEMA
 
 NEEDY = f"{LABEL}/needy"
 NO_SHELL = Policy(pool=0, interpreters={".sh": None})
@@ -97,6 +100,7 @@ def codes(chain: Explanation) -> list[str]:
 
 # What a server shows
 
+WAITING = HostLimits(wait_seconds=DEADLINE)
 LISTINGS: Mapping[str, tuple[str, str, dict[str, Any]]] = {
     "not-declared": ("undeclared", LABEL, {}),
     "too-slow": ("slow", LABEL, {"form": "silent", "seconds": 2.0}),
@@ -107,7 +111,10 @@ LISTINGS: Mapping[str, tuple[str, str, dict[str, Any]]] = {
     "flooding": (
         "floods",
         LABEL,
-        {"messages": 20_000, "options": {"limits": ConnectionLimits(messages_per_second=50)}},
+        {
+            "messages": 20_000,
+            "options": {"limits": replace(WAITING, connections=ConnectionLimits(messages_per_second=50))},
+        },
     ),
     "not-found": ("honest", f"{LABEL}/skill://acme/nothing", {}),
     "invalid-entry": ("odd_resources", REFUNDS, {"form": "empty"}),
@@ -119,8 +126,8 @@ LISTINGS: Mapping[str, tuple[str, str, dict[str, Any]]] = {
     "ambiguous-reference": ("same_name_twice", REFUNDS, {}),
     "renamed": ("same_name_twice", f"{LABEL}/acme/billing/refunds", {}),
     "not-approved": ("honest", REFUNDS, {}),
-    "turned-off": ("honest", REFUNDS, {"options": {"show": {REFUNDS: Attention.OFF}}}),
-    "manual-only": ("honest", REFUNDS, {"options": {"show": {REFUNDS: Attention.MANUAL}}}),
+    "turned-off": ("honest", REFUNDS, {"options": {"policy": HostPolicy(show={REFUNDS: ShowRule.OFF})}}),
+    "manual-only": ("honest", REFUNDS, {"options": {"policy": HostPolicy(show={REFUNDS: ShowRule.MANUAL})}}),
 }
 
 
@@ -133,7 +140,10 @@ def listed(code: str) -> Chain:
         async with (
             hostile(scenario, **said) as peer,
             hosting(
-                folder, [config(peer, seconds=seconds)], user=User(), wait_seconds=DEADLINE, **options
+                folder,
+                [config(peer, seconds=seconds)],
+                user=User(),
+                **{"limits": WAITING, **options},
             ) as host,
         ):
             return await host.explain(reference)
@@ -248,13 +258,13 @@ async def _called_otherwise(folder: Path) -> Explanation:
 
 @situation("nested-skill")
 async def _inside(folder: Path) -> Explanation:
-    async with visiting("nested", folder, options={"top_level_only": True}) as visit:
+    async with visiting("nested", folder, options={"policy": HostPolicy(top_level_only=True)}) as visit:
         return await visit.host.explain(f"{LABEL}/inner")
 
 
 @situation("missing-dependency")
 async def _without_its_tools(folder: Path) -> Explanation:
-    async with visiting("primitive", folder, options={"dynamic": "ask"}) as visit:
+    async with visiting("primitive", folder, options={"policy": HostPolicy(dynamic="ask")}) as visit:
         return await visit.host.explain(REFUNDS)
 
 
@@ -285,13 +295,13 @@ class Scanner:
 @situation("vetoed")
 async def _judged(folder: Path) -> Explanation:
     scanner = Scanner(ProvenanceVerdict("on the list of bad ones", is_veto=True))
-    async with visiting("honest", folder, options={"provenance": scanner}) as visit:
+    async with visiting("honest", folder, options={"policy": HostPolicy(provenance=scanner)}) as visit:
         return await visit.host.explain(REFUNDS)
 
 
 @situation("provenance-unknown")
 async def _not_judged(folder: Path) -> Explanation:
-    async with visiting("honest", folder, options={"provenance": Scanner(None)}) as visit:
+    async with visiting("honest", folder, options={"policy": HostPolicy(provenance=Scanner(None))}) as visit:
         return await visit.host.explain(REFUNDS)
 
 
@@ -300,7 +310,7 @@ async def _not_judged(folder: Path) -> Explanation:
 
 @situation("hidden-until-approved")
 async def _unseen(folder: Path) -> Explanation:
-    async with visiting("honest", folder, options={"visible": "approved"}) as visit:
+    async with visiting("honest", folder, options={"policy": HostPolicy(visible="approved")}) as visit:
         return await visit.host.explain(REFUNDS)
 
 
@@ -313,7 +323,9 @@ async def _nobody(folder: Path) -> Explanation:
 @situation("not-in-lock")
 async def _frozen(folder: Path) -> Explanation:
     write_lock(folder / "skills.lock", [])
-    async with visiting("honest", folder, options={"lock": folder / "skills.lock", "frozen": True}) as visit:
+    async with visiting(
+        "honest", folder, options={"lock": folder / "skills.lock", "policy": HostPolicy(frozen=True)}
+    ) as visit:
         return await visit.host.explain(REFUNDS)
 
 
@@ -333,7 +345,7 @@ async def _tampered(folder: Path) -> Explanation:
     async with hostile("honest") as peer:
         async with hosting(folder, [config(peer)], user=User()) as host:
             await host.load(REFUNDS)
-        file = places(folder).state / "approvals.json"
+        file = storage_in(folder).state / "approvals.json"
         file.write_bytes(file.read_bytes().replace(b"load", b"LOAD"))
         async with hosting(folder, [config(peer)], user=User()) as host:
             return await host.explain(REFUNDS)
@@ -344,7 +356,7 @@ async def _wrong(folder: Path) -> Explanation:
     path = folder / ".mcp.json"
     path.write_text(json.dumps({"mcpServers": {"my server": {"url": "nonsense"}}}))
     found = read_servers(path)
-    async with hosting(folder, found.servers, user=User(), refused_servers=found.refused) as host:
+    async with hosting(folder, found, user=User()) as host:
         return await host.explain("my-server/refunds")
 
 
@@ -492,7 +504,13 @@ async def load_archive(visit: Visit) -> object:
 
 
 afterwards("server-error", "rude_errors", load)
-afterwards("arguments-needed", "primitive", load_needy, reference=NEEDY, options={"dynamic": "ask"})
+afterwards(
+    "arguments-needed",
+    "primitive",
+    load_needy,
+    reference=NEEDY,
+    options={"policy": HostPolicy(dynamic="ask")},
+)
 afterwards("size-mismatch", "wrong_length", load, form="shorter")
 afterwards("digest-mismatch", "swapped_body", load)
 afterwards("frontmatter-mismatch", "frontmatter_lies", load, form="changed")
@@ -502,7 +520,7 @@ afterwards(
     "honest",
     change_again,
     reply=Reply.DENY,
-    options={"prompts": PromptLimits(contents_per_skill=1)},
+    options={"limits": HostLimits(prompts=PromptLimits(contents_per_skill=1))},
 )
 afterwards(
     "too-many-prompts",
@@ -510,16 +528,16 @@ afterwards(
     ask_again,
     reference=REPORTS,
     reply=Reply.DENY,
-    options={"prompts": PromptLimits(questions_per_server=1)},
+    options={"limits": HostLimits(prompts=PromptLimits(questions_per_server=1))},
 )
 afterwards(
     "invalid-archive",
     "hostile_archives",
     load_archive,
     reference=f"{LABEL}/tar-traversal",
-    options={"archives": ArchivePolicy()},
+    options={"policy": HostPolicy(archives=ArchivePolicy())},
 )
-afterwards("archive-budget", "packed", load, options={"archives": ArchivePolicy(budget=0)})
+afterwards("archive-budget", "packed", load, options={"policy": HostPolicy(archives=ArchivePolicy(budget=0))})
 afterwards("unverified-file", "packed", reading("references/policy.md"), form="plain")
 afterwards("not-loaded", "honest", unread)
 afterwards("unlisted-file", "honest", reading("references/nothing.md"))
@@ -583,7 +601,7 @@ def test_each_code_is_explained_by_why(
     monkeypatch.chdir(tmp_path)
     of_commands = {
         kind.refusal
-        for kind in vars(command_line).values()
+        for kind in vars(output).values()
         if isinstance(kind, type) and issubclass(kind, SkillError)
     }
     for code in sorted({*REFUSALS, *RULES, *of_commands}):

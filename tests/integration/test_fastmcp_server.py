@@ -33,8 +33,8 @@ from mcp.shared.exceptions import MCPError
 
 from folders import skill_md, write_files, write_skill
 from skillwire.core.entry import SkillEntry
+from skillwire.core.errors import INTERNAL_ERROR, INVALID_PARAMS, NotFoundError, SkillError
 from skillwire.core.uri import SkillUri
-from skillwire.errors import INTERNAL_ERROR, INVALID_PARAMS, NotFoundError, SkillError
 from skillwire.server import DynamicSkill, Skill, Skills, add_skills
 from skillwire.sources import MemorySource
 from skillwire.wire.core import EXTENSION
@@ -799,7 +799,7 @@ async def test_a_second_server_with_skills_cannot_be_mounted(mode: str) -> None:
     parent = FastMCP[Any]("parent")
     parent.mount(with_skills(skill("tea")))
 
-    with pytest.raises(SkillError, match="more than one place"):
+    with pytest.raises(SkillError, match="more than one `add_skills`"):
         parent.mount(with_skills(skill("coffee")))
     with pytest.raises(SkillError, match="already"):
         add_skills(parent, skill("coffee"))
@@ -811,7 +811,7 @@ async def test_a_second_server_with_skills_cannot_be_mounted(mode: str) -> None:
 async def test_a_server_with_skills_cannot_be_mounted_on_another() -> None:
     parent = with_skills(skill("tea"))
 
-    with pytest.raises(SkillError, match="more than one place"):
+    with pytest.raises(SkillError, match="more than one `add_skills`"):
         parent.mount(with_skills(skill("coffee")))
 
 

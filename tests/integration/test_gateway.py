@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import sys
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from serving import (
     modern,
     wait_until,
 )
-from skillwire.server.dialects.speaking import SPOKEN
+from skillwire.server.dialects.negotiation import MCP_DIALECTS
 
 LOGO = b"\x89PNG\r\n\x1a\n\xff\x00logo"
 SHOP: Mapping[str, str | bytes] = {
@@ -39,6 +40,8 @@ DESK: Mapping[str, str | bytes] = {
 }
 REFUNDS = "skill://shop/refunds/SKILL.md"
 PATIENCE = 60.0
+HOSTILE = Path(__file__).with_name("hostile_peer.py")
+LISTS = ("skills/list", "resources/list", "resources/templates/list", "prompts/list", "tools/list")
 
 
 @pytest.fixture
@@ -140,7 +143,7 @@ MADE = {
 
 
 @pytest.mark.requirement("SDK-08")
-@pytest.mark.parametrize("dialect", [str(dialect) for dialect in SPOKEN])
+@pytest.mark.parametrize("dialect", [str(dialect) for dialect in MCP_DIALECTS])
 def test_a_server_of_any_dialect_is_served_with_a_digest_for_every_file(
     dialect: str, tmp_path: Path, env: dict[str, str]
 ) -> None:
@@ -178,8 +181,8 @@ def test_a_server_that_is_away_costs_only_its_own_skills(tmp_path: Path, env: di
         listed = listed_uris(gateway.call(modern("skills/list")))
 
     assert listed == ["skill://shop/acme/stock/SKILL.md", "skill://shop/refunds/SKILL.md"]
-    assert "gone cannot be asked for its skills" in gateway.words
-    assert "nowhere cannot be asked for its skills" in gateway.words
+    assert "gone: cannot list skills" in gateway.words
+    assert "nowhere: cannot list skills" in gateway.words
     assert "wrong is not served" in gateway.words.replace("'", "")
 
 
@@ -324,3 +327,75 @@ def test_a_configuration_without_servers_is_refused_before_anything_starts(
 
     assert code == 1
     assert words in gateway.words.replace("\n", " ")
+
+
+def peer(folder: Path, behaviour: str, log: str) -> Json:
+    """Return a server of a configuration: one that misbehaves."""
+    return {
+        "command": sys.executable,
+        "args": [str(HOSTILE), behaviour, "modern", str(folder / log)],
+        "skills": {"dialect": "core"},
+    }
+
+
+def test_silent_servers_delay_neither_the_start_nor_one_another_and_are_added_when_they_answer(
+    tmp_path: Path, env: dict[str, str]
+) -> None:
+    write_files(tmp_path / "shop", SHOP)
+    silent = {name: peer(tmp_path, "late", f"{name}.log") for name in ("one", "two", "three")}
+    servers = config(tmp_path, **silent, shop=upstream(tmp_path / "shop", env=env))
+    started = time.monotonic()
+
+    with stdio_server("--upstream", servers, env=env) as gateway:
+        listed = listed_uris(gateway.call(modern("skills/list")))
+        first_answer = time.monotonic() - started
+        (tmp_path / "two.log.go").touch()
+        until(
+            gateway, lambda: "skill://two/refunds/SKILL.md" in entries(gateway), "the late server is served"
+        )
+        later = [*entries(gateway)]
+
+    shop = ["skill://shop/acme/stock/SKILL.md", "skill://shop/refunds/SKILL.md"]
+    assert listed == shop
+    assert first_answer < 20.0
+    assert later == [*shop, "skill://two/refunds/SKILL.md"]
+
+
+@pytest.mark.parametrize("dialect", [str(dialect) for dialect in MCP_DIALECTS])
+def test_clients_get_label_uri_and_code_of_an_upstreams_failure_and_the_log_gets_its_text(
+    dialect: str, tmp_path: Path, env: dict[str, str]
+) -> None:
+    servers = config(tmp_path, shop=peer(tmp_path, "poisoned", "shop.log"))
+    broken, unlisted = "skill://shop/broken/SKILL.md", "skill://shop/other/SKILL.md"
+    prompt = {"type": "ref/prompt", "name": "refunds"}
+    template = {"type": "ref/resource", "uri": "skill://{+path}"}
+    asked: list[Json] = [
+        *(modern(method) for method in LISTS),
+        *(
+            modern(method, uri=uri)
+            for method in ("skills/get", "resources/read", "resources/directory/read", "skills/execute")
+            for uri in (REFUNDS, broken, unlisted, "skill://shop", f"{unlisted[:-8]}a/b.md")
+        ),
+        *(
+            modern("completion/complete", ref=ref, argument={"name": "path", "value": "shop/"})
+            for ref in (prompt, template)
+        ),
+        *(modern("prompts/get", name=name) for name in ("refunds", "shop/refunds", "other")),
+        *(
+            modern("tools/call", name=tool, arguments=arguments)
+            for tool in ("find_skills", "read_skill", "load_skill")
+            for arguments in ({"query": "refunds"}, {"uri": REFUNDS}, {"name": "refunds"})
+        ),
+    ]
+
+    with stdio_server("--upstream", servers, "--dialect", dialect, env=env) as gateway:
+        answers = [json.dumps(gateway.call(request)) for request in asked]
+        read = gateway.call(modern("resources/read", uri=REFUNDS))["error"]
+        until(gateway, lambda: "POISON" in gateway.words, "the log has the text")
+
+    assert [answer for answer in answers if "POISON" in answer or "secret" in answer] == []
+    assert read == {
+        "code": -32603,
+        "message": f"the upstream server shop could not serve {REFUNDS} (server-error -32050)",
+    }
+    assert "\x1b" not in gateway.words

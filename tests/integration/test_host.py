@@ -11,7 +11,7 @@ import anyio.to_thread
 import pytest
 
 from folders import skill_md, write_files, write_skill
-from hostile.hosting import DEADLINE, REFUNDS, User, config, hosting, places, refused, visiting
+from hostile.hosting import DEADLINE, REFUNDS, User, config, hosting, refused, storage_in, visiting
 from hostile.running import free_port, hostile
 from integration import hosting_dynamic
 from integration.hosting_serve import (
@@ -36,15 +36,16 @@ from integration.hosting_shop import skill_md as numbered
 from programs import words_of
 from serving import HttpServer, environment
 from skillwire.core.manifest import digest_of
-from skillwire.host.approval.approvals import Grant, Occasion, Question, Reply
+from skillwire.host import HostLimits, HostPolicy
+from skillwire.host.adapters.mount import Mount
 from skillwire.host.approval.consent import PromptLimits
-from skillwire.host.connections.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
-from skillwire.host.failures import AmbiguousReferenceError, ConfigError, RefusedError
-from skillwire.host.gate import ToolCall, ToolKind, Verdict
+from skillwire.host.connect.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
 from skillwire.host.host import Host
-from skillwire.host.mount import Mount
-from skillwire.host.refusals import REFUSALS, Refusal
+from skillwire.host.model.approval import Grant, Occasion, Question, Reply
+from skillwire.host.model.errors import AmbiguousReferenceError, ConfigError, RefusedError
+from skillwire.host.model.refusals import REFUSALS, Refusal
 from skillwire.host.registry.local import LocalRoot
+from skillwire.host.use.gate import ToolCall, ToolKind, Verdict
 
 ROOT = "skill://refunds"
 BASH = ToolCall("Bash", ToolKind.EXECUTE)
@@ -223,7 +224,7 @@ async def test_a_skill_is_loaded_once_and_its_files_are_fetched_one_by_one(
 
 async def test_a_long_skill_comes_in_pages_that_add_up_to_it(billing: HttpServer, tmp_path: Path) -> None:
     """Attack 62."""
-    async with hosting(tmp_path, [at(billing)], user=User(), page_length=1000) as host:
+    async with hosting(tmp_path, [at(billing)], user=User(), limits=HostLimits(page_length=1000)) as host:
         first = await host.load("billing/stock")
         pages = [first, *[await host.load("billing/stock", page=n) for n in range(2, first.pages + 1)]]
         beyond = await refused(host.load("billing/stock", page=first.pages + 1))
@@ -307,6 +308,41 @@ async def test_reading_and_looking_open_no_window_and_give_no_standing(
     assert (script.content, picture.content, picture.text) == (SCRIPT, LOGO, None)
     assert (unlisted.refusal, file.refusal) == ("unlisted-file", "not-loaded")
     assert (windows, user.questions, verdict) == ((), [], Verdict.ALLOW)
+
+
+@pytest.mark.requirement("APPR-07")
+async def test_a_review_opens_one_file_after_another_as_they_are_asked_for_and_loads_nothing(
+    billing: HttpServer, tmp_path: Path
+) -> None:
+    user = User(Reply.DENY)
+    async with hosting(tmp_path, [at(billing)], user=user) as host:
+        skill = await host.find("billing/refunds")
+        review = host.review(skill)
+        before = reads(tmp_path)
+        first = await anext(review)
+        after = reads(tmp_path)
+        rest = [preview async for preview in review]
+        again = [preview.uri async for preview in host.review(skill)]
+        windows = host.loaded
+
+    uris = [f"{ROOT}/{path}" for path in ("SKILL.md", "scripts/check.sh", "assets/logo.png")]
+    uris.append(f"{ROOT}/references/policy.md")
+    assert (before, after) == ([], uris[:1])
+    assert [preview.uri for preview in (first, *rest)] == uris == again == reads(tmp_path)
+    assert [preview.content for preview in rest] == [SCRIPT, LOGO, POLICY]
+    assert (windows, user.questions) == ((), [])
+
+
+async def test_a_review_is_of_exactly_the_entry_that_was_found(tmp_path: Path, env: dict[str, str]) -> None:
+    folder = written(tmp_path / "skills", {"odd/SKILL.md": skill_md("odd"), "odd/notes.md": "old"})
+    async with hosting(tmp_path, [over_stdio(folder, env)], user=None) as host:
+        skill = await host.find("desk/odd")
+        review = host.review(skill)
+        await anext(review)
+        (folder / "odd" / "notes.md").write_text("new")
+        error = await refused(anext(review))
+
+    assert error.refusal in ("digest-mismatch", "server-error")
 
 
 @pytest.mark.requirement("SEC-12")
@@ -402,7 +438,7 @@ async def test_a_configuration_with_a_broken_entry_costs_only_that_entry(
 
     with anyio.fail_after(DEADLINE):
         async with Host.from_config(
-            path, approve=User(), places=places(tmp_path), roots=(), wait_seconds=30
+            path, approve=User(), storage=storage_in(tmp_path), roots=(), limits=HostLimits(wait_seconds=30)
         ) as host:
             codes = [(found.code, found.subject) for found in host.problems]
             labels = [status.origin.label for status in host.view.servers]
@@ -681,7 +717,7 @@ async def test_a_call_while_a_skill_is_loaded_is_asked_about_and_answered_for_it
         yes = await host.authorise(BASH)
         user.will(Reply.DENY)
         no = await host.authorise(BASH)
-        inside = ToolCall("Write", ToolKind.WRITE, path=str(places(tmp_path).state / "approvals.json"))
+        inside = ToolCall("Write", ToolKind.WRITE, path=str(storage_in(tmp_path).state / "approvals.json"))
         protected = await host.authorise(inside)
         asked = user.occasions
         host.close("billing/refunds")
@@ -696,6 +732,23 @@ async def test_a_call_while_a_skill_is_loaded_is_asked_about_and_answered_for_it
     assert (no.code, protected.code) == ("execution", "protected-place")
     assert asked == [Occasion.FIRST, Occasion.CALL, Occasion.CALL]
     assert no.refusal is not None and no.refusal.code in REFUSALS
+
+
+@pytest.mark.requirement("SEC-03")
+async def test_where_nothing_is_set_a_servers_tool_may_be_called_and_its_skill_not_loaded(
+    billing: HttpServer, tmp_path: Path
+) -> None:
+    call = ToolCall("lookup", ToolKind.NETWORK, server="billing")
+    user = User()
+    async with hosting(tmp_path, [at(billing)], user=None) as host:
+        tool = host.gate(call).verdict
+        skill = await refused(host.load("billing/refunds"))
+    async with hosting(tmp_path, [at(billing)], user=user) as host:
+        await host.load("billing/refunds")
+        meanwhile = host.gate(call).verdict
+
+    assert (tool, skill.refusal) == (Verdict.ALLOW, "approval-required")
+    assert (user.occasions, meanwhile) == ([Occasion.FIRST], Verdict.ASK)
 
 
 @pytest.mark.requirement("SEC-07")
@@ -760,6 +813,30 @@ async def test_the_tools_a_skill_names_are_a_grant_of_their_own(billing: HttpSer
     assert (tools, none) == (("Write",), ())
     assert user.questions[1].tools == ("Write",)
     assert user.occasions == [Occasion.FIRST, Occasion.ALLOWED_TOOLS, Occasion.FIRST]
+
+
+@pytest.mark.requirement("SEC-04")
+@pytest.mark.requirement("SEC-10")
+@pytest.mark.requirement("APPR-05")
+async def test_a_load_allowed_once_allows_no_script_and_no_tool(billing: HttpServer, tmp_path: Path) -> None:
+    user = User(Reply.ONCE, Reply.DENY)
+    write = ToolCall("Write", ToolKind.WRITE)
+    run = ToolCall(
+        "run",
+        ToolKind.EXECUTE,
+        skill="billing/refunds",
+        script="scripts/check.sh",
+        script_digest=digest_of(SCRIPT),
+    )
+    async with hosting(tmp_path, [at(billing)], user=user) as host:
+        await host.load("billing/refunds")
+        verdicts = [host.gate(call).verdict for call in (write, run)]
+        script = await refused(host.request_scripts("billing/refunds", "scripts/check.sh"))
+        tools = await refused(host.request_allowed_tools("billing/refunds"))
+
+    assert verdicts == [Verdict.ASK, Verdict.ASK]
+    assert (script.refusal, tools.refusal) == ("approval-denied", "approval-denied")
+    assert user.occasions == [Occasion.FIRST, Occasion.SCRIPTS, Occasion.ALLOWED_TOOLS]
 
 
 @pytest.mark.requirement("INT-06")
@@ -871,7 +948,7 @@ async def test_a_yes_to_a_skill_without_digests_is_for_one_load_and_nothing_of_i
 ) -> None:
     """Attack 12."""
     user = User(Reply.ALWAYS)
-    async with hosting(tmp_path, [live(env)], user=user, dynamic="ask") as host:
+    async with hosting(tmp_path, [live(env)], user=user, policy=HostPolicy(dynamic="ask")) as host:
         first = await host.load("live/status")
         again = await host.load("live/status")
         folder = await host.read_skill_directory("live/status", "logs")
@@ -885,7 +962,7 @@ async def test_a_yes_to_a_skill_without_digests_is_for_one_load_and_nothing_of_i
         denied = await refused(host.load("live/status", actor="user"))
         approvals = host.approvals
     content = [path.read_bytes() for path in cached(tmp_path)]
-    async with hosting(tmp_path, [live(env)], user=None, dynamic="ask") as host:
+    async with hosting(tmp_path, [live(env)], user=None, policy=HostPolicy(dynamic="ask")) as host:
         nobody = await refused(host.load("live/status"))
 
     assert again.is_again and "Status 1." in first.text and "Status 1." in again.text
@@ -967,7 +1044,7 @@ async def test_a_skill_that_changes_with_every_question_is_not_asked_about_witho
     codes: list[str] = []
     async with Shop().running() as shop:
         await shop.publish(catalogue())
-        async with hosting(tmp_path, [shop.config], user=user, prompts=limits) as host:
+        async with hosting(tmp_path, [shop.config], user=user, limits=HostLimits(prompts=limits)) as host:
             for number in range(1, 6):
                 codes.append((await refused(host.load(reference))).refusal)
                 await shop.publish(catalogue(number))
@@ -991,7 +1068,7 @@ async def test_one_server_causes_only_so_many_questions_in_a_while(
     """Attack 26."""
     user = User(Reply.DENY)
     limits = PromptLimits(questions_per_server=2)
-    async with hosting(tmp_path, [at(billing)], user=user, prompts=limits) as host:
+    async with hosting(tmp_path, [at(billing)], user=user, limits=HostLimits(prompts=limits)) as host:
         codes = [
             (await refused(host.load(f"billing/{name}"))).refusal for name in ("refunds", "stock", "outer")
         ]
@@ -1012,7 +1089,11 @@ async def test_silence_and_answers_that_are_none_mean_no(billing: HttpServer, tm
     for answer in (silent, confused):
         with anyio.fail_after(DEADLINE):
             async with Host(
-                [at(billing)], approve=answer, places=places(tmp_path), roots=(), prompts=limits
+                [at(billing)],
+                approve=answer,
+                storage=storage_in(tmp_path),
+                roots=(),
+                limits=HostLimits(prompts=limits),
             ) as host:
                 codes.append((await refused(host.load("billing/refunds"))).refusal)
 
@@ -1161,7 +1242,7 @@ def _children() -> list[int]:
 
 
 async def test_a_host_that_is_not_open_says_so(billing: HttpServer, tmp_path: Path) -> None:
-    host = Host([at(billing)], places=places(tmp_path), roots=())
+    host = Host([at(billing)], storage=storage_in(tmp_path), roots=())
     before = await refused(host.load("billing/refunds"))
     with pytest.raises(RefusedError):
         _ = host.view
@@ -1183,7 +1264,7 @@ async def test_a_host_that_is_not_open_says_so(billing: HttpServer, tmp_path: Pa
 
 
 async def test_two_servers_of_one_label_are_one_clear_error(billing: HttpServer, tmp_path: Path) -> None:
-    host = Host([at(billing), at(billing, "Billing")], places=places(tmp_path), roots=())
+    host = Host([at(billing), at(billing, "Billing")], storage=storage_in(tmp_path), roots=())
 
     with pytest.raises(ConfigError):
         async with host:
@@ -1206,7 +1287,7 @@ async def test_the_audit_log_tells_what_was_done_and_never_what_skills_say(
         await host.revoke("billing/refunds")
         host.close("billing/refunds")
     lines = audit(tmp_path)
-    text = places(tmp_path).audit.read_text("utf-8")
+    text = storage_in(tmp_path).audit.read_text("utf-8")
 
     events = [line["event"] for line in lines]
     assert set(events) >= {

@@ -19,23 +19,17 @@ from mcp.client.stdio import StdioServerParameters
 from mcp.server.lowlevel import Server
 
 import skillwire
+from configs import configured
 from folders import manifest_of, write_files, write_skill
 from programs import words_of
 from skillwire.core.entry import SkillEntry
+from skillwire.core.errors import NotFoundError, SkillError
 from skillwire.core.manifest import digest_of
 from skillwire.core.uri import SkillUri
-from skillwire.errors import NotFoundError, SkillError
-from skillwire.host import (
-    Declaration,
-    InvalidAnswerError,
-    PeerError,
-    declared,
-    get_skill,
-    list_skills,
-    read_directory,
-    read_skill_uri,
-)
-from skillwire.host.failures import TooSlowError
+from skillwire.host import get_skill, list_skills
+from skillwire.host.calls.exchange import Declaration, declared
+from skillwire.host.calls.read import read_directory, read_skill_uri
+from skillwire.host.model.errors import InvalidAnswerError, PeerError, TooSlowError
 from skillwire.server import add_skills
 from unit.host.calls.strangers import MODES, Params, Stranger, entry
 
@@ -63,7 +57,7 @@ def folder(tmp_path: Path) -> Path:
 @asynccontextmanager
 async def connected(transport: str, mode: str, folder: Path, home: Path) -> AsyncGenerator[Client]:
     """Serve `folder` in pages of three, and connect to it."""
-    command = words_of(folder, "--page-size", "3")
+    command = words_of(folder, *configured(home, page_size=3))
     if transport == "memory":
         server: Server[Any] = Server("ours")
         add_skills(server, folder, page_size=3, watch=False)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hostile.hosting import User, hosting, places, refused
+from hostile.hosting import User, hosting, refused, storage_in
 from integration.hosting_serve import audit, content_of, put
 from integration.hosting_shop import (
     INNER,
@@ -18,14 +18,15 @@ from integration.hosting_shop import (
     digest,
     skill_md,
 )
-from skillwire.host.approval.approvals import Grant, Occasion, Reply
-from skillwire.host.approval.lockfile import InvalidLockError
-from skillwire.host.approval.locktrust import LockState
-from skillwire.host.connections.endpoints import HttpEndpoint, ServerConfig
-from skillwire.host.failures import LockUntrustedError, RefusedError
-from skillwire.host.gate import ToolCall, ToolKind, Verdict
+from skillwire.host import HostLimits, HostPolicy
+from skillwire.host.approval.lock import InvalidLockError
+from skillwire.host.approval.lock_trust import LockState
+from skillwire.host.connect.endpoints import HttpEndpoint, ServerConfig
 from skillwire.host.host import Host
-from skillwire.host.refusals import Refusal
+from skillwire.host.model.approval import Grant, Occasion, Reply
+from skillwire.host.model.errors import LockUntrustedError, RefusedError
+from skillwire.host.model.refusals import Refusal
+from skillwire.host.use.gate import ToolCall, ToolKind, Verdict
 
 SCRIPT = b"echo 1\n"
 NOBODY = None
@@ -72,7 +73,9 @@ async def test_a_lock_holds_what_was_approved_with_every_file_and_whose_it_is(
     shop: Shop, lock: Path, tmp_path: Path
 ) -> None:
     lock.parent.mkdir()
-    async with hosting(tmp_path, [shop.config], user=User(), lock=lock, granted_by="dana") as host:
+    async with hosting(
+        tmp_path, [shop.config], user=User(), lock=lock, policy=HostPolicy(granted_by="dana")
+    ) as host:
         await host.load(REFERENCES[REFUNDS])
         await host.request_scripts(REFERENCES[REFUNDS], "scripts/check.sh")
         content = await host.write_lock()
@@ -103,7 +106,7 @@ async def test_a_trusted_lock_is_as_good_as_an_approval_where_nobody_can_be_aske
     async with hosting(tmp_path, [shop.config], user=NOBODY, lock=lock) as host:
         before = await refused(host.load(REFERENCES[REFUNDS]))
         problems = [found.code for found in host.problems]
-        review = host.lock.look()
+        review = host.lock.reload()
         assert review is not None and review.lock is not None
         await host.trust_lock(review.lock.content)
         loaded = await host.load(REFERENCES[REFUNDS])
@@ -137,7 +140,7 @@ async def test_a_lock_that_changed_outside_counts_only_after_the_user_has_seen_t
     async with hosting(tmp_path, [shop.config], user=user, lock=lock) as host:
         denied = await refused(host.load(REFERENCES[REFUNDS]))
         not_written = await refused(host.write_lock())
-        review = host.lock.look()
+        review = host.lock.reload()
         assert review is not None and review.lock is not None
         [(before, after)] = review.difference.changed
         await host.trust_lock(review.lock.content)
@@ -157,7 +160,7 @@ async def test_what_was_not_seen_cannot_be_trusted(
     shop: Shop, lock: Path, content: bytes, tmp_path: Path
 ) -> None:
     async with hosting(tmp_path, [shop.config], user=NOBODY, lock=lock) as host:
-        host.lock.look()
+        host.lock.reload()
         put(lock, content + b"# more\n")
         with pytest.raises(LockUntrustedError):
             await host.trust_lock(content)
@@ -214,7 +217,7 @@ async def test_a_frozen_lock_is_taken_as_it_lies_there_and_is_all_that_counts(
     async with hosting(tmp_path, [shop.config], user=user, lock=lock) as host:
         await host.load(REFERENCES[INNER])
     before = len(user.questions)
-    async with hosting(tmp_path, [shop.config], user=user, lock=lock, frozen=True) as host:
+    async with hosting(tmp_path, [shop.config], user=user, lock=lock, policy=HostPolicy(frozen=True)) as host:
         loaded = await host.load(REFERENCES[REFUNDS], actor="user")
         inner = await refused(host.load(REFERENCES[INNER], actor="user"))
         dynamic = await refused(host.load(f"{LABEL}/live"))
@@ -244,7 +247,14 @@ async def test_frozen_without_a_lock_that_can_be_read_is_an_error_before_anythin
     for path, text in ((None, None), (lock, None), (lock, b"version = 99\n"), (lock, b"\xff")):
         if text is not None:
             put(lock, text)
-        host = Host([shop.config], places=places(tmp_path), roots=(), lock=path, frozen=True, wait_seconds=10)
+        host = Host(
+            [shop.config],
+            storage=storage_in(tmp_path),
+            roots=(),
+            lock=path,
+            policy=HostPolicy(frozen=True),
+            limits=HostLimits(wait_seconds=10),
+        )
         with pytest.raises(InvalidLockError):
             async with host:
                 pass
@@ -279,7 +289,9 @@ async def test_a_pin_is_for_one_label_at_one_endpoint(
     elsewhere = HttpEndpoint(endpoint.url.replace("127.0.0.1", "localhost"))
     codes: list[str] = []
     for server in (ServerConfig("other", endpoint), ServerConfig(LABEL, elsewhere)):
-        async with hosting(tmp_path, [server], user=NOBODY, lock=lock, frozen=is_frozen) as host:
+        async with hosting(
+            tmp_path, [server], user=NOBODY, lock=lock, policy=HostPolicy(frozen=is_frozen)
+        ) as host:
             if not is_frozen:
                 await host.trust_lock(content)
             codes.append((await refused(host.load(f"{server.label}/refunds"))).refusal)
@@ -303,7 +315,9 @@ async def test_each_grant_of_a_pin_is_given_on_its_own(
     for grants in (b'["load"]', b'["load", "scripts"]'):
         text = content.replace(b'["load"]', grants)
         put(lock, text)
-        async with hosting(tmp_path, [shop.config], user=NOBODY, lock=lock, frozen=is_frozen) as host:
+        async with hosting(
+            tmp_path, [shop.config], user=NOBODY, lock=lock, policy=HostPolicy(frozen=is_frozen)
+        ) as host:
             if not is_frozen:
                 await host.trust_lock(text)
             await host.load(REFERENCES[REFUNDS])
@@ -314,7 +328,9 @@ async def test_each_grant_of_a_pin_is_given_on_its_own(
             except RefusedError as error:
                 outcomes.append((verdict, error.refusal))
     put(lock, content.replace(b'["load"]', b'["scripts"]'))
-    async with hosting(tmp_path, [shop.config], user=NOBODY, lock=lock, frozen=True) as host:
+    async with hosting(
+        tmp_path, [shop.config], user=NOBODY, lock=lock, policy=HostPolicy(frozen=True)
+    ) as host:
         not_loaded = await refused(host.load(REFERENCES[REFUNDS]))
 
     refusal = "not-in-lock" if is_frozen else "approval-required"
@@ -367,10 +383,14 @@ async def test_a_revoked_pin_is_not_written_into_the_lock_again(
 async def test_a_lock_is_used_offline_under_the_same_rules(
     shop: Shop, lock: Path, content: bytes, tmp_path: Path
 ) -> None:
-    async with hosting(tmp_path, [shop.config], user=NOBODY, lock=lock, frozen=True) as host:
+    async with hosting(
+        tmp_path, [shop.config], user=NOBODY, lock=lock, policy=HostPolicy(frozen=True)
+    ) as host:
         await host.load(REFERENCES[REFUNDS])
     shop.is_away = True
-    async with hosting(tmp_path, [shop.config], user=NOBODY, lock=lock, frozen=True) as host:
+    async with hosting(
+        tmp_path, [shop.config], user=NOBODY, lock=lock, policy=HostPolicy(frozen=True)
+    ) as host:
         loaded = await host.load(REFERENCES[REFUNDS])
     async with hosting(tmp_path, [shop.config], user=NOBODY, lock=lock) as host:
         untrusted = await refused(host.load(REFERENCES[REFUNDS]))

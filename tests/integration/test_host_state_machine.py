@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 from integration.hosting_machine import Approvals
 from integration.hosting_shop import INNER, REFUNDS, Shop
-from skillwire.host.approval.approvals import Reply
+from skillwire.host.model.approval import Reply
 
 PROFILE = settings(
     max_examples=120,

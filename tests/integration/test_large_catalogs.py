@@ -13,24 +13,23 @@ from mcp.server.mcpserver import MCPServer
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
+from skillwire.core.errors import SkillError
 from skillwire.core.skill import Skill
 from skillwire.core.uri import SkillUri
 from skillwire.core.yaml12 import JsonValue
-from skillwire.errors import SkillError
 from skillwire.server import Skills, add_skills
 from skillwire.server.answers import Answers, Terms
-from skillwire.server.hot import HotAnswers
-from skillwire.server.listing import Listing
-from skillwire.server.requests import Request
-from skillwire.server.wellknown.serving import site_routes
-from skillwire.sources import Catalog, MemorySource
-from skillwire.wire.cursor import write_cursor
-from skillwire.wire.encoding import encode
+from skillwire.server.fast.hot import HotAnswers
+from skillwire.server.fast.requests import FastRequest
+from skillwire.server.visibility import ListingRules
+from skillwire.server.wellknown.app import site_routes
+from skillwire.sources import CombinedSource, MemorySource
+from skillwire.wire.core import encode, write_cursor
 from talking import MODES, Json, ask, connect, eventually, pages, refused, skill
 
 LISTED = "skill://acme/billing/refunds/SKILL.md"
 HIDDEN = "skill://internal/ledger/SKILL.md"
-LISTING = Listing(unlisted=("internal",))
+LISTING = ListingRules(unlisted=("internal",))
 
 
 def made(path: str, *, listed: str = "true") -> Skill:
@@ -125,7 +124,7 @@ async def test_above_a_size_only_pinned_skills_are_listed_and_paged_in_order() -
     server: MCPServer[Any] = MCPServer("demo")
     many = [made(f"team/case-{number:03}") for number in range(120)]
     pinned = [made(f"pinned/p{number}") for number in range(5)]
-    skills = add_skills(server, *many, *pinned, page_size=2, listing=Listing(pins=("pinned",), most=100))
+    skills = add_skills(server, *many, *pinned, page_size=2, listing=ListingRules(pins=("pinned",), most=100))
 
     async with connect(server) as client:
         before = await pages(client, "skills/list")
@@ -155,7 +154,7 @@ async def test_the_fast_path_lists_the_same_bytes_when_not_all_is_listed() -> No
         while True:
             page = answers.list_skills(cursor, modern=False)
             params: Json = {} if cursor is None else {"cursor": cursor}
-            fast = hot.result(Request(b"1", "skills/list", params), modern=False)
+            fast = hot.result(FastRequest(b"1", "skills/list", params), modern=False)
             assert fast is not None and b"".join(fast) == encode(page)
             seen += [entry["uri"] for entry in page["skills"]]
             cursor = page.get("nextCursor")
@@ -225,7 +224,7 @@ async def test_a_directory_with_very_many_children_is_walked_page_by_page_in_no_
     names = [f"case-{number:05}" for number in range(5000)]
     nested = [f"{name}/inner" for name in names[::100]]
     source = MemorySource([skill(f"team/{path}") for path in (*names, *nested, "a", "a-b")])
-    async with Catalog([source]) as catalog:
+    async with CombinedSource([source]) as catalog:
         answers = Answers(catalog, Terms(page_size=100))
         found: list[str] = []
         cursor: str | None = None

@@ -21,8 +21,8 @@ from mcp.shared.message import SessionMessage
 from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated, ServerEvent
 
 from folders import delete, skill_md, write_files, write_skill
+from skillwire.core.errors import INTERNAL_ERROR, INVALID_PARAMS
 from skillwire.core.uri import SkillUri
-from skillwire.errors import INTERNAL_ERROR, INVALID_PARAMS
 from skillwire.server import Skills, add_skills, changes
 from talking import (
     AnyServer,
@@ -347,7 +347,7 @@ async def test_a_uri_too_long_to_be_a_skills_takes_no_memory(lowlevel: Server[An
     skills = add_skills(lowlevel, skill("acme/hello"))
 
     async with told(lowlevel) as (client, _):
-        await ask(client, "resources/subscribe", uri=f"skill://{'x' * 100_000}")
+        await ask(client, "resources/subscribe", uri=f"skill://{'x' * 20_000}")
         [subscriber] = skills.announcer._subscribers.values()  # pyright: ignore[reportPrivateUsage]
 
     assert subscriber.uris == set()

@@ -21,12 +21,10 @@ from pydantic import AnyHttpUrl
 from folders import write_skill
 from integration.approvers import Approver, follow
 from integration.peers import BRISK, DEADLINE, config
-from skillwire.host.connections.connection import Connection
-from skillwire.host.connections.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
-from skillwire.host.connections.oauth import oauth_for
-from skillwire.host.connections.redirect import HOST, free_port
-from skillwire.host.connections.tokens import FileTokenStorage
-from skillwire.host.failures import ConfigError, UnavailableError
+from skillwire.host.connect.connection import Connection
+from skillwire.host.connect.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
+from skillwire.host.connect.oauth import HOST, FileTokenStorage, free_port, oauth_for
+from skillwire.host.model.errors import ConfigError, UnavailableError
 from skillwire.server import add_skills
 
 pytestmark = pytest.mark.anyio
@@ -157,7 +155,7 @@ async def test_when_nobody_signs_in_the_server_is_unavailable(tmp_path: Path, gu
         pass
 
     start = anyio.current_time()
-    with pytest.raises(UnavailableError, match="nobody signed in"):
+    with pytest.raises(UnavailableError, match="did not sign in"):
         await listed(signed(guarded, tmp_path, away, seconds=0.5))
 
     assert anyio.current_time() - start < 10
@@ -200,12 +198,12 @@ async def test_a_taken_port_needs_another_try_and_then_works(
         squatter.bind((HOST, 0))
         squatter.listen()
         ports = iter([squatter.getsockname()[1]])
-        name = "skillwire.host.connections.oauth.free_port"
+        name = "skillwire.host.connect.oauth.free_port"
         monkeypatch.setattr(name, lambda: next(ports, None) or free_port())
         server = signed(guarded, tmp_path, follow)
         with anyio.fail_after(DEADLINE):
             async with Connection(server, limits=BRISK) as connection:
-                with pytest.raises(UnavailableError, match="taken"):
+                with pytest.raises(UnavailableError, match="in use"):
                     await connection.connect()
 
                 await connection.connect(at_once=True)
@@ -237,7 +235,7 @@ async def test_a_page_that_is_not_protected_is_not_opened(tmp_path: Path) -> Non
     auth: Any = oauth_for(plain, storage=storage, open_browser=never)
 
     await auth.context.redirect_handler("http://example.org/authorize?state=x")
-    with pytest.raises(Exception, match="not protected"):
+    with pytest.raises(Exception, match="does not use https"):
         await auth.context.callback_handler()
 
 

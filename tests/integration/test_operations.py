@@ -17,10 +17,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from folders import write_skill
 from serving import LEGACY, MODERN, Json, environment, legacy, modern
 from skillwire.server import add_skills
+from skillwire.server.http.observe import ObservedApp, note_method
 from skillwire.server.ops.accesslog import AccessLog
-from skillwire.server.ops.exposition import exposition
-from skillwire.server.ops.metrics import Meter
-from skillwire.server.ops.observing import Observed, note_method
+from skillwire.server.ops.metrics import WorkerMetrics, exposition
 
 WITHIN = 60
 WRITER = """
@@ -95,8 +94,8 @@ def count(process: "subprocess.Popen[str]", times: int) -> None:
 def test_counts_of_all_workers_are_one_sum_and_outlive_a_worker_that_is_killed(tmp_path: Path) -> None:
     env = environment(tmp_path)
     listed = ("skillwire_requests_total", "skills/list", "ok")
-    with Meter.create(3) as path:
-        reader = Meter.open(path, 2)
+    with WorkerMetrics.create(3) as path:
+        reader = WorkerMetrics.open(path, 2)
         with writer(path, 0, env) as first, writer(path, 1, env) as second:
             count(first, 1000)
             count(second, 234)
@@ -106,7 +105,7 @@ def test_counts_of_all_workers_are_one_sum_and_outlive_a_worker_that_is_killed(t
             assert first.wait(WITHIN) == -signal.SIGKILL
             after = values(exposition(reader))
             count(second, 1)
-            successor = Meter.open(path, 0)
+            successor = WorkerMetrics.open(path, 0)
             replaced = values(exposition(reader))
         successor.count(0, "ok", 0.001, 10)
         at_last = values(exposition(reader))
@@ -121,14 +120,14 @@ def test_counts_of_all_workers_are_one_sum_and_outlive_a_worker_that_is_killed(t
 
 
 @asynccontextmanager
-async def observed(folder: Path, **options: Any) -> AsyncGenerator[tuple[httpx2.AsyncClient, Meter]]:
+async def observed(folder: Path, **options: Any) -> AsyncGenerator[tuple[httpx2.AsyncClient, WorkerMetrics]]:
     """Serve a folder as the SDK does, observed, to a client in this process."""
     server: Server[Any] = Server("demo")
     add_skills(server, folder, watch=False)
     server.middleware.append(note_method)
     app = server.streamable_http_app(json_response=True, stateless_http=True)
-    meter = Meter()
-    transport = httpx2.ASGITransport(Observed(app, meter, path="/mcp", **options))
+    meter = WorkerMetrics()
+    transport = httpx2.ASGITransport(ObservedApp(app, meter, path="/mcp", **options))
     async with (
         app.router.lifespan_context(app),
         httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8000") as client,

@@ -5,12 +5,14 @@ import http.client
 import json
 import re
 import shlex
+import subprocess
 from collections.abc import Generator
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from programs import skillwire_command
 from serving import ANSWERED_WITHIN, HttpServer, environment, http_server
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "skills"
@@ -79,6 +81,80 @@ def test_the_command_for_curl_lists_the_skills(server: HttpServer) -> None:
     assert words[1] == server.url
     assert response.status == 200
     assert len(json.loads(answer)["result"]["skills"]) == 12
+
+
+@pytest.mark.parametrize("path", ["/skills/sql-review", "/skills/acme/billing/refunds"])
+def test_the_lines_to_copy_work_as_they_are(server: HttpServer, path: str, tmp_path: Path) -> None:
+    _, page = request(server, "GET", path)
+    lines = [
+        html.unescape(text) for text in re.findall(r'<code class="once" id="[a-z-]+">(.*?)</code>', page)
+    ]
+    added, loaded = (shlex.split(line) for line in lines[1].split(" && "))
+
+    # Loading asks a person first; showing finds the skill in the same way.
+    results = [
+        subprocess.run(
+            skillwire_command(*words),
+            cwd=tmp_path,
+            env=environment(tmp_path / "home"),
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        for words in (added[1:], ["show", *loaded[2:]], loaded[1:])
+    ]
+
+    assert [added[:2], loaded[:2]] == [["skillwire", "add"], ["skillwire", "load"]]
+    assert json.loads((tmp_path / ".mcp.json").read_text()) == json.loads(lines[0])
+    assert [result.returncode for result in results] == [0, 0, 1], [result.stderr for result in results]
+    assert path.removeprefix("/skills/") in results[1].stdout
+    assert "no skill is called" not in results[2].stderr
+
+
+BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+
+
+def test_a_browser_at_the_address_for_clients_is_told_what_it_is(server: HttpServer) -> None:
+    shown, page = request(server, "GET", "/mcp", Accept=BROWSER)
+    head, nothing = request(server, "HEAD", "/mcp", Accept=BROWSER)
+
+    assert (shown.status, shown.headers.get_content_type()) == (406, "text/html")
+    assert "This URL is for MCP clients" in page and server.url in page
+    assert 'href="./connect"' in page and 'href="./"' in page
+    assert "default-src 'none'" in shown.headers["content-security-policy"]
+    assert (shown.headers["cache-control"], shown.headers["vary"]) == ("no-store", "accept")
+    assert (head.status, nothing) == (406, "")
+    assert head.headers["content-length"] == str(len(page.encode()))
+
+
+@pytest.mark.parametrize(
+    ("accept", "session"),
+    [(f"{BROWSER}, text/event-stream", ""), ("text/event-stream", ""), ("*/*", ""), (BROWSER, "0" * 32)],
+)
+def test_clients_at_their_address_get_no_page(server: HttpServer, accept: str, session: str) -> None:
+    headers = {"Mcp_Session_Id": session} if session else {}
+    response, _ = request(server, "GET", "/mcp", Accept=accept, **headers)
+
+    assert response.headers.get_content_type() == "application/json"
+
+
+def test_a_browser_is_told_so_too_where_there_are_no_sessions_or_a_token_is_needed(tmp_path: Path) -> None:
+    env = environment(tmp_path / "home")
+    tokens = tmp_path / "tokens"
+    tokens.touch(mode=0o600)
+    private = ("--token-file", tokens, "--name", "Secret plans")
+    with (
+        http_server(EXAMPLES, "--workers", "2", env=env) as several,
+        http_server(EXAMPLES, *private, env=env) as guarded,
+    ):
+        one, page = request(several, "GET", "/mcp", Accept=BROWSER)
+        other, hidden = request(guarded, "GET", "/mcp", Accept=BROWSER)
+        home, _ = request(guarded, "GET", "/", Accept=BROWSER)
+
+    assert (one.status, one.headers["allow"]) == (405, "POST")
+    assert (other.status, home.status) == (406, 401)
+    assert all("This URL is for MCP clients" in text for text in (page, hidden))
+    assert "Secret plans" not in hidden
 
 
 def test_head_and_other_methods_are_answered_as_http_asks(server: HttpServer) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import orjson
 import pytest
 
+from configs import configured
 from folders import delete, skill_md, write_files, write_skill
 from serving import (
     ENDED_WITHIN,
@@ -57,6 +58,11 @@ def make_root(root: Path) -> Path:
     for name in ("one", "two", "three"):
         write_skill(root / name, {"references/a.md": f"About {name}.\n"})
     return root
+
+
+def words_at(url: str) -> str:
+    """Return all that a server of the three skills says when it starts at `url`."""
+    return f"serving 3 skills at {url}\nopen {url.removesuffix('mcp')} in a browser to read them\n"
 
 
 def add_big_file(root: Path) -> str:
@@ -403,7 +409,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     root = make_root(tmp_path_factory.mktemp("shop") / "skills")
     write_skill(root.parent / "more" / "four")
     write_files(root.parent / "more", {"broken/SKILL.md": "no frontmatter"})
-    options = ["--prefix", "acme/tools", "--page-size", "3", "--ttl", "2.5", "--json"]
+    options = [*configured(root.parent, prefix="acme/tools", page_size=3, ttl=2.5), "--json"]
     env = environment(tmp_path_factory.mktemp("shop-home"))
     with http_server(root, root.parent / "more", *options, env=env) as server:
         server.wait_for_url()
@@ -418,13 +424,54 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
         assert server.process.stdout.read() == b""
 
 
+@pytest.mark.parametrize(("options", "name"), [((), "skills"), (("--name", "Acme support"), "Acme support")])
+def test_a_server_says_which_one_it_is(
+    options: tuple[str, ...], name: str, tmp_path: Path, env: dict[str, str]
+) -> None:
+    root = make_root(tmp_path / "skills")
+    with http_server(root, *options, env=env) as server, server.connection() as connection:
+        answer = orjson.loads(connection.post(modern("skills/list")).read())
+        begun = orjson.loads(connection.post(handshake()).read())
+
+    assert answer["result"]["_meta"]["io.modelcontextprotocol/serverInfo"]["name"] == name
+    assert begun["result"]["serverInfo"]["name"] == name
+
+
+@pytest.mark.parametrize("name", [" ", "x" * 101, "two\nlines", "hidden\u202e"])
+def test_a_name_that_shows_other_than_it_is_is_refused(name: str, root: Path, env: dict[str, str]) -> None:
+    command = words_of(root, "--http", "127.0.0.1:0", "--name", name)
+    result = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
+
+    assert result.returncode == 2
+    assert "cannot be the name of a server" in result.stderr
+
+
+def test_skills_of_one_name_are_warned_about(tmp_path: Path, env: dict[str, str]) -> None:
+    for place in ("a/tea", "b/tea", "c/coffee"):
+        write_skill(tmp_path / "skills" / place)
+    with (
+        http_server(tmp_path / "skills", env=env) as one,
+        http_server(tmp_path / "skills", "--workers", "2", env=env) as several,
+    ):
+        for server in (one, several):
+            server.wait_for_words(r"skill://b/tea/SKILL.md")
+        said = [" ".join(server.words.split()) for server in (one, several)]
+
+    for words in said:
+        assert "warning: 2 skills are called 'tea'" in words
+        assert "skill://a/tea/SKILL.md" in words and "skill://b/tea/SKILL.md" in words
+        assert "coffee" not in words
+
+
 def test_the_url_is_one_line_for_people_and_one_document_for_programs(shop: Shop) -> None:
     lines = [line for line in shop.server.words.splitlines() if "http" in line]
 
-    assert lines == [f"serving 4 skills at {shop.server.url}"]
+    page = shop.server.url.removesuffix("mcp")
+    assert lines == [f"serving 4 skills at {shop.server.url}", f"open {page} in a browser to read them"]
     assert shop.document == {
         "schema": "skillwire/serve/1",
         "url": shop.server.url,
+        "page": page,
         "skills": 4,
         "workers": 1,
     }
@@ -568,7 +615,7 @@ def test_open_streams_hear_of_changes_and_end_with_the_server(
         assert last is not None and (last["id"], last["result"]["resultType"]) == ("ear", "complete")
         assert (silence, code) == ([None, None], 0)
         assert ended < SOON
-        assert server.words == f"serving 3 skills at {server.url}\n"
+        assert server.words == words_at(server.url)
 
 
 @pytest.mark.requirement("GET-04")
@@ -632,16 +679,16 @@ def test_a_signal_does_not_cut_an_answer_short_and_a_second_one_does(root: Path,
         idler.close()
 
         assert len(answer["result"]["contents"][0]["blob"]) == BIG * 4 // 3
-        assert (code, polite.words) == (0, f"serving 3 skills at {polite.url}\n")
+        assert (code, polite.words) == (0, words_at(polite.url))
         assert waits, "it ended before its client had the answer"
         assert time.monotonic() - start < SOON
-        assert (hasty.process.returncode, hasty.words) == (0, f"serving 3 skills at {hasty.url}\n")
+        assert (hasty.process.returncode, hasty.words) == (0, words_at(hasty.url))
 
 
 EARLY = """
 import os, signal, sys
 def interrupt(event, args):
-    if event == "os.scandir" and "skillwire.server.http" in sys.modules and not asked:
+    if event == "os.scandir" and "skillwire.server.http.server" in sys.modules and not asked:
         asked.append(event)
         os.kill(os.getpid(), signal.SIGTERM)
 asked = []

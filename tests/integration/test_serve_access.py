@@ -13,6 +13,7 @@ from signal import SIGHUP
 
 import pytest
 
+from configs import configured
 from folders import write_skill
 from integration.access_world import token_line, token_of
 from serving import MODERN, HttpServer, environment, http_server, modern, wait_until
@@ -109,8 +110,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Generator[Site]:
     (folder / "access.toml").write_text(RULES)
     for path, name in zip(certificate(folder, "first"), ("live.pem", "live.key"), strict=True):
         path.rename(folder / name)
-    options = ["--token-file", tokens, "--access", folder / "access.toml", "--workers", "2", "--access-log"]
-    options += ["--tls-cert", folder / "live.pem", "--tls-key", folder / "live.key"]
+    config = configured(
+        folder, access="access.toml", access_log=True, tls_cert="live.pem", tls_key="live.key"
+    )
+    options = ["--token-file", tokens, "--workers", "2", *config]
     with http_server(folder / "skills", *options, env=environment(folder), bind="127.0.0.1:0") as server:
         found = Site(server, folder)
         wait_until(lambda: workers_up(found) == 2, 60, "both workers answer")
@@ -206,7 +209,7 @@ def test_no_request_is_dropped_while_the_configuration_is_read_again(site: Site)
 
 @pytest.mark.parametrize("what", ["only the chain is new", "only the key is new", "the key is none"])
 def test_a_certificate_that_cannot_be_used_leaves_the_old_one(site: Site, tmp_path: Path, what: str) -> None:
-    before, told = site.certificate(), "the certificate stays as it was"
+    before, told = site.certificate(), "the previous one stays in use"
     said = site.server.words.count(told)
     new_chain, new_key = certificate(tmp_path, "new")
     live, content = {

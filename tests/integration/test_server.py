@@ -20,10 +20,12 @@ from mcp.server.mcpserver import MCPServer
 from mcp.shared.exceptions import MCPError
 
 from folders import manifest_of, skill_md, write_files, write_skill
+from skillwire.core.characters import visible
 from skillwire.core.entry import SkillEntry
+from skillwire.core.errors import INTERNAL_ERROR, INVALID_PARAMS
 from skillwire.core.uri import SkillUri
-from skillwire.errors import INTERNAL_ERROR, INVALID_PARAMS, InvalidSkillError
 from skillwire.server import DynamicSkill, add_skills
+from skillwire.server.messages import MAX_ECHO
 from skillwire.sources import DirectorySource
 from talking import (
     EXTENSION,
@@ -534,14 +536,17 @@ async def test_the_first_segment_is_no_host_name_and_keeps_its_case(mode: str) -
 
 @pytest.mark.requirement("URI-13")
 async def test_the_index_resource_of_older_dialects_is_nothing_special(mode: str) -> None:
-    async with serving(EXAMPLES, mode=mode) as client:
+    async with serving(EXAMPLES, skill("index.json/tea"), mode=mode) as client:
         error = await refused(client, "resources/read", uri="skill://index.json")
         listed = await listing(client, "resources/list")
+        children = await directory(client, "skill://index.json")
+        got = await get(client, "skill://index.json/tea/SKILL.md")
 
-    assert (error.code, error.data) == (INVALID_PARAMS, {"uri": "skill://index.json"})
+    assert (error.code, error.data["uri"]) == (INVALID_PARAMS, "skill://index.json")
     assert all(resource["name"] != "index.json" for resource in listed)
-    with pytest.raises(InvalidSkillError):
-        skill("index.json")
+    # Without an index dialect it is a folder like any other.
+    assert children == {"skill://index.json/tea": "inode/directory"}
+    assert got["frontmatter"]["name"] == "tea"
 
 
 @pytest.mark.requirement("GET-03", "READ-02", "LIST-01")
@@ -590,7 +595,7 @@ async def test_getting_what_is_no_skill_is_an_invalid_params_error(root: Path, m
         errors = {uri: await refused(client, "skills/get", uri=uri) for uri in NO_SKILLS}
 
     assert {uri: (error.code, error.data) for uri, error in errors.items()} == {
-        uri: (INVALID_PARAMS, {"uri": uri}) for uri in NO_SKILLS
+        uri: (INVALID_PARAMS, {"uri": visible(uri, most=MAX_ECHO)}) for uri in NO_SKILLS
     }
     for error in errors.values():
         assert_says_nothing_private(error, root)

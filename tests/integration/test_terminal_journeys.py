@@ -188,6 +188,77 @@ def test_approving_shows_what_one_agrees_to_and_nothing_is_read_unless_one_looks
     assert end.endswith("approved  acme/refunds from MCP server acme (load, scripts)")
 
 
+def test_a_review_opens_every_file_before_it_asks_and_a_later_difference_has_all_lines(
+    desk: Desk, skills: Path
+) -> None:
+    files = {SCRIPT: f"#!/bin/sh\necho {HIDDEN}{TERMINAL}\n", "logo.png": b"\x89PNG\x00\xff"}
+    write_files(skills / "refunds", files)
+    desk.serve("acme", skills)
+
+    with desk.window("approve", "acme/refunds", "--review", lines=60) as shown:
+        for number in range(1, 5):
+            shown.wait_for(f"File {number} of 4. Enter ")
+            shown.type("")
+        question = shown.wait_for(PROMPT)
+        shown.type("y")
+        approved = shown.wait_for_end()
+    everything = shown.everything
+    change(skills)
+    write_files(skills / "refunds", {"logo.png": b"\x89PNG\x00\xfe"})
+    difference = desk.run("diff", "acme/refunds")
+
+    assert approved == 0
+    opened = [f"  | {path}" for path in ("SKILL.md", SCRIPT, "logo.png", POLICY)]
+    assert [line for line in everything.splitlines() if line in opened][:4] == opened
+    assert "  | Be kind.\n" in everything
+    assert "<U+202E>EVIL<U+202C>" in everything
+    assert "! Not shown: it is binary\n" in everything
+    assert "Files you opened (4): all of them, which are kept" in question
+    assert_inert(shown)
+    assert difference.code == 1
+    assert "-| Be kind.\n" in difference.out and "+| Be firm.\n" in difference.out
+    assert "-| Refund within 30 days.\n" in difference.out
+    assert "removed" in difference.out and "never read here" not in difference.out
+
+
+@pytest.mark.requirement("APPR-07")
+def test_a_review_can_be_stopped_and_what_was_not_opened_is_named_and_not_fetched(desk: Desk) -> None:
+    peer = desk.invite("acme", "asks_for_tools")
+
+    with desk.window("approve", "acme/refunds", "--review", lines=60) as shown:
+        shown.wait_for("File 1 of 2. Enter opens the next file, q stops:")
+        shown.type("q")
+        question = shown.wait_for(PROMPT)
+        shown.type("n")
+        code = shown.wait_for_end()
+
+    assert peer.reads() == ["skill://acme/refunds/SKILL.md"]
+    assert "! Files you did not open (1):\n  | scripts/setup.sh\n" in question
+    assert code == 1
+
+
+def test_a_difference_names_files_never_read_and_the_command_that_opens_them(
+    desk: Desk, skills: Path
+) -> None:
+    desk.serve("acme", skills)
+    asked, approved = desk.answer("approve", "acme/refunds", typed="y")
+    change(skills)
+
+    shown = desk.run("diff", "acme/refunds")
+    reviewing = desk.run("approve", "acme/refunds", "--review", "--json")
+    unasked = desk.run("approve", "acme/refunds", "--review", "--yes", "--digest", f"sha256:{'0' * 64}")
+
+    assert "To read every file first: skillwire approve acme/refunds --review\n" in asked
+    assert (approved, shown.code) == (0, 1)
+    assert shown.out.count("the approved file is not cached, so lines cannot be compared") == 2
+    assert shown.out.endswith(
+        "\n2 files were never read here under that approval, or cleared from the cache.\n"
+        "To read and keep them next time: skillwire approve acme/refunds --review\n"
+    )
+    assert (reviewing.code, reviewing.json["error"]["code"]) == (1, "approval-required")
+    assert unasked.code == 2
+
+
 @pytest.mark.requirement("CACHE-06")
 def test_away_from_its_server_an_approved_skill_is_used_with_its_date_and_no_other(
     desk: Desk, skills: Path
@@ -350,7 +421,7 @@ def test_what_was_typed_before_the_question_answers_nothing(desk: Desk, skills: 
         code = shown.wait_for_end()
 
     assert code == 1
-    assert "Enter means no: perhaps\nThat is none of the answers; nothing was decided.\n" in unclear
+    assert "Enter means no: perhaps\nThat is not one of the answers; nothing was decided.\n" in unclear
     assert desk.run("show", "acme/refunds", "--json").json["standing"] == "new"
 
 
@@ -416,7 +487,7 @@ def test_a_long_file_is_shown_a_screenful_at_a_time_with_all_that_hides_in_it(de
     assert "Characters people cannot see (1; spelled out as <U+…> below): 1 × U+200B" in first
     assert "  | line 0\n" in first and "line 30" not in first
     assert "  | line 30\n" in second and "line 60" not in second
-    assert "! Not shown: it is binary, and no text\n" in binary
+    assert "! Not shown: it is binary\n" in binary
     assert body_shown.out.endswith("line 99\nhid<U+200B>den\n")
 
 

@@ -16,11 +16,14 @@ from integration.hosting_serve import BILLING, DESK, over_stdio, written
 from programs import words_of
 from serving import environment
 from skillwire.host import (
-    Attention,
     Conversation,
     Guard,
     Host,
+    HostLimits,
+    HostPolicy,
+    LocalRoot,
     Reply,
+    ShowRule,
     SkillSettings,
     Tool,
     ToolCall,
@@ -28,7 +31,7 @@ from skillwire.host import (
     ToolResult,
     Trust,
 )
-from skillwire.host.connections.endpoints import ServerConfig, StdioEndpoint
+from skillwire.host.connect.endpoints import ServerConfig, StdioEndpoint
 
 
 @asynccontextmanager
@@ -69,6 +72,28 @@ async def test_a_model_finds_loads_and_reads_a_skill_with_nothing_but_its_tools(
     assert not any(result.is_error for result in (found, loaded, files, policy))
 
 
+@pytest.mark.requirement("ASK-19", "HOST-06")
+async def test_one_tool_loads_local_skills_and_those_of_servers(tmp_path: Path) -> None:
+    local = "---\nname: refunds\ndescription: Use when money goes back.\n---\nAsk for the receipt.\n"
+    written(tmp_path / "local", {"refunds/SKILL.md": local.encode(), "refunds/steps.md": b"One, two.\n"})
+    roots = [LocalRoot(tmp_path / "local", "user")]
+    results: dict[str, list[ToolResult]] = {}
+    async with desk(tmp_path, user=User(), roots=roots) as (host, tools):
+        for reference, path in (("refunds", "steps.md"), ("billing/refunds", "references/policy.md")):
+            results[reference] = [
+                await tools["load_skill"]({"skill": reference}),
+                await tools["read_skill_file"]({"skill": reference, "path": path}),
+            ]
+        loaded = [window.skill.reference for window in host.loaded]
+
+    assert loaded == ["refunds", "billing/refunds"]
+    assert not any(result.is_error for found in results.values() for result in found)
+    mine, theirs = results["refunds"], results["billing/refunds"]
+    assert "Origin: local folder user" in mine[0].text and "Ask for the receipt." in mine[0].text
+    assert "Origin: MCP server billing" in theirs[0].text and "Ask for the receipt." not in theirs[0].text
+    assert "One, two." in mine[1].text and "Refund within 30 days." in theirs[1].text
+
+
 WRONG_CALLS: list[tuple[str, dict[str, object], str]] = [
     ("load_skill", {"skill": "billing/nothing"}, "unknown-reference"),
     ("load_skill", {"skill": "billing/report"}, "ambiguous-reference"),
@@ -97,7 +122,7 @@ async def test_a_wrong_call_is_answered_with_a_refusal_a_model_can_act_on(tmp_pa
 
 
 async def test_a_page_may_be_written_as_models_write_numbers(tmp_path: Path) -> None:
-    async with desk(tmp_path, user=User(), page_length=1000) as (_, tools):
+    async with desk(tmp_path, user=User(), limits=HostLimits(page_length=1000)) as (_, tools):
         results = [
             await tools["load_skill"]({"skill": "billing/stock", "page": page}) for page in (2, "2", 2.0)
         ]
@@ -115,6 +140,7 @@ async def test_a_no_of_the_user_reaches_the_model_as_a_refusal_and_is_not_asked_
     assert len(user.questions) == 1
 
 
+@pytest.mark.requirement("HOST-09")
 async def test_a_resource_is_read_as_ordinary_content_and_loads_nothing(tmp_path: Path) -> None:
     async with desk(tmp_path, user=User()) as (host, tools):
         result = await tools["read_resource"](
@@ -125,6 +151,7 @@ async def test_a_resource_is_read_as_ordinary_content_and_loads_nothing(tmp_path
         assert host.loaded == ()
 
 
+@pytest.mark.requirement("HOST-09")
 async def test_the_tool_for_resources_is_there_only_when_it_is_wanted(tmp_path: Path) -> None:
     async with desk(tmp_path, user=User()) as (host, tools):
         names = [tool.name for tool in host.tools()]
@@ -143,7 +170,7 @@ async def test_a_host_without_skills_and_servers_has_neither_tools_nor_a_listing
 async def test_files_of_a_dynamic_skill_are_asked_for_folder_by_folder(tmp_path: Path) -> None:
     program = StdioEndpoint(sys.executable, (str(hosting_dynamic.__file__),), environment(tmp_path))
     server = ServerConfig("ops", program, seconds=30)
-    async with hosting(tmp_path, [server], user=User(), dynamic="ask") as host:
+    async with hosting(tmp_path, [server], user=User(), policy=HostPolicy(dynamic="ask")) as host:
         await host.refresh()
         tools = {tool.name: tool for tool in host.tools()}
         await tools["load_skill"]({"skill": "ops/status"})
@@ -156,9 +183,9 @@ async def test_files_of_a_dynamic_skill_are_asked_for_folder_by_folder(tmp_path:
 
 @pytest.mark.requirement("HOST-05")
 async def test_what_is_off_or_manual_is_out_of_the_models_sight_and_reach(tmp_path: Path) -> None:
-    show = {"billing/refunds": Attention.OFF, "billing/stock": Attention.MANUAL}
+    show = {"billing/refunds": ShowRule.OFF, "billing/stock": ShowRule.MANUAL}
 
-    async with desk(tmp_path, user=User(), show=show) as (host, tools):
+    async with desk(tmp_path, user=User(), policy=HostPolicy(show=show)) as (host, tools):
         found = await tools["search_skills"]({"query": ""})
         off = await tools["load_skill"]({"skill": "billing/refunds"})
         manual = await tools["load_skill"]({"skill": "billing/stock"})
@@ -201,7 +228,7 @@ async def test_nobody_is_asked_about_a_server_of_which_only_the_approved_counts(
     assert (data(before)["code"], after.is_error, user.questions) == ("approval-required", False, [])
 
 
-@pytest.mark.requirement("HOST-21", "ASK-19")
+@pytest.mark.requirement("HOST-21")
 async def test_a_sub_agent_has_tools_of_its_own_over_what_its_parent_loaded(tmp_path: Path) -> None:
     async with desk(tmp_path, user=User()) as (host, tools):
         await tools["load_skill"]({"skill": "billing/refunds"})

@@ -17,20 +17,21 @@ from hostile.hosting import LABEL, User, Visit, config, refused
 from hostile.running import WIRES, hostile
 from integration.hosting_serve import cached, over_stdio, written
 from programs import http_server
-from skillwire.host.approval.approvals import Occasion, Reply
-from skillwire.host.attention import SkillSettings
-from skillwire.host.connections.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
+from skillwire.core.dialects import Dialect
+from skillwire.host import HostPolicy
+from skillwire.host.connect.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
 from skillwire.host.host import Host
-from skillwire.wire.dialect import Dialect
+from skillwire.host.model.approval import Occasion, Reply
+from skillwire.host.model.show_rules import SkillSettings
 
 every_wire = pytest.mark.parametrize(("transport", "era"), WIRES)
-REFUNDS, CHARTS = f"{LABEL}/refunds", f"{LABEL}/charts"
+REFUNDS, CHARTS, PLAIN = (f"{LABEL}/{name}" for name in ("refunds", "charts", "plain"))
 HANDSHAKE = frozenset(
     {"initialize", "notifications/initialized", "server/discover", "subscriptions/listen", "ping"}
 )
 
 
-ASK = {"dynamic": "ask"}
+ASK = {"policy": HostPolicy(dynamic="ask")}
 """None of these dialects has digests, so nothing loads unless the user wants to be asked each time."""
 
 
@@ -129,6 +130,28 @@ async def test_an_announced_change_of_skills_by_name_is_looked_at_when_someone_a
         assert sent(visit) == [("skills/list", "")]
 
 
+@pytest.mark.parametrize(
+    ("scenario", "reference"), [("primitive", REFUNDS), ("executing", CHARTS), ("prompt_only", PLAIN)]
+)
+async def test_after_an_announced_change_the_user_is_asked_before_a_skill_is_fetched(
+    scenario: str, reference: str, tmp_path: Path
+) -> None:
+    async with visiting(scenario, tmp_path, era="legacy") as visit:
+        visit.peer.forget()
+        visit.peer.announce(version=2)
+        await becomes_stale(visit)
+        before: list[tuple[str, str]] = []
+        visit.user.meanwhile = lambda _question: before.extend(sent(visit))
+        visit.user.will(Reply.DENY)
+
+        denied = await refused(visit.host.load(reference))
+        asked = sent(visit)
+
+    assert denied.refusal == "approval-denied"
+    assert before == asked
+    assert {method.rpartition("/")[2] for method, _ in asked} == {"list"}
+
+
 async def test_nothing_of_a_skill_by_name_is_kept_so_each_load_brings_what_is_there_now(
     tmp_path: Path,
 ) -> None:
@@ -162,7 +185,7 @@ async def test_a_skill_that_needs_arguments_says_which_and_nothing_is_sent(tmp_p
 
         assert (error.refusal, error.requirement) == ("arguments-needed", "P2076-04")
         assert "'region'" in str(error) and "tone" not in str(error)
-        assert sent(visit) == before
+        assert sent(visit) == before and visit.user.questions == []
 
 
 @pytest.mark.requirement("CONF-17")
@@ -339,9 +362,8 @@ async def test_prompts_are_skills_when_the_server_declared_skills_and_nothing_el
         plain = await visit.host.load(f"{LABEL}/plain")
         two = await refused(visit.host.load(f"{LABEL}/two"))
         link = await refused(visit.host.load(f"{LABEL}/link"))
-        hidden = [(refusal.subject, refusal.detail) for refusal in visit.host.view.hidden]
 
-        names = ("link", "plain", "start-code-mode", "two")
+        names = ("link", "needy", "plain", "start-code-mode", "two")
         assert listed == [(f"{LABEL}/{name}", Dialect.PROMPT, True) for name in names]
         assert "prompts/list" in before and "prompts/get" not in before
         assert f"MCP server {LABEL}" in code.text and "no listing it could be held against" in code.text
@@ -353,11 +375,7 @@ async def test_prompts_are_skills_when_the_server_declared_skills_and_nothing_el
         assert missing.refusal == "not-found"
         assert "See skill://elsewhere/SKILL.md" in plain.text
         assert (two.refusal, link.refusal) == ("invalid-answer", "invalid-answer")
-        assert (
-            len(hidden) == 1
-            and "prompt-arguments" in hidden[0][1]
-            and hidden[0][0].endswith("needy/SKILL.md")
-        )
+        assert visit.host.view.hidden == ()
         assert {method for method, _ in sent(visit)} - before == {"prompts/get"}
         assert set(visit.user.occasions) == {Occasion.DYNAMIC}
 

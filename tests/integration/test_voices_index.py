@@ -17,21 +17,22 @@ from integration.indexed_world import LABEL, WIRES, World, digest, june, skill_t
 from integration.peers import BRISK
 from programs import http_server, words_of
 from serving import environment
-from skillwire.core.archive import ArchiveFormat, pack
+from skillwire.core.archive import pack
+from skillwire.core.dialects import Dialect
 from skillwire.core.manifest import Coverage, digest_of
-from skillwire.host.approval.approvals import Occasion
-from skillwire.host.archives import ArchivePolicy
-from skillwire.host.calls.completing import complete
-from skillwire.host.calls.enumeration import Listing
-from skillwire.host.connections.connection import Connection
-from skillwire.host.connections.endpoints import Endpoint, HttpEndpoint, ServerConfig, StdioEndpoint
-from skillwire.host.connections.skillsettings import SkillSettings
-from skillwire.host.connections.throttle import ConnectionLimits
-from skillwire.host.failures import MessageTooLargeError
+from skillwire.core.media import ArchiveFormat
+from skillwire.host import HostPolicy
+from skillwire.host.calls.listing import Listing
+from skillwire.host.calls.read import complete
+from skillwire.host.calls.session import ConnectionLimits
+from skillwire.host.connect.connection import Connection
+from skillwire.host.connect.endpoints import Endpoint, HttpEndpoint, ServerConfig, StdioEndpoint
 from skillwire.host.host import Host
-from skillwire.wire.april import SCHEMA
-from skillwire.wire.dialect import Dialect
-from skillwire.wire.index import INDEX_URI
+from skillwire.host.model.approval import Occasion, Reply
+from skillwire.host.model.errors import MessageTooLargeError
+from skillwire.host.model.show_rules import SkillSettings
+from skillwire.host.use.fetch import ArchivePolicy
+from skillwire.wire.index import INDEX_URI, SCHEMA
 
 TEA = f"{LABEL}/tea"
 TEA_URI = "skill://tea/SKILL.md"
@@ -94,6 +95,59 @@ async def listed(server: ServerConfig, limits: ConnectionLimits = BRISK) -> List
     with anyio.fail_after(DEADLINE):
         async with Connection(server, limits=limits) as connection:
             return await connection.list_skills()
+
+
+# Skills that are not in the index
+
+COFFEE_URI = "skill://coffee/SKILL.md"
+COFFEE = f"{LABEL}/{COFFEE_URI}"
+NAMELESS = "---\nname: coffee\n---\n\nGrind.\n"
+
+
+@pytest.mark.parametrize("index", [JUNE, APRIL, None], ids=["june", "april", "none"])
+async def test_a_skill_outside_the_index_is_read_only_after_the_user_agreed(
+    index: object, shop: World, tmp_path: Path
+) -> None:
+    shop.resources[COFFEE_URI] = skill_text("coffee", "Grind.")
+    shop.publish(index)
+    user = User(Reply.DENY)
+    before: list[str] = []
+    user.meanwhile = lambda _question: before.extend(shop.asked())
+    async with visiting(tmp_path, shop.server(), user=user, policy=HostPolicy(dynamic="ask")) as host:
+        denied = await refused(host.load(COFFEE))
+        unread = shop.asked()
+        user.will(Reply.ONCE)
+        await host.refresh(by_user=True)
+        loaded = await host.load(COFFEE)
+
+    assert denied.refusal == "approval-denied"
+    assert COFFEE_URI not in [*before, *unread]
+    assert COFFEE_URI in shop.asked()
+    assert "Grind." in loaded.text
+    assert user.occasions == [Occasion.DYNAMIC, Occasion.DYNAMIC]
+
+
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [
+        (None, "not-found"),
+        ("# no frontmatter", "invalid-frontmatter"),
+        (NAMELESS, "invalid-entry"),
+        (skill_text("tea", "Not coffee."), "frontmatter-mismatch"),
+    ],
+)
+async def test_a_file_outside_the_index_that_is_no_skill_is_refused(
+    content: str | None, code: str, shop: World, tmp_path: Path
+) -> None:
+    if content is not None:
+        shop.resources[COFFEE_URI] = content
+    shop.publish(JUNE)
+    async with visiting(
+        tmp_path, shop.server(), user=User(Reply.ONCE), policy=HostPolicy(dynamic="ask")
+    ) as host:
+        failure = await refused(host.load(COFFEE))
+
+    assert failure.refusal == code
 
 
 # `index-june`
@@ -177,7 +231,7 @@ async def test_a_file_without_a_digest_is_read_only_if_the_user_agrees_each_time
     for content in ("Boil water.\n", "Buy gold.\n"):
         shop.resources[GUIDE_URI] = content
         shop.publish(JUNE)
-        async with visiting(tmp_path, shop.server(), user=user, dynamic="ask") as host:
+        async with visiting(tmp_path, shop.server(), user=user, policy=HostPolicy(dynamic="ask")) as host:
             await host.load(TEA)
             assert content.strip() in (await host.read_skill_file(TEA, "references/guide.md")).text
 
@@ -233,7 +287,7 @@ async def test_what_is_listed_is_a_skill_and_what_is_only_there_is_none(shop: Wo
         assert "Do it." in (await host.load(f"{LABEL}/menu")).text
         error = await refused(host.load(f"{LABEL}/skill://packed"))
 
-    assert error.refusal == "invalid-entry"
+    assert error.refusal == "archives-off"
     assert shop.asked().count("skill://packed.zip") == 0
 
 
@@ -257,7 +311,9 @@ async def test_where_archives_are_allowed_the_first_supported_one_is_unpacked(
         {"$schema": SCHEMA, "skills": [{**told("tea"), "type": "archive", **archives[1]}]},
     ):
         shop.publish(index)
-        async with visiting(tmp_path, shop.server(), user=user, archives=ArchivePolicy()) as host:
+        async with visiting(
+            tmp_path, shop.server(), user=user, policy=HostPolicy(archives=ArchivePolicy())
+        ) as host:
             assert one(host)[::2] == (TEA, Coverage.ARCHIVE)
             assert "the guide" in (await host.load(TEA)).text
             text = (await host.read_skill_file(TEA, "references/guide.md")).text
@@ -279,7 +335,7 @@ async def test_without_entries_skills_load_by_uri_and_every_load_is_asked_about(
     user = User()
     shop.resources[CUSTOM_URI] = skill_text("menu")
     shop.publish(index)
-    async with visiting(tmp_path, shop.server(), user=user, dynamic="ask") as host:
+    async with visiting(tmp_path, shop.server(), user=user, policy=HostPolicy(dynamic="ask")) as host:
         assert host.view.skills == () and problem(host) == ""
         for _ in range(2):
             assert "the guide" in (await host.load(f"{LABEL}/{TEA_URI}")).text
@@ -309,7 +365,7 @@ async def test_an_index_that_cannot_be_used_is_told_to_the_user(
     shop: World, tmp_path: Path, index: object, code: str
 ) -> None:
     shop.publish(index)
-    async with visiting(tmp_path, shop.server(), user=User(), dynamic="ask") as host:
+    async with visiting(tmp_path, shop.server(), user=User(), policy=HostPolicy(dynamic="ask")) as host:
         assert (host.view.skills, problem(host)) == ((), code)
         assert "the guide" in (await host.load(f"{LABEL}/{TEA_URI}")).text
 
@@ -333,7 +389,7 @@ async def test_a_server_whose_other_listings_fail_still_serves_skills_by_uri(
     shop: World, tmp_path: Path
 ) -> None:
     shop.publish(None, listed={})
-    async with visiting(tmp_path, shop.server(), user=User(), dynamic="ask") as host:
+    async with visiting(tmp_path, shop.server(), user=User(), policy=HostPolicy(dynamic="ask")) as host:
         assert "the guide" in (await host.load(f"{LABEL}/{TEA_URI}")).text
 
 
@@ -419,7 +475,7 @@ async def test_a_skill_without_a_digest_is_asked_about_at_every_load(shop: World
     for content in (TEXT, CHANGED):
         shop.resources[TEA_URI] = content
         shop.publish({"$schema": SCHEMA, "skills": [entry]})
-        async with visiting(tmp_path, shop.server(), user=user, dynamic="ask") as host:
+        async with visiting(tmp_path, shop.server(), user=user, policy=HostPolicy(dynamic="ask")) as host:
             assert one(host) == (TEA, Dialect.INDEX_APRIL, None)
             await host.load(TEA)
     assert user.occasions == [Occasion.DYNAMIC, Occasion.DYNAMIC]
@@ -460,7 +516,7 @@ async def test_a_template_is_filled_in_by_a_person_and_loads_as_any_skill(
         async with Client(shop.endpoint.url) as client:
             assert await complete(client, template, "product", "ket") == ("kettle", "ketchup")
     uri = template.template.expand({"product": "kettle"})
-    async with visiting(tmp_path, shop.server(), user=user, dynamic="ask") as host:
+    async with visiting(tmp_path, shop.server(), user=user, policy=HostPolicy(dynamic="ask")) as host:
         loaded = await host.load(f"{LABEL}/{uri.text}")
 
     assert (template.description, uri.text) == ("By product.", PRODUCT_URI)
@@ -486,7 +542,7 @@ async def test_a_path_without_the_name_is_accepted_only_from_a_server_the_user_c
         [skill] = host.view.skills
         assert (skill.reference, skill.entry.name) == (f"{LABEL}/drinks", "tea")
         assert "the guide" in (await host.load(skill.reference)).text
-    assert any("used all the same" in record.message for record in caplog.records)
+    assert any("is used despite a mismatch" in record.message for record in caplog.records)
 
 
 async def test_the_form_that_a_user_chose_is_the_only_one_taken(shop: World, tmp_path: Path) -> None:
@@ -571,7 +627,7 @@ async def test_our_own_april_index_promises_the_skill_file(own_april: Endpoint, 
     user = User()
     server = chosen(own_april, Dialect.INDEX_APRIL)
     for _ in range(2):
-        async with visiting(tmp_path, server, user=user, dynamic="ask") as host:
+        async with visiting(tmp_path, server, user=user, policy=HostPolicy(dynamic="ask")) as host:
             assert one(host) == (f"{LABEL}/refunds", Dialect.INDEX_APRIL, Coverage.SKILL_FILE)
             await host.load(f"{LABEL}/refunds")
             await host.read_skill_file(f"{LABEL}/refunds", "references/policy.md")

@@ -13,12 +13,13 @@ from hostile.hosting import User, hosting, refused
 from integration.indexed_world import LABEL, WIRES, World, digest, june, skill_text, world
 from integration.peers import BRISK
 from serving import environment
+from skillwire.core.dialects import Dialect
 from skillwire.core.manifest import Coverage
-from skillwire.host.approval.approvals import Occasion
-from skillwire.host.connections.connection import Connection
-from skillwire.host.dialects.march import MAX_FILE_LISTS
+from skillwire.host import HostPolicy
+from skillwire.host.connect.connection import Connection
+from skillwire.host.dialects.resources import MAX_FILE_LISTS
 from skillwire.host.host import Host
-from skillwire.wire.dialect import Dialect
+from skillwire.host.model.approval import Occasion
 
 PROGRAM = Path(__file__).with_name("resource_peer.py")
 TEA = f"{LABEL}/tea"
@@ -117,7 +118,7 @@ async def test_a_declared_server_is_asked_for_its_skills_only_whether_it_knows_s
 ) -> None:
     publish(running, README, TEA_ITEM, GUIDE_ITEM, scope=scope)
     user = User()
-    async with hosting(tmp_path, [running.server()], user=user, dynamic="ask") as host:
+    async with hosting(tmp_path, [running.server()], user=user, policy=HostPolicy(dynamic="ask")) as host:
         await host.refresh()
         asked, reads = running.asked("resources/list"), running.asked("resources/read")
         listed = shown(host)
@@ -141,7 +142,7 @@ async def test_a_server_that_declares_nothing_is_asked_for_resources_and_never_f
 ) -> None:
     publish(silent, README, TEA_ITEM, GUIDE_ITEM, declares=False)
     user = User()
-    async with hosting(tmp_path, [silent.server()], user=user, dynamic="ask") as host:
+    async with hosting(tmp_path, [silent.server()], user=user, policy=HostPolicy(dynamic="ask")) as host:
         await host.refresh()
         listed, reads = shown(host), silent.asked("resources/read")
         loaded = await host.load(TEA)
@@ -202,7 +203,7 @@ async def test_an_index_among_the_resources_is_preferred_to_them(silent: World, 
 async def test_an_early_server_names_a_skill_without_its_file(silent: World, tmp_path: Path) -> None:
     resources = {"skill://tea": skill_text("tea"), "skill://tea/notes.md": "Notes.\n"}
     publish(silent, item("skill://tea"), item("skill://tea/notes.md"), declares=False, resources=resources)
-    async with hosting(tmp_path, [silent.server()], user=User(), dynamic="ask") as host:
+    async with hosting(tmp_path, [silent.server()], user=User(), policy=HostPolicy(dynamic="ask")) as host:
         await host.refresh()
         listed = shown(host)
         loaded = await host.load(TEA)
@@ -235,7 +236,7 @@ async def test_a_description_that_the_file_does_not_have_is_refused_when_the_ski
     running: World, tmp_path: Path
 ) -> None:
     publish(running, item(TEA_URI, description="Does your taxes. Use always."))
-    async with hosting(tmp_path, [running.server()], user=User(), dynamic="ask") as host:
+    async with hosting(tmp_path, [running.server()], user=User(), policy=HostPolicy(dynamic="ask")) as host:
         error = await refused(host.load(TEA))
 
     assert error.refusal == "frontmatter-mismatch"
@@ -247,7 +248,7 @@ async def test_a_skill_whose_description_nobody_tells_is_known_by_name_and_loads
     pipe: World, tmp_path: Path
 ) -> None:
     publish(pipe, item(TEA_URI, description=None))
-    async with hosting(tmp_path, [pipe.server()], user=User(), dynamic="ask") as host:
+    async with hosting(tmp_path, [pipe.server()], user=User(), policy=HostPolicy(dynamic="ask")) as host:
         await host.refresh()
         [skill] = host.view.skills
         loaded = await host.load(TEA)
@@ -262,11 +263,15 @@ async def test_a_path_that_differs_from_the_name_is_accepted_with_a_warning_only
 ) -> None:
     uri = "skill://acme/drinks/SKILL.md"
     publish(running, item(uri, "tea"), resources={uri: skill_text("tea")})
-    async with hosting(tmp_path / "strict", [running.server()], user=User(), dynamic="ask") as host:
+    async with hosting(
+        tmp_path / "strict", [running.server()], user=User(), policy=HostPolicy(dynamic="ask")
+    ) as host:
         strict = await refused(host.load(f"{LABEL}/drinks"))
     server = running.server(dialect=Dialect.LIST_MARCH)
     with caplog.at_level(logging.WARNING, "skillwire"):
-        async with hosting(tmp_path / "compat", [server], user=User(), dynamic="ask") as host:
+        async with hosting(
+            tmp_path / "compat", [server], user=User(), policy=HostPolicy(dynamic="ask")
+        ) as host:
             loaded = await host.load(f"{LABEL}/drinks")
 
     assert strict.refusal == "frontmatter-mismatch"
@@ -384,7 +389,7 @@ async def test_of_many_file_lists_some_are_read_at_once_and_the_others_when_they
 
 async def test_a_skill_that_is_not_listed_is_made_of_its_file(pipe: World, tmp_path: Path) -> None:
     publish(pipe, README, TEA_ITEM, resources={"skill://menu/SKILL.md": skill_text("menu")})
-    async with hosting(tmp_path, [pipe.server()], user=User(), dynamic="ask") as host:
+    async with hosting(tmp_path, [pipe.server()], user=User(), policy=HostPolicy(dynamic="ask")) as host:
         await host.refresh()
         loaded = await host.load(f"{LABEL}/skill://menu/SKILL.md")
         gone = await refused(host.load(f"{LABEL}/skill://nobody/SKILL.md"))
@@ -412,10 +417,12 @@ async def test_a_server_of_4_august_is_heard_only_where_the_user_says_so(
     canonical = {GUIDE_URI.replace("%26", "&"): "Boil water.\n"} if is_dynamic else {}
     publish(running, entries=[older_entry(**files)], resources=canonical)
     user, server = User(), running.server(dialect=Dialect.CORE_0804)
-    async with hosting(tmp_path / "off", [running.server()], user=user, dynamic="ask") as host:
+    async with hosting(
+        tmp_path / "off", [running.server()], user=user, policy=HostPolicy(dynamic="ask")
+    ) as host:
         await host.refresh()
         off = (shown(host), hidden(host))
-    async with hosting(tmp_path / "on", [server], user=user, dynamic="ask") as host:
+    async with hosting(tmp_path / "on", [server], user=user, policy=HostPolicy(dynamic="ask")) as host:
         await host.refresh()
         listed = shown(host)
         loaded = await host.load(TEA)

@@ -30,10 +30,9 @@ from integration.web_sites import (
     slowly,
     web_site,
 )
-from skillwire.errors import DigestMismatchError, LimitError, NotFoundError, SkillError
-from skillwire.sources.wellknown.client import SiteClient
-from skillwire.sources.wellknown.entries import archive_uri
-from skillwire.sources.wellknown.failures import (
+from skillwire.core.errors import DigestMismatchError, LimitError, NotFoundError, SkillError
+from skillwire.sources.wellknown.client import SiteClient, archive_uri
+from skillwire.sources.wellknown.web import (
     ForeignHostError,
     SiteAnswerError,
     SiteTooSlowError,

@@ -29,17 +29,18 @@ from integration.web_sites import (
 )
 from programs import http_server, skillwire_command
 from serving import environment
-from skillwire.core.archive import ArchiveFormat
-from skillwire.host.approval.approvals import Occasion, Reply
-from skillwire.host.archives import ArchivePolicy
-from skillwire.host.connections.config import servers_of
-from skillwire.host.connections.endpoints import ServerConfig, SiteEndpoint
+from skillwire.core.dialects import Dialect
+from skillwire.core.media import ArchiveFormat
+from skillwire.host import HostLimits, HostPolicy
+from skillwire.host.connect.config import servers_of
+from skillwire.host.connect.endpoints import ServerConfig, SiteEndpoint
 from skillwire.host.host import Host
-from skillwire.host.origin import OriginKind
-from skillwire.wire.dialect import Dialect
+from skillwire.host.model.approval import Occasion, Reply
+from skillwire.host.model.origin import OriginKind
+from skillwire.host.use.fetch import ArchivePolicy
 
 BELOW = "/.well-known/agent-skills/"
-ALL = {"archives": ArchivePolicy()}
+ALL = {"policy": HostPolicy(archives=ArchivePolicy())}
 
 
 def at(url: str, *hosts: str, label: str = "web", seconds: float = 20.0) -> ServerConfig:
@@ -199,7 +200,7 @@ async def test_an_archive_is_not_unpacked_by_a_host_that_was_not_told_to(
         assert "archives-off" in hidden.detail
 
     zips = ArchivePolicy(frozenset({ArchiveFormat.ZIP}))
-    async with hosting(tmp_path, [at(site.url)], user=User(), archives=zips) as host:
+    async with hosting(tmp_path, [at(site.url)], user=User(), policy=HostPolicy(archives=zips)) as host:
         assert references(host) == ["web/tea"]
     assert site.paths == [INDEX, INDEX]
 
@@ -315,7 +316,9 @@ async def test_skills_of_the_oldest_form_are_dynamic(tmp_path: Path) -> None:
             assert (await refused(host.load("web/tea"))).refusal == "dynamic-declined"
 
         user = User(Reply.ONCE)
-        async with hosting(tmp_path / "b", [at(site.url)], user=user, dynamic="ask") as host:
+        async with hosting(
+            tmp_path / "b", [at(site.url)], user=user, policy=HostPolicy(dynamic="ask")
+        ) as host:
             assert "Brew it." in (await host.load("web/tea")).text
             assert "things" in (await host.read_skill_file("web/tea", "a.md")).text
             assert host.approvals == ()
@@ -365,7 +368,7 @@ async def test_a_hundred_thousand_skills_are_listed(tmp_path: Path) -> None:
     entries = [single(name=f"s{number}", url="x") for number in range(100_000)]
     with web_site() as site:
         site.put(INDEX, json.dumps({"$schema": SCHEMA, "skills": entries}).encode())
-        async with hosting(tmp_path, [at(site.url)], user=User(), wait_seconds=60) as host:
+        async with hosting(tmp_path, [at(site.url)], user=User(), limits=HostLimits(wait_seconds=60)) as host:
             assert len(host.view.skills) == 100_000
 
 

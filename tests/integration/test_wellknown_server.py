@@ -4,6 +4,7 @@ import hashlib
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 import tarfile
@@ -27,13 +28,16 @@ from jsonschema import Draft202012Validator
 from mcp.server.lowlevel import Server
 from mcp.server.mcpserver import MCPServer
 
+from commands import names_in
+from configs import configured
 from folders import skill_md, write_files, write_skill
 from programs import http_server, skillwire_command
 from serving import environment, modern, wait_until
-from skillwire.errors import SkillError
+from skillwire.core.errors import SkillError
 from skillwire.server import add_skills
-from skillwire.server.http import listen_on
-from skillwire.server.wellknown.serving import site_routes
+from skillwire.server.http.server import listen_on
+from skillwire.server.wellknown.app import site_routes
+from skillwire.server.wellknown.folder import SiteFolder
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "schemas" / "wire" / "well-known.json"
 INDEX = "/.well-known/agent-skills/index.json"
@@ -171,7 +175,7 @@ def test_a_stranger_reads_every_skill_from_a_served_site(folder: Path) -> None:
 @pytest.mark.requirement("DISC-01")
 @pytest.mark.requirement("DISC-08")
 def test_a_served_site_answers_like_a_good_web_server(folder: Path) -> None:
-    with site_of(folder, "--ttl", "7") as site:
+    with site_of(folder, *configured(folder.parent, ttl=7)) as site:
         first = ask(site + INDEX)
         entry = json.loads(first.body)["skills"][0]
         artifact = urljoin(site + INDEX, entry["url"])
@@ -333,6 +337,41 @@ def test_a_reader_of_a_folder_that_is_published_again_never_sees_half_a_site(
         assert publish(folder, out, "--prune").returncode == 0
         assert skills_of(site) == on_disk(folder)
         assert [files_of(site, entry) is None for entry in old["skills"]] == [True, False]
+
+
+@pytest.mark.requirement("DISC-14")
+@pytest.mark.parametrize("call", ["mkdir", "rename", "replace", "fsync", "rmdir"])
+def test_a_command_that_is_killed_while_it_writes_does_not_block_the_next_one(
+    call: str, folder: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "site"
+    killed = (
+        "import os, runpy, signal, sys\n"
+        f"os.{call} = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "runpy.run_module('skillwire', run_name='__main__')\n"
+    )
+    command = [sys.executable, "-c", killed, "publish", str(folder), "--static", str(out)]
+    first = subprocess.run(command, env=environment(tmp_path), capture_output=True, timeout=60)
+
+    ended = publish(folder, out)
+
+    assert first.returncode == -signal.SIGKILL
+    assert ended.returncode == 0, ended.stderr
+    with static_server(out) as site:
+        assert skills_of(site) == on_disk(folder)
+    assert names_in(out / ".well-known") == ["agent-skills"]
+
+
+@pytest.mark.requirement("DISC-14")
+def test_of_two_commands_that_write_one_site_the_second_is_told_so(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "site"
+    with SiteFolder(out):
+        second = publish(folder, out)
+    third = publish(folder, out)
+
+    assert (second.returncode, third.returncode) == (1, 0)
+    assert "another process is writing the site" in second.stderr
+    assert "Traceback" not in second.stderr
 
 
 @pytest.mark.requirement("DISC-14")

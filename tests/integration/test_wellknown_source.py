@@ -20,12 +20,13 @@ from integration.web_sites import (
     single,
     web_site,
 )
+from skillwire.core.errors import InvalidUriError, NotFoundError, SkillError, SourceError
 from skillwire.core.manifest import ManifestFile
-from skillwire.errors import InvalidUriError, NotFoundError, SkillError, SourceError
 from skillwire.gateway.upstream import Upstream
-from skillwire.host import get_skill, list_skills, read_skill_uri
-from skillwire.host.connections.endpoints import ServerConfig, SiteEndpoint
-from skillwire.host.state.cache import ContentCache
+from skillwire.host import get_skill, list_skills
+from skillwire.host.calls.read import read_skill_uri
+from skillwire.host.connect.endpoints import ServerConfig, SiteEndpoint
+from skillwire.host.state.content import ContentCache
 from skillwire.server import add_skills
 from skillwire.sources.wellknown.source import WellKnownSource
 

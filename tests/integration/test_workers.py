@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from configs import configured
 from folders import delete, write_files, write_skill
 from serving import (
     LEGACY,
@@ -59,7 +60,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def team(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpServer]:
     """A server with several workers, all of them up, for tests that leave it as it was."""
     env = environment(tmp_path_factory.mktemp("team-home"))
-    with http_server(folder, "--workers", str(WORKERS), "--page-size", "1", env=env) as server:
+    config = configured(folder.parent, page_size=1)
+    with http_server(folder, "--workers", str(WORKERS), *config, env=env) as server:
         wait_until(lambda: len(workers_of(server)) == WORKERS, SOON, "all workers have begun")
         for worker in workers_of(server):
             with only(server, worker):
@@ -198,7 +200,7 @@ def test_a_worker_that_dies_is_replaced(team: HttpServer) -> None:
         after = team.call(modern("skills/list"))
 
     assert listed_uris(meanwhile) == listed_uris(after) == SKILLS[:1]
-    assert "a worker ended with code -9" in team.words
+    assert "a worker exited with code -9" in team.words
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -222,7 +224,9 @@ def test_workers_that_are_still_starting_end_with_the_server(
             server.release()
 
     assert len(workers) == 2
-    assert (code, server.words) == (0, f"serving 6 skills at {server.url}\n")
+    page = server.url.removesuffix("mcp")
+    words = f"serving 6 skills at {server.url}\nopen {page} in a browser to read them\n"
+    assert (code, server.words) == (0, words)
     assert not any(map(is_running, workers))
 
 

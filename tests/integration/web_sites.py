@@ -20,7 +20,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from folders import skill_md
-from skillwire.core.archive import ArchiveFormat, pack
+from skillwire.core.archive import pack
+from skillwire.core.media import ArchiveFormat
 
 INDEX = "/.well-known/agent-skills/index.json"
 OLD_INDEX = "/.well-known/skills/index.json"
@@ -136,6 +137,10 @@ def web_site(tls: ssl.SSLContext | None = None) -> Generator[WebSite]:
             except OSError:
                 pass
             self.close_connection = True
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            self.do_GET()
 
         def log_message(self, format: str, *args: object) -> None:
             pass

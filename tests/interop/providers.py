@@ -18,7 +18,7 @@ from jsonschema import Draft202012Validator
 
 from interop.adapting import FILE_TOOL, SERVER_TOOL, Shop
 from skillwire.host import Tool
-from skillwire.host.tools import Arguments
+from skillwire.host.use.tools import Arguments
 
 Json: TypeAlias = dict[str, Any]
 

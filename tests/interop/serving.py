@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import tomllib
 from collections import deque
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -18,7 +19,8 @@ HERE = Path(__file__).parent
 STARTED_WITHIN = 60.0
 ENDED_WITHIN = 15.0
 LINES_KEPT = 400
-PAGE_SIZE = 5
+PAGED = HERE / "servers" / "paged.toml"
+PAGE_SIZE: int = tomllib.loads(PAGED.read_text("utf-8"))["page_size"]
 
 Transport: TypeAlias = Literal["http", "stdio"]
 
@@ -52,7 +54,7 @@ def command_of(server: str, folder: Path, transport: Transport, *, node: str = "
     """Return the command that serves `folder` with one of the servers of these tests."""
     if server == "skillwire":
         options = ["--http", "127.0.0.1:0"] if transport == "http" else ["--stdio"]
-        paged = ["--page-size", str(PAGE_SIZE)]
+        paged = ["--config", str(PAGED)]
         return (sys.executable, "-m", "skillwire", "serve", str(folder), *options, *paged)
     runner = node if server.endswith(".mjs") else sys.executable
     options = ["--http"] if transport == "http" else []

@@ -9,9 +9,10 @@ from fastmcp import Client
 from fastmcp.client.transports import StreamableHttpTransport
 from fastmcp.skills import SkillsClientExtension
 
+from configs import configured
 from folders import write_skill
 from integration.access_world import token_line, token_of
-from interop.serving import command_of, serving
+from interop.serving import PAGE_SIZE, command_of, serving
 from interop.tools import INSPECTOR, Node
 
 DEADLINE = 60.0
@@ -40,7 +41,8 @@ def url(tmp_path_factory: pytest.TempPathFactory, env: dict[str, str]) -> Genera
     tokens.chmod(0o600)
     rules.write_text(RULES)
     command = command_of("skillwire", folder / "skills", "http")
-    with serving((*command, "--token-file", str(tokens), "--access", str(rules)), env) as found:
+    config = configured(folder, access=rules, page_size=PAGE_SIZE)
+    with serving((*command, "--token-file", str(tokens), *config), env) as found:
         yield found
 
 

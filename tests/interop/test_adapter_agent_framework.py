@@ -23,6 +23,7 @@ from agent_framework import (
     Message,
     MiddlewareFailure,
     ResponseStream,
+    SlidingWindowStrategy,
 )
 
 from interop.adapting import (
@@ -386,3 +387,36 @@ def test_without_the_framework_the_extra_is_named(monkeypatch: pytest.MonkeyPatc
 
     with pytest.raises(ImportError, match=r"skillwire\[agent-framework\]"):
         importlib.import_module(Skills.__module__)
+
+
+def times(messages: Sequence[Message]) -> int:
+    """How often a request has the skill's text."""
+    answered = [text for result in results(messages) for text in texts(result)]
+    return sum(SHOWN in text for text in [*answered, *(message.text for message in messages)])
+
+
+@pytest.mark.requirement("HOST-15")
+async def test_a_text_that_was_compacted_comes_again_with_the_requests_after_it(tmp_path: Path) -> None:
+    async with shop(tmp_path) as opened:
+        client = Script([LOAD], [WRITE], [WRITE], [WRITE], [WRITE])
+        agent = agent_of(opened, client)
+        agent.compaction_strategy = SlidingWindowStrategy(keep_last_groups=2)
+        await agent.run("A customer wants money back.")
+        [window] = opened.host.loaded
+
+    counts = [times(messages) for messages in client.seen]
+    assert counts[:2] == [0, 1]
+    assert counts[-2:] == [1, 1] and max(counts) == 1
+    [again] = [message.text for message in client.seen[-1] if SHOWN in message.text]
+    assert f"----- begin {window.boundary} -----\n{SHOWN}\n" in again and ORIGIN in again
+
+
+@pytest.mark.requirement("HOST-15")
+async def test_a_text_that_is_not_in_the_history_any_more_comes_again(tmp_path: Path) -> None:
+    async with shop(tmp_path) as opened:
+        client = Script([LOAD], [WRITE])
+        agent = agent_of(opened, client)
+        await agent.run("A customer wants money back.")
+        await agent.run("Another one.")
+
+    assert [times(messages) for messages in client.seen] == [0, 1, 1, 1]

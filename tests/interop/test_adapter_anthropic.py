@@ -29,7 +29,7 @@ from interop.adapting import (
     shop,
 )
 from interop.providers import Json, Provider, blocks_of, own_tools, provider
-from skillwire.errors import LimitError
+from skillwire.core.errors import LimitError
 from skillwire.host import Guard, Occasion, Question, Toolbox, ToolKind
 from skillwire.host.adapters.anthropic import converse
 
@@ -352,3 +352,43 @@ async def test_a_sub_agent_of_this_format_is_gated_for_what_its_parent_loaded(tm
             assert opened.notebook.lines == []
 
     assert refusal_in(results(messages)[0]["content"])["code"] == "writing"
+
+
+@pytest.mark.requirement("HOST-15")
+async def test_a_text_before_a_summary_of_the_provider_is_given_again_once(tmp_path: Path) -> None:
+    summary = {"type": "compaction", "content": "A summary."}
+    turns = turn(LOAD), turn(summary, WRITE), turn(READ), turn(say("done"), stop="end_turn")
+    async with ran(tmp_path, *turns) as (opened, api, messages):
+        [window] = opened.host.loaded
+
+    read = [request["messages"] for request in api.requests]
+    after = [sent[next(n for n, m in enumerate(sent) if summary in blocks_of(m)) :] for sent in read[2:]]
+    assert [repr(sent).count(SHOWN) for sent in after] == [1, 1]
+    again = next(m["content"] for m in after[0] if m["role"] == "user" and SHOWN in repr(m))
+    assert f"----- begin {window.boundary} -----\n{SHOWN}\n" in again and ORIGIN in again
+    assert repr(messages).count(SHOWN) == 2
+    assert opened.user.occasions.count(Occasion.FIRST) == 1
+
+
+@pytest.mark.requirement("HOST-15")
+async def test_a_turn_that_ends_with_a_summary_goes_on(tmp_path: Path) -> None:
+    summary = {"type": "compaction", "content": "A summary."}
+    async with ran(tmp_path, turn(LOAD), turn(summary, stop="compaction")) as (_, api, messages):
+        pass
+
+    assert len(api.requests) == 3
+    assert SHOWN in api.requests[-1]["messages"][-1]["content"]
+    assert messages[-1] == {"role": "assistant", "content": [say("done")]}
+
+
+@pytest.mark.requirement("HOST-15")
+async def test_a_text_that_was_cut_out_of_the_messages_is_given_again(tmp_path: Path) -> None:
+    with provider("anthropic", turn(LOAD)) as before, provider("anthropic") as api:
+        async with shop(tmp_path) as opened:
+            toolbox = Toolbox(opened.guard(), own_tools(opened))
+            messages: list[Json] = [{"role": "user", "content": TASK}]
+            await talk(before, toolbox, messages)
+            messages[:] = [{"role": "user", "content": "A summary."}]
+            await talk(api, toolbox, messages)
+
+    assert repr(api.requests[-1]["messages"]).count(SHOWN) == 1

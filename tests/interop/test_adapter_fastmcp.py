@@ -38,6 +38,7 @@ from serving import environment
 from skillwire.host import (
     ConfigError,
     Guard,
+    HostLimits,
     HttpEndpoint,
     Occasion,
     Question,
@@ -46,8 +47,8 @@ from skillwire.host import (
     ToolKind,
 )
 from skillwire.host.adapters.anthropic import converse
-from skillwire.host.adapters.fastmcp import MOST_TOOLS, ServerToolbox, open_clients, server_toolbox
-from skillwire.host.adapters.formats import Json
+from skillwire.host.adapters.fastmcp import MAX_TOOLS, ServerToolbox, open_clients, server_toolbox
+from skillwire.host.adapters.tools import Json
 
 SERVERS = Path(__file__).parent / "servers"
 REFUND = f"mcp__{LABEL}__{SERVER_TOOL}"
@@ -258,7 +259,7 @@ async def test_the_host_and_the_clients_know_a_server_of_one_configuration_by_on
 
     async with (
         open_clients(servers) as clients,
-        hosting(tmp_path, servers[:1], user=User(), wait_seconds=30) as host,
+        hosting(tmp_path, servers[:1], user=User(), limits=HostLimits(wait_seconds=30)) as host,
     ):
         toolbox = await server_toolbox(Guard(host), clients)
         result = await toolbox.call("mcp__team__test_simple_text", {})
@@ -364,7 +365,7 @@ async def test_what_a_server_says_of_its_tools_is_cut_and_has_nothing_hidden_in_
 @pytest.mark.parametrize(
     ("tools", "args"),
     [
-        ([described(f"tool{number}") for number in range(MOST_TOOLS + 50)], ()),
+        ([described(f"tool{number}") for number in range(MAX_TOOLS + 50)], ()),
         ([described(f"tool{number}", description="y" * 4_000) for number in range(200)], ()),
         ([described("one")], ("--endless",)),
     ],
@@ -377,7 +378,7 @@ async def test_a_flood_of_tools_ends_and_the_first_ones_can_be_used(
         result = await toolbox.call(toolbox.tools[4].name)
 
     assert codes(toolbox) == ["endless-listing"]
-    assert len(toolbox.tools) <= MOST_TOOLS + 4
+    assert len(toolbox.tools) <= MAX_TOOLS + 4
     assert sum(len(tool.description) for tool in toolbox.tools) < 450_000
     assert not result.is_error
 
@@ -396,10 +397,10 @@ async def test_results_are_put_into_words_and_errors_are_errors_for_the_model(tm
     assert found["a_structured"].text == '{"total": 3}'
     assert found["a_mixed"].text.splitlines() == [
         "see",
-        "[image/png, which is no text]",
+        "[image/png, which is not text]",
         "[a link to shop://terms]",
         "inside",
-        "[shop://b, which is no text]",
+        "[shop://b, which is not text]",
     ]
     refusal = refusal_in(found["a_wrong"].text)
     assert (refusal["code"], "\x1b" in refusal["detail"]) == ("server-error", False)

@@ -11,7 +11,7 @@ from typing import Any, cast
 import anyio
 import pytest
 from langchain.agents import create_agent  # pyright: ignore[reportUnknownVariableType]  # not typed through
-from langchain.agents.middleware import AgentMiddleware
+from langchain.agents.middleware import AgentMiddleware, SummarizationMiddleware
 from langchain.agents.middleware.types import ToolCallRequest
 from langchain_core.callbacks import CallbackManagerForLLMRun
 from langchain_core.language_models import BaseChatModel
@@ -467,3 +467,21 @@ def test_without_the_framework_the_extra_is_named(monkeypatch: pytest.MonkeyPatc
 
     with pytest.raises(ImportError, match=r"skillwire\[langchain\]"):
         importlib.import_module(Skills.__module__)
+
+
+@pytest.mark.requirement("HOST-15")
+async def test_a_text_that_was_summarised_is_given_again_at_once_and_stays(tmp_path: Path) -> None:
+    summaries = SummarizationMiddleware(Script(), trigger=("messages", 6), keep=("messages", 2))
+    async with shop(tmp_path) as opened:
+        script = Script([LOAD], [WRITE], [READ], [WRITE])
+        state = await agent_of(opened, script, middleware=[summaries]).ainvoke(asking())
+        [window] = opened.host.loaded
+
+    counts = [repr(messages).count(SHOWN) for messages in script.seen]
+    assert len(script.seen) == 5 and set(counts[1:]) == {1}, "in every request since it was loaded, and once"
+    assert any("summar" in message.text for message in script.seen[-1])
+    again = [text for text in added(script.seen[-1]) if SHOWN in text]
+    assert len(again) == 1
+    assert f"----- begin {window.boundary} -----\n{SHOWN}\n" in again[0] and ORIGIN in again[0]
+    assert repr(state["messages"]).count(SHOWN) == 1
+    assert opened.user.occasions.count(Occasion.FIRST) == 1

@@ -30,7 +30,7 @@ from interop.adapting import (
     shop,
 )
 from interop.providers import Json, Provider, own_tools, provider
-from skillwire.errors import LimitError
+from skillwire.core.errors import LimitError
 from skillwire.host import Guard, Occasion, Question, Toolbox, ToolKind
 from skillwire.host.adapters.openai import converse
 
@@ -340,3 +340,25 @@ async def test_an_answer_without_a_message_is_one_clear_error(tmp_path: Path) ->
             with pytest.raises(ValueError, match="no message"):
                 await talk(api, Toolbox(opened.guard()), messages)
     assert messages == [TASK]
+
+
+@pytest.mark.requirement("HOST-15", "SEC-11")
+async def test_a_text_that_was_cut_out_of_the_messages_is_given_again_once(tmp_path: Path) -> None:
+    with provider("openai", turn(LOAD)) as before, provider("openai", turn(WRITE)) as api:
+        async with shop(tmp_path) as opened:
+            toolbox = Toolbox(opened.guard(), own_tools(opened))
+            messages = [TASK]
+            await talk(before, toolbox, messages)
+            messages[:] = [{"role": "user", "content": "A summary."}]
+            await talk(api, toolbox, messages)
+            [window] = opened.host.loaded
+            assert api.objections == []
+
+    sent = [request["messages"] for request in api.requests]
+    assert [repr(each).count(SHOWN) for each in sent] == [1, 1]
+    [(role, again)] = [
+        (message["role"], message["content"]) for message in messages if SHOWN in repr(message)
+    ]
+    assert role == "user"
+    assert f"----- begin {window.boundary} -----\n{SHOWN}\n" in again and ORIGIN in again
+    assert opened.user.occasions.count(Occasion.FIRST) == 1

@@ -17,7 +17,9 @@ from agents import (
     RunConfig,
     Runner,
     RunResult,
+    SQLiteSession,
     Tool,
+    TResponseInputItem,
     UserError,
     WebSearchTool,
     function_tool,
@@ -47,7 +49,7 @@ from interop.adapting import (
 )
 from serving import environment
 from skillwire.host import Guard, Occasion, Question, ToolKind
-from skillwire.host.adapters.openai_agents import SkillAgent
+from skillwire.host.adapters.openai_agents import SkillAgent, restore_skills
 
 Call: TypeAlias = tuple[str, Mapping[str, Any] | str]
 
@@ -56,6 +58,7 @@ READ: Call = ("read_skill_file", {"skill": REFUNDS, "path": POLICY_PATH})
 WRITE: Call = (FILE_TOOL, {"text": "hello"})
 REFUND: Call = (SERVER_TOOL, {"order": "7"})
 
+COMPACTION = {"type": "compaction", "id": "cmp_1", "encrypted_content": "a summary"}
 QUIET = RunConfig(tracing_disabled=True)
 ASKED = "A customer wants money back."
 
@@ -354,7 +357,7 @@ async def test_a_handoff_leads_only_to_an_agent_behind_the_same_gate(tmp_path: P
         plain: Agent[None] = Agent(name="plain", tools=own_tools(opened))
         apart = agent_of(opened, scripted(), guard=opened.guard(opened.host.child()))
         for other in (plain, handoff(plain), apart):
-            with pytest.raises(UserError, match="past the gate"):
+            with pytest.raises(UserError, match="bypass the gate"):
                 await run(agent_of(opened, scripted(), handoffs=[other]))
 
         model = scripted([LOAD], [("transfer_to_desk", {})], [WRITE])
@@ -409,3 +412,40 @@ def test_without_the_framework_the_extra_is_named(monkeypatch: pytest.MonkeyPatc
 
     with pytest.raises(ImportError, match=r"skillwire\[openai-agents\]"):
         importlib.import_module(SkillAgent.__module__)
+
+
+@pytest.mark.requirement("HOST-15")
+@pytest.mark.parametrize("summary", ["message", "compaction"])
+async def test_a_text_that_a_compacted_session_has_no_more_comes_with_every_request(
+    tmp_path: Path, summary: str
+) -> None:
+    session = SQLiteSession("desk")
+    config = RunConfig(tracing_disabled=True, call_model_input_filter=restore_skills)
+    async with shop(tmp_path) as opened:
+        agent = agent_of(opened, scripted([LOAD]))
+        await Runner.run(agent, ASKED, session=session, run_config=config)
+        agent.model = model = scripted([WRITE])
+        if summary == "message":
+            await session.clear_session()
+        item = {"message": {"role": "user", "content": "A summary."}, "compaction": COMPACTION}[summary]
+        await session.add_items([cast("TResponseInputItem", item)])
+        await Runner.run(agent, ASKED, session=session, run_config=config)
+        [window] = opened.host.loaded
+
+    assert len(model.calls) == 2
+    for call in model.calls:
+        last = cast("list[dict[str, Any]]", call.input)[-1]["content"]
+        assert f"----- begin {window.boundary} -----\n{SHOWN}\n" in last and ORIGIN in last
+    assert opened.user.occasions.count(Occasion.FIRST) == 1
+
+
+async def test_nothing_is_repeated_while_the_text_is_there_or_for_other_agents(tmp_path: Path) -> None:
+    config = RunConfig(tracing_disabled=True, call_model_input_filter=restore_skills)
+    async with shop(tmp_path) as opened:
+        model = scripted([LOAD], [WRITE])
+        await Runner.run(agent_of(opened, model), ASKED, run_config=config)
+        other = scripted()
+        await Runner.run(Agent(name="other", model=other), ASKED, run_config=config)
+
+    assert [repr(call.input).count(SHOWN) for call in model.calls] == [0, 1, 1]
+    assert SHOWN not in repr(other.calls[0].input)

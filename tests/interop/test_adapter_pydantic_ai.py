@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import anyio
 import pytest
 from pydantic_ai import Agent, DeferredToolRequests
-from pydantic_ai.capabilities import NativeTool
+from pydantic_ai.capabilities import NativeTool, ProcessHistory
 from pydantic_ai.exceptions import UnexpectedModelBehavior, UserError
 from pydantic_ai.messages import (
     ModelMessage,
@@ -20,6 +20,7 @@ from pydantic_ai.messages import (
     TextPart,
     ToolCallPart,
     ToolReturnPart,
+    UserPromptPart,
 )
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
 from pydantic_ai.native_tools import WebSearchTool
@@ -386,3 +387,32 @@ def test_without_the_framework_the_extra_is_named(monkeypatch: pytest.MonkeyPatc
 
     with pytest.raises(ImportError, match=r"skillwire\[pydantic-ai\]"):
         importlib.import_module(Skills.__module__)
+
+
+def summarised(messages: list[ModelMessage]) -> list[ModelMessage]:
+    """Replace all but the last exchange by a summary, as a history processor may do."""
+    if len(messages) < 5:
+        return messages
+    return [ModelRequest(parts=[UserPromptPart("A summary.")]), *messages[-2:]]
+
+
+@pytest.mark.requirement("HOST-15", "SEC-11")
+async def test_a_text_that_a_history_processor_took_away_is_given_again_once(tmp_path: Path) -> None:
+    turns = ([LOAD], [WRITE], [READ], [WRITE])
+    async with shop(tmp_path) as opened:
+        script = Script(*turns)
+        agent = agent_of(opened, script, capabilities=[ProcessHistory(summarised)])
+        result = await agent.run("A customer wants money back.")
+        [window] = opened.host.loaded
+
+    counts = [repr(messages).count(SHOWN) for messages in script.seen]
+    assert counts == [0, 1, 1, 1, 1]
+    assert not any(SHOWN in text_of(part) for part in returns(script.seen[2]))
+    assert not any(SHOWN in text for text in prompts(script.seen[2]))
+    parts = [part for message in script.seen[2] for part in message.parts]
+    again = next(
+        str(part.content) for part in parts if isinstance(part, UserPromptPart) and SHOWN in part.content
+    )
+    assert f"----- begin {window.boundary} -----\n{SHOWN}\n" in again and ORIGIN in again
+    assert repr(result.all_messages()).count(SHOWN) == 1
+    assert opened.user.occasions.count(Occasion.FIRST) == 1

@@ -13,11 +13,14 @@ import pytest
 import typer.main
 import yaml
 
+import documents
+from configs import configured
 from deployed import (
     DEPLOY,
     LISTINGS,
     PROMPTLY,
     RULES,
+    SITE,
     UNIT,
     WITHIN,
     Site,
@@ -33,8 +36,8 @@ from deployed import (
 from folders import write_skill
 from interop.tools import HERE, Node
 from skillwire.cli.serve import app as serve_app
-from skillwire.server.access.caller import ANONYMOUS, Caller
 from skillwire.server.access.rules import parse_rules
+from skillwire.server.access.settings import ANONYMOUS, Caller
 
 CONTAINERFILE = DEPLOY / "Containerfile"
 COMPOSE = DEPLOY / "compose.yaml"
@@ -63,6 +66,22 @@ def test_every_option_that_a_file_uses_is_one_of_the_command(place: str) -> None
     assert words[0] == "serve"
     used = {word for word in words if word.startswith("--")}
     assert used - known == set()
+
+
+def test_all_files_and_the_page_about_them_mean_the_same_ports() -> None:
+    site = SITE.read_text()
+    compose = yaml.safe_load(COMPOSE.read_text())["services"]["skillwire"]
+    page = documents.text_of("operations/start.md", "operations/proxy.md")
+
+    at = {place: words[words.index("--http") + 1].rpartition(":")[2] for place, words in commands().items()}
+    texts = "".join([site, page, CONTAINERFILE.read_text(), COMPOSE.read_text(), UNIT.read_text()])
+    behind = set(re.findall(r"127\.0\.0\.1:(\d+)", texts)) | set(re.findall(r"EXPOSE (\d+)", texts))
+    before = re.findall(r"(?m)^ +listen (?:\[::\]:)?(\d+)", site)
+
+    assert {*at.values(), *behind} == {"8000"}
+    assert before == ["80", "80", "443", "443"]
+    assert compose["ports"] == ["0.0.0.0:80:80", "0.0.0.0:443:443"]
+    assert set(re.findall(r"https://skills\.example\.com[^/\s]*", page)) == {"https://skills.example.com"}
 
 
 @pytest.mark.parametrize("has_scripts", [False, True], ids=["plain", "scripts"])
@@ -152,17 +171,17 @@ def test_no_service_of_the_compose_file_may_write_or_rise() -> None:
 def test_the_rules_allow_what_their_remarks_say() -> None:
     rules = parse_rules(RULES.read_bytes())
 
-    someone = rules.sight(Caller("a", token="a"))
-    member = rules.sight(Caller("a", token="a", groups=frozenset({"billing"})))
-    prometheus = rules.sight(Caller("prometheus", token="prometheus"))
-    operator = rules.sight(Caller("operator", token="operator"))
+    someone = rules.visibility_of(Caller("a", token="a"))
+    member = rules.visibility_of(Caller("a", token="a", groups=frozenset({"billing"})))
+    prometheus = rules.visibility_of(Caller("prometheus", token="prometheus"))
+    operator = rules.visibility_of(Caller("operator", token="operator"))
 
-    assert (someone.places, someone.runs, someone.operates) == (("skill://shared",), (), False)
-    assert member.places == ("skill://acme/billing", "skill://shared")
-    assert member.runs == ("skill://acme/billing",)
-    assert prometheus.operates and not operator.places == prometheus.places
-    assert operator.is_whole and operator.operates
-    assert rules.sight(ANONYMOUS).places == ()
+    assert (someone.prefixes, someone.runnable, someone.can_operate) == (("skill://shared",), (), False)
+    assert member.prefixes == ("skill://acme/billing", "skill://shared")
+    assert member.runnable == ("skill://acme/billing",)
+    assert prometheus.can_operate and not operator.prefixes == prometheus.prefixes
+    assert operator.is_unrestricted and operator.can_operate
+    assert rules.visibility_of(ANONYMOUS).prefixes == ()
 
 
 @pytest.fixture(scope="module")
@@ -265,7 +284,7 @@ def test_who_comes_without_tls_is_sent_where_it_is(site: Site) -> None:
 
 def test_opentelemetry_instrument_sends_spans_of_all_workers_to_a_collector(tmp_path: Path) -> None:
     write_skill(tmp_path / "skills" / "hello")
-    words = (tmp_path / "skills", "--workers", "2", "--access-log")
+    words = (tmp_path / "skills", "--workers", "2", *configured(tmp_path, access_log=True))
 
     with collecting() as collector, traced_server(collector, tmp_path, *words) as server:
         listed = [listed_uris(server.call(LISTINGS["modern"])) for _ in range(6)]

@@ -1,4 +1,4 @@
-"""What `docs/adapters.md` shows, run as it stands there, and what it says, held against the modules."""
+"""What the pages in `docs/adapters` show, run as it stands there, and say, held against the modules."""
 
 import json
 import re
@@ -9,14 +9,16 @@ from pathlib import Path
 
 import pytest
 
+import documents
 import skillwire
 import skillwire.host.adapters
 from serving import environment
-from skillwire.host.adapters.formats import MAX_TURNS
+from skillwire.host.adapters.tools import MAX_TURNS
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "adapters.md").read_text("utf-8")
-HOST_PAGE = (ROOT / "docs" / "host.md").read_text("utf-8")
+FOLDER = documents.DOCS / "adapters"
+PAGE = (FOLDER / "overview.md").read_text("utf-8")
+QUICK_START = documents.text_of("quickstart/agent-author.md")
 SKILLS = ROOT / "examples" / "skills"
 ADAPTERS = Path(skillwire.host.adapters.__file__).parent
 SHARED = {"__init__", "formats", "servertools"}
@@ -44,10 +46,14 @@ def rows() -> list[list[str]]:
 
 
 def examples() -> dict[str, str]:
-    """Return the one program under each heading."""
+    """Return the one program of each page that the table links, by the page's title."""
     found: dict[str, str] = {}
-    for part in re.split(r"^## ", PAGE, flags=re.MULTILINE)[1:]:
-        [found[part.partition("\n")[0]]] = re.findall(r"```python\n(.*?)```", part, re.DOTALL)
+    for row in rows():
+        [name] = re.findall(r"\]\((.*?)\)", row[0])
+        page = (FOLDER / name).read_text("utf-8")
+        [found[page.partition("\n")[0].removeprefix("# ")]] = re.findall(
+            r"```python\n(.*?)```", page, re.DOTALL
+        )
     return found
 
 
@@ -55,7 +61,7 @@ def examples() -> dict[str, str]:
 def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the configuration of the page about the host, for this checkout's `skillwire`."""
     folder = tmp_path_factory.mktemp("adapters")
-    config = json.loads(re.findall(r"```json\n(.*?)```", HOST_PAGE, re.DOTALL)[0])
+    config = json.loads(re.findall(r"```json\n(.*?)```", QUICK_START, re.DOTALL)[0])
     [team] = config["mcpServers"].values()
     assert (team["command"], team["args"]) == ("skillwire", ["serve", "examples/skills"])
     team["command"], team["args"] = sys.executable, ["-m", "skillwire", "serve", str(SKILLS)]
@@ -85,13 +91,14 @@ def test_the_example_of_an_adapter_runs_as_it_stands_there(heading: str, workpla
         position = done.stdout.index(words, position)
 
 
-def test_the_table_has_a_row_for_every_adapter_and_each_row_a_section_with_an_example() -> None:
+def test_the_table_has_a_row_for_every_adapter_and_each_row_a_page_with_an_example() -> None:
     modules = {path.stem for path in ADAPTERS.glob("*.py")} - SHARED
-    headings = [re.findall(r"\[(.*?)\]\(#(.*?)\)", row[0])[0] for row in rows()]
+    headings = [re.findall(r"\[(.*?)\]\(.*?\)", row[0])[0] for row in rows()]
+    linked = {re.findall(r"\]\((.*?)\)", row[0])[0] for row in rows()}
 
     assert {row[3].strip("`") for row in rows()} == modules
-    assert [name for name, _ in headings] == [*examples()] == [*PRINTED]
-    assert all(anchor == name.casefold().replace(" ", "-") for name, anchor in headings)
+    assert headings == [*examples()] == [*PRINTED]
+    assert linked == {path.name for path in FOLDER.glob("*.md")} - {"overview.md"}
     for row, example in zip(rows(), examples().values(), strict=True):
         module = row[3].strip("`")
         assert f"from skillwire.host.adapters.{module} import " in example
@@ -114,4 +121,4 @@ def test_versions_and_extras_are_those_of_the_project() -> None:
 
 
 def test_the_number_of_turns_is_that_of_the_loops() -> None:
-    assert f"After {MAX_TURNS} turns" in " ".join(PAGE.split())
+    assert f"After {MAX_TURNS} turns" in " ".join((FOLDER / "anthropic.md").read_text("utf-8").split())

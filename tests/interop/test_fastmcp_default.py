@@ -9,10 +9,10 @@ from folders import skill_md, write_files, write_skill
 from hostile.hosting import User, hosting, refused
 from interop.observing import LABEL, Observed, status_of, written_in_python
 from interop.truth import digest_of
+from skillwire.core.dialects import Dialect
 from skillwire.core.manifest import Coverage
-from skillwire.host.approval.approvals import Occasion
 from skillwire.host.host import Host
-from skillwire.wire.dialect import Dialect
+from skillwire.host.model.approval import Occasion
 
 REFUNDS = f"{LABEL}/refunds"
 ROOT = "skill://refunds"

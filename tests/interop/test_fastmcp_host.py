@@ -8,8 +8,8 @@ import pytest
 from folders import write_files, write_skill
 from hostile.hosting import User, hosting, refused
 from interop.observing import LABEL, Observed, written_in_python
-from skillwire.host.approval.approvals import Occasion
-from skillwire.wire.dialect import Dialect
+from skillwire.core.dialects import Dialect
+from skillwire.host.model.approval import Occasion
 
 REFUNDS = f"{LABEL}/refunds"
 ROOT = "skill://refunds"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from configs import configured
 from interop.conformance import SKILLS, conformance, objections
 from interop.serving import HERE, PAGE_SIZE, environment, serving
 from interop.tools import Node
@@ -24,7 +25,7 @@ def gateway(folder: Path, tmp_path: Path) -> Generator[str]:
     config.write_text(
         json.dumps({"mcpServers": {"fast": {"command": sys.executable, "args": args, "env": env}}})
     )
-    options = ["--http", "127.0.0.1:0", "--page-size", str(PAGE_SIZE)]
+    options = ["--http", "127.0.0.1:0", *configured(tmp_path, page_size=PAGE_SIZE)]
     command = (sys.executable, "-m", "skillwire", "serve", "--upstream", str(config), *options)
     with serving(command, env) as url:
         yield url

@@ -9,7 +9,7 @@ from folders import write_files, write_skill
 from hostile.hosting import User, hosting, refused
 from interop.observing import LABEL, Observed, becomes_stale, written_in_python
 from interop.truth import AWKWARD, truth_of
-from skillwire.host.approval.approvals import Occasion
+from skillwire.host.model.approval import Occasion
 
 AWKWARD_SKILL = f"{LABEL}/awkward"
 AWKWARD_ROOT = "skill://awkward"

@@ -12,8 +12,8 @@ from hostile.hosting import User, hosting, refused
 from interop.observing import LABEL, WIRES, Official, becomes_stale, official, status_of
 from interop.tools import Node
 from interop.truth import AWKWARD, truth_of
-from skillwire.host.approval.approvals import Occasion
-from skillwire.host.failures import UnavailableError
+from skillwire.host.model.approval import Occasion
+from skillwire.host.model.errors import UnavailableError
 from skillwire.wire.core import EXTENSION
 
 AWKWARD_ROOT = "skill://awkward"

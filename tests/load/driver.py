@@ -15,7 +15,7 @@ from mcp.shared.exceptions import MCPError
 import talking
 from load.corpus import RESTLESS, STEADY, WHOLE, digest_of, is_whole
 from load.peers import Json, LostError, Peer, Reply
-from skillwire.errors import INTERNAL_ERROR, INVALID_PARAMS
+from skillwire.core.errors import INTERNAL_ERROR, INVALID_PARAMS
 
 Line = tuple[str, int]
 """What a manifest promises of a file: its digest and its size."""

@@ -12,10 +12,11 @@ from pathlib import Path
 import anyio
 import pytest
 
+from configs import configured
 from folders import write_files, write_skill
 from load.faults import Ward, full_disk, pause, ward, with_limits, without_privileges
 from serving import environment, hook, listed_uris, modern
-from skillwire.errors import INTERNAL_ERROR, INVALID_PARAMS
+from skillwire.core.errors import INTERNAL_ERROR, INVALID_PARAMS
 from skillwire.sources import DirectorySource
 
 pytestmark = pytest.mark.skipif(
@@ -105,8 +106,8 @@ def test_a_root_that_is_taken_away_and_put_back_costs_no_skill(sick: Ward) -> No
     sick.until(lambda: sick.read("skill://cold/a.md") == b"warm", "changes are noticed again")
 
     reason = "the folder of skills cannot be read: No such file or directory"
-    assert sick.said(reason + "; serving what was found before") == sick.said("serving what was found before")
-    assert len(sick.said("serving what was found before")) == 1
+    assert sick.said(reason + "; serving the last state") == sick.said("serving the last state")
+    assert len(sick.said("serving the last state")) == 1
     assert len(sick.said(f"a request failed: {reason}")) == 1
     assert len(sick.said()) == 2
     shutil.rmtree(sick.root / "cold")
@@ -124,7 +125,7 @@ def test_a_file_that_becomes_a_fifo_hangs_nobody(sick: Ward) -> None:
     path.unlink()
     os.mkfifo(path)
     assert sick.read("skill://pipes/a.md") == INVALID_PARAMS
-    assert len(sick.said("pipes is not published: .*FIFO")) == 1
+    sick.until(lambda: len(sick.said("pipes is not published: .*FIFO")) == 1, "it is said once")
     path.unlink()
     path.write_text("a file again")
     sick.until(lambda: sick.read("skill://pipes/a.md") == b"a file again", "it is a file again")
@@ -264,7 +265,7 @@ def test_without_watches_changes_are_found_by_looking_and_that_is_said_once(
         write_files(sick.root, {"new/a.md": "2"})
         sick.until(lambda: sick.read("skill://new/a.md") == b"2", "an edit")
 
-        assert len(sick.server.words.splitlines()) == 2, sick.server.words
+        assert len(sick.server.words.splitlines()) == 3, sick.server.words
         assert words in sick.server.words
 
 
@@ -309,7 +310,7 @@ def test_a_disk_too_full_for_the_index_costs_one_line(tmp_path: Path, empty_home
     pause(2.5)  # What changed a moment ago is not kept in an index.
     with (
         full_disk(empty_home / ".cache", kilobytes=8),
-        ward(tmp_path, "--page-size", "1000", env=environment(empty_home)) as sick,
+        ward(tmp_path, *configured(empty_home, page_size=1000), env=environment(empty_home)) as sick,
     ):
         assert len(sick.listed()) == 301
         assert sick.read("skill://many-7/a.md") == b"7"
@@ -320,7 +321,8 @@ def test_a_disk_too_full_for_the_index_costs_one_line(tmp_path: Path, empty_home
         assert [path.name for path in (empty_home / ".cache" / "skillwire" / "scan").iterdir()] == []
 
     assert [line for line in said if line.startswith("WARNING")] == [
-        "WARNING: the index of this scan cannot be kept: No space left on device; the next start takes longer"
+        "WARNING: the index of this scan cannot be saved: No space left on device; "
+        "the next start takes longer"
     ]
 
 
@@ -350,9 +352,9 @@ def test_a_damaged_index_and_a_cache_that_may_not_be_written_cost_a_line_each(
     places.chmod(0o700)
 
     assert [line for line in said if line.startswith("WARNING")] == [
-        "WARNING: the index of an earlier scan is of no use: it is damaged, or of another folder; "
+        "WARNING: the index of an earlier scan cannot be used: it is damaged, or belongs to another folder; "
         "reading every file",
-        "WARNING: the index of this scan cannot be kept: Permission denied; the next start takes longer",
+        "WARNING: the index of this scan cannot be saved: Permission denied; the next start takes longer",
     ]
     assert index.read_bytes() == content
 
@@ -389,7 +391,7 @@ def test_a_clock_that_jumps_changes_nothing_and_is_said_once_each_time(
             )
 
         assert sick.said() == [
-            f"WARNING: the clock jumped {way} seconds; looking at everything again"
+            f"WARNING: the clock jumped {way} seconds; rescanning everything"
             for way in ("forward by 86400", "back by 172800", "forward by 86403")
         ]
         assert sick.server.stop() == 0

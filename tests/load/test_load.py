@@ -91,7 +91,7 @@ async def test_a_worker_that_is_killed_costs_only_what_it_was_asked_and_a_stop_c
         # Each connection of the dead worker carried one request at most; nobody was lost later.
         assert lost <= CLIENTS
         assert last < 5
-        assert server.words.count("a worker ended with code -9") == 1
+        assert server.words.count("a worker exited with code -9") == 1
 
         async with loaded(server, steady, CLIENTS) as load:
             await at_full_speed(load, CLIENTS)

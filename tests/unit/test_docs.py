@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+import documents
 from skillwire.core.finding import RULES
-from skillwire.core.links import links_in
+from skillwire.core.validation import links_in
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
@@ -18,14 +19,25 @@ PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
     ROOT / "CHANGELOG.md",
-    *sorted((ROOT / "docs").glob("*.md")),
+    *documents.pages(),
 ]
+TITLES = [str(page.relative_to(ROOT)) for page in PAGES]
+REFERENCES = {
+    "cli.md",
+    "host/refusals.md",
+    "publishing/findings.md",
+    "requirements.md",
+    "security/attacks.md",
+    "security/guarantees.md",
+}
+"""Pages to look something up: they may be long."""
+MOST_WORDS = 1500
 
 
 def test_the_table_of_findings_lists_every_rule_as_the_code_has_it() -> None:
     documented = re.findall(
         r"^\| `([a-z0-9-]+)` \| ([A-Z0-9]+-\d+) \| (error|warning|info) \| (.+) \|$",
-        (ROOT / "docs" / "format.md").read_text("utf-8"),
+        documents.text_of(documents.FINDINGS),
         re.MULTILINE,
     )
 
@@ -44,7 +56,7 @@ def test_each_python_example_of_the_readme_runs(example: str, empty_home: Path) 
     assert result.stdout
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=TITLES)
 def test_every_relative_link_of_a_page_leads_to_a_file(page: Path) -> None:
     targets = [link.target.partition("#")[0] for link in links_in(page.read_text("utf-8"))]
 
@@ -53,7 +65,18 @@ def test_every_relative_link_of_a_page_leads_to_a_file(page: Path) -> None:
     assert missing == []
 
 
-PUBLISHING = (ROOT / "docs" / "publishing.md").read_text("utf-8")
+@pytest.mark.parametrize("page", documents.pages(), ids=lambda page: str(page.relative_to(documents.DOCS)))
+def test_a_page_is_short_and_a_page_with_three_sections_begins_with_a_list_of_them(page: Path) -> None:
+    text = page.read_text("utf-8")
+    name = str(page.relative_to(documents.DOCS))
+
+    assert text.startswith("# ")
+    assert name in REFERENCES or len(text.split()) <= MOST_WORDS
+    if len(documents.headings(text)) >= 3 and name not in ("cli.md", "requirements.md"):
+        assert f"\nOn this page:\n\n{documents.contents(text)}\n" in text.partition("\n## ")[0] + "\n"
+
+
+PUBLISHING = documents.text_of("publishing/folder.md", "publishing/serve-options.md")
 
 
 def test_the_page_for_publishers_lists_every_option_of_serve() -> None:

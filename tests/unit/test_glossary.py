@@ -1,16 +1,17 @@
 """The glossary: every word the project uses in a sense of its own is there, once, and is used."""
 
 import re
-from pathlib import Path
 
 import pytest
 
-DOCS = Path(__file__).parents[2] / "docs"
+import documents
+
+DOCS = documents.DOCS
 TEXT = (DOCS / "glossary.md").read_text("utf-8")
 SECTIONS = dict(re.findall(r"^### (.+)\n\n((?:(?!###).+\n|\n)*)", TEXT, re.MULTILINE))
 PAGES = {
-    page.name: page.read_text("utf-8")
-    for page in (DOCS.parent / "README.md", *sorted(DOCS.glob("*.md")))
+    str(page.relative_to(DOCS.parent)): page.read_text("utf-8")
+    for page in (DOCS.parent / "README.md", *documents.pages())
     if page.name not in ("glossary.md", "requirements.md")
 }
 
@@ -32,7 +33,7 @@ UNCLEAR = {
 
 
 def anchor(term: str) -> str:
-    return term.replace(" ", "-")
+    return documents.anchor(term)
 
 
 @pytest.mark.requirement("ASK-39")
@@ -40,7 +41,8 @@ def test_every_word_with_a_sense_of_its_own_is_explained_once_in_order() -> None
     headings = re.findall(r"^### (.+)$", TEXT, re.MULTILINE)
 
     assert set(NEEDED) <= set(headings)
-    assert headings == sorted(set(headings)) == list(SECTIONS)
+    assert headings == sorted(set(headings), key=str.casefold) == list(SECTIONS)
+    assert re.findall(r"\]\(#([^)]+)\)", TEXT.partition("\n### ")[0]) == [*map(anchor, headings)]
 
 
 @pytest.mark.requirement("ASK-39")

@@ -1,26 +1,43 @@
-"""`skillwire approve`: your yes to one skill, with exactly these files."""
+"""`skillwire approve`: approve one skill with exactly its current files."""
 
+import shlex
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
-from skillwire.cli.answer import Answer, answering
-from skillwire.cli.asking import NO, YES, TerminalAsk
-from skillwire.cli.failures import MisuseError
-from skillwire.cli.hosting import DEFAULT_WAIT, Archives, At, Config, Frozen, Lock, Wait, Wanted, with_host
+from skillwire.cli.hosting import (
+    DEFAULT_WAIT,
+    Archives,
+    At,
+    Config,
+    Frozen,
+    HostRequest,
+    Lock,
+    Wait,
+    run_with_host,
+)
 from skillwire.cli.options import Json, Verbose, new_app
+from skillwire.cli.output import MisuseError, Output, command_output
+from skillwire.cli.prompt import NO, YES, TerminalAsk
+from skillwire.cli.render import print_refusal, reason_of
 from skillwire.cli.show import approvals_of, skill_json
-from skillwire.cli.states import print_refusal, reason_of
-from skillwire.core.manifest import is_digest
-from skillwire.host import Change, Grant, Host, KnownSkill, Occasion, Question, RefusedError
-from skillwire.host.approval.approvals import binding_of
-from skillwire.host.asking import Paragraph, name_of, paragraphs_of
-from skillwire.host.failures import (
+from skillwire.core import is_digest
+from skillwire.host.host import Host
+from skillwire.host.model import (
     ApprovalDeniedError,
     ApprovalRequiredError,
+    Change,
     DynamicDeclinedError,
+    Grant,
+    KnownSkill,
+    Occasion,
+    Question,
+    RefusedError,
     SkillChangedError,
+    binding_of,
 )
+from skillwire.host.use.question import Paragraph, name_of, one_line, paragraphs_of
 
 GRANTS = {
     Grant.LOAD: "load: its text may enter a model's context",
@@ -39,8 +56,7 @@ def approve(
         typer.Option(
             "--grant",
             metavar="GRANT",
-            help="What to agree to: load, scripts or allowed-tools; load unless told otherwise. "
-            "Can be repeated.",
+            help="What to approve: load (the default), scripts or allowed-tools. Can be repeated.",
             show_default=False,
         ),
     ] = None,
@@ -52,10 +68,17 @@ def approve(
         typer.Option(
             "--digest",
             metavar="SHA256:…",
-            help="The digest of what is promised, as `skillwire show` prints it: anything else is refused.",
+            help="The digest that `skillwire show` prints: other content is refused.",
             show_default=False,
         ),
     ] = None,
+    review: Annotated[
+        bool,
+        typer.Option(
+            "--review",
+            help="Show every file first, one after another, and keep them for `skillwire diff`.",
+        ),
+    ] = False,
     config: Config = None,
     at: At = None,
     lock: Lock = None,
@@ -67,23 +90,41 @@ def approve(
 ) -> None:
     """Approve a skill, as it is now, on this machine.
 
-    Shows whose it is, what changed since you approved it, its files and what
-    it asks for, and asks. The yes is bound to these files: after any change
-    you are asked again. A script says --yes with the --digest it reviewed.
+    Shows where it comes from, what changed since you approved it, its files
+    and what it asks for, and then asks. The approval is bound to these files:
+    after any change you are asked again. Files are listed but not fetched;
+    --review shows all of them before it asks, and keeps them, so that
+    `skillwire diff` can show changed lines later. In a script, pass --yes
+    with the --digest that was reviewed.
     """
-    with answering("approve", json=json, verbose=verbose) as answer:
-        _check(yes=yes, digest=digest)
+    with command_output("approve", json=json, verbose=verbose) as output:
+        _check(yes=yes, digest=digest, review=review)
         grants = frozenset(grant or (Grant.LOAD,))
-        wanted = Wanted(
-            config=config, targets=at or (), lock=lock, frozen=frozen, wait=wait, archives=archives
+        wanted = HostRequest.for_skill(
+            reference, config, at, lock, frozen=frozen, wait=wait, archives=archives
         )
         asker = None if yes else TerminalAsk.find()
-        with_host(
-            answer, wanted, lambda host: _approve(answer, host, asker, reference, grants, digest, is_sure=yes)
+        request = ApprovalRequest(reference, grants, digest, is_sure=yes, is_review=review)
+        run_with_host(output, wanted, lambda host: _approve(output, host, asker, request))
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalRequest:
+    """What to approve: the skill, the grants and the expected content, and whether to ask or to review."""
+
+    reference: str
+    grants: frozenset[Grant]
+    digest: str | None
+    is_sure: bool
+    is_review: bool
+
+
+def _check(*, yes: bool, digest: str | None, review: bool) -> None:
+    if yes and review:
+        raise MisuseError(
+            "--review asks on a terminal, and --yes never asks",
+            fix="leave out --yes to review it on a terminal, or leave out --review",
         )
-
-
-def _check(*, yes: bool, digest: str | None) -> None:
     if yes and digest is None:
         raise MisuseError(
             "--yes needs --digest, so that exactly what was reviewed is approved",
@@ -91,45 +132,38 @@ def _check(*, yes: bool, digest: str | None) -> None:
         )
     if digest is not None and not is_digest(digest):
         raise MisuseError(
-            "--digest is no digest", fix="use sha256: and 64 digits, as `skillwire show REF` prints it"
+            "--digest is not a digest", fix="use sha256: and 64 digits, as `skillwire show REF` prints it"
         )
 
 
-async def _approve(
-    answer: Answer,
-    host: Host,
-    asker: TerminalAsk | None,
-    reference: str,
-    grants: frozenset[Grant],
-    digest: str | None,
-    *,
-    is_sure: bool,
-) -> None:
+async def _approve(output: Output, host: Host, asker: TerminalAsk | None, request: ApprovalRequest) -> None:
     if asker is not None:
         asker.host = host
     if host.lock.is_frozen:
-        raise RefusedError("the lock is frozen, so approvals change nothing", reference=reference)
-    skill = await host.find(reference)
-    _require_digest(skill, digest)
+        raise RefusedError("the lock is frozen, so approvals change nothing", reference=request.reference)
+    skill = await host.find(request.reference)
+    _require_digest(skill, request.digest)
     for problem in host.problems:
-        print_refusal(answer, problem)
+        print_refusal(output, problem)
+    grants = request.grants
+    opened = await _require_terminal(asker, skill).review(host, skill) if request.is_review else None
     if not skill.is_remote:
         grants &= {Grant.SCRIPTS}
     if not grants:
-        _report(answer, host, skill, "it is a local skill, and needs no approval")
+        _report(output, host, skill, "a local skill needs no approval")
         return
-    if grants <= held_by(host, skill):
-        _report(answer, host, skill, "approved already")
+    if grants <= grants_of(host, skill):
+        _report(output, host, skill, "already approved")
         return
-    if not is_sure:
-        await _ask(host, asker, skill, grants)
+    if not request.is_sure:
+        await _ask(host, _require_terminal(asker, skill), skill, grants, opened or _how_to_review(skill))
     await host.approve(skill, grants)
-    _report(answer, host, skill, "approved", is_new=True)
-    await _warn(answer, host, skill)
+    _report(output, host, skill, "approved", is_new=True)
+    await _warn(output, host, skill)
 
 
-def held_by(host: Host, skill: KnownSkill) -> frozenset[Grant]:
-    """Return what is granted to exactly this content already."""
+def grants_of(host: Host, skill: KnownSkill) -> frozenset[Grant]:
+    """Return what is already granted to exactly this content."""
     found = [approval for _, approval in approvals_of(host, skill) if approval.is_for(skill.entry)]
     return frozenset(grant for approval in found for grant in approval.grants)
 
@@ -138,25 +172,36 @@ def _require_digest(skill: KnownSkill, digest: str | None) -> None:
     manifest = skill.entry.manifest
     if skill.is_remote and manifest is None:
         raise DynamicDeclinedError(
-            f"{skill.reference} has no digests, so no approval could be bound to anything and remembered",
+            f"{skill.reference} has no digests, so an approval cannot be bound to its content and stored",
             reference=skill.reference,
-            fix="allow it when it is loaded; you are asked at every load",
+            fix="approve it when it is loaded; you are asked at every load",
         )
     if digest is not None and manifest is not None and binding_of(manifest) != digest:
         raise SkillChangedError(
-            f"{skill.reference} is not what --digest names: it is {binding_of(manifest)} now",
+            f"{skill.reference} does not match --digest: its digest is {binding_of(manifest)} now",
             reference=skill.reference,
-            fix="review it again with `skillwire show`",
+            fix=f"review it again with `skillwire show {shlex.quote(skill.reference)}`",
         )
 
 
-async def _ask(host: Host, asker: TerminalAsk | None, skill: KnownSkill, grants: frozenset[Grant]) -> None:
+def _require_terminal(asker: TerminalAsk | None, skill: KnownSkill) -> TerminalAsk:
     if asker is None:
         raise ApprovalRequiredError(
-            f"{skill.reference} cannot be approved without someone to ask",
+            f"{skill.reference} cannot be approved without a terminal to ask on",
             reference=skill.reference,
             fix="run this on a terminal, or review it and pass --yes with --digest",
         )
+    return asker
+
+
+def _how_to_review(skill: KnownSkill) -> Paragraph:
+    command = f"skillwire approve {shlex.quote(one_line(skill.reference))} --review"
+    return Paragraph("To read every file first", (command,))
+
+
+async def _ask(
+    host: Host, asker: TerminalAsk, skill: KnownSkill, grants: frozenset[Grant], opened: Paragraph
+) -> None:
     previous = host.previous(skill)
     change = None
     if previous is not None and skill.entry.manifest is not None:
@@ -173,6 +218,7 @@ async def _ask(host: Host, asker: TerminalAsk | None, skill: KnownSkill, grants:
     paragraphs = [
         Paragraph(words, is_warning=change is not None),
         *paragraphs_of(question)[1:],
+        opened,
         Paragraph("You would agree to", tuple(GRANTS[grant] for grant in Grant if grant in grants)),
     ]
     chosen = await asker.choose(
@@ -186,21 +232,21 @@ async def _ask(host: Host, asker: TerminalAsk | None, skill: KnownSkill, grants:
         raise ApprovalDeniedError(f"{skill.reference} was not approved", reference=skill.reference)
 
 
-def _report(answer: Answer, host: Host, skill: KnownSkill, words: str, *, is_new: bool = False) -> None:
-    if answer.json:
-        answer.document(
-            {"approved": is_new, "grants": sorted(held_by(host, skill)), **skill_json(host, skill)}
+def _report(output: Output, host: Host, skill: KnownSkill, words: str, *, is_new: bool = False) -> None:
+    if output.json:
+        output.document(
+            {"approved": is_new, "grants": sorted(grants_of(host, skill)), **skill_json(host, skill)}
         )
         return
-    held = ", ".join(sorted(held_by(host, skill)))
-    answer.line(
+    held = ", ".join(sorted(grants_of(host, skill)))
+    output.line(
         (words, "bold green" if is_new else "bold"), f"  {name_of(skill)}{f' ({held})' if held else ''}"
     )
 
 
-async def _warn(answer: Answer, host: Host, skill: KnownSkill) -> None:
-    """Say what stands in the way of a load all the same, such as a setting."""
+async def _warn(output: Output, host: Host, skill: KnownSkill) -> None:
+    """Print what would still prevent a load, such as a setting."""
     explanation = await host.explain(skill.reference)
     for step in explanation.steps:
-        if not step.is_well and step.refusal is not None:
-            answer.word(("warning:", "yellow"), f" it still cannot be loaded: {reason_of(step.refusal)}")
+        if not step.ok and step.refusal is not None:
+            output.message(("warning:", "yellow"), f" it still cannot be loaded: {reason_of(step.refusal)}")

@@ -1,16 +1,25 @@
-"""`skillwire diff`: what changed in a skill since you approved it."""
+"""`skillwire diff`: show what changed in a skill since it was approved."""
 
 from typing import Annotated
 
 import typer
 
-from skillwire.cli.answer import Answer, answering
-from skillwire.cli.differences import print_comparison
-from skillwire.cli.failures import ExitCode
-from skillwire.cli.hosting import DEFAULT_WAIT, Archives, At, Config, Frozen, Lock, Wait, Wanted, with_host
+from skillwire.cli.hosting import (
+    DEFAULT_WAIT,
+    Archives,
+    At,
+    Config,
+    Frozen,
+    HostRequest,
+    Lock,
+    Wait,
+    run_with_host,
+)
 from skillwire.cli.options import Json, Verbose, new_app
-from skillwire.host import Host
-from skillwire.host.comparison import Basis
+from skillwire.cli.output import ExitCode, Output, command_output
+from skillwire.cli.render import print_comparison
+from skillwire.host.host import Host
+from skillwire.host.use.diff import Basis
 
 __all__ = ["app", "print_comparison"]
 
@@ -21,7 +30,7 @@ app = new_app()
 def diff(
     reference: Annotated[str, typer.Argument(metavar="REF", help="The skill, as it is listed.")],
     full: Annotated[
-        bool, typer.Option("--full", help="Read and show all of a skill that was never approved, too.")
+        bool, typer.Option("--full", help="Also read and show all of a skill that was never approved.")
     ] = False,
     config: Config = None,
     at: At = None,
@@ -34,27 +43,27 @@ def diff(
 ) -> None:
     """Show how a skill differs from what you approved.
 
-    Compares files, lines and frontmatter as the server shows them now with
-    the bytes that were approved, which are kept in the cache; with --frozen,
-    with what the lock pins. Nothing is loaded. Each line of a file stands
-    behind its number, + or -, and a bar, so that no text can pass for
-    anything else. Exits with 0 when nothing differs, with 1 when something
+    Compares files, lines and frontmatter as the server sends them now with
+    the approved bytes in the cache, or with --frozen with what the lock
+    pins. Nothing is loaded. Each line of a file is prefixed with its number,
+    + or -, and a bar, so that no text in a file can pass for output of this
+    command. Exits with 0 when nothing differs, and with 1 when something
     does or nothing was ever approved.
     """
-    with answering("diff", json=json, verbose=verbose) as answer:
-        wanted = Wanted(
-            config=config, targets=at or (), lock=lock, frozen=frozen, wait=wait, archives=archives
+    with command_output("diff", json=json, verbose=verbose) as output:
+        wanted = HostRequest.for_skill(
+            reference, config, at, lock, frozen=frozen, wait=wait, archives=archives
         )
-        with_host(answer, wanted, lambda host: _diff(answer, host, reference, full=full))
+        run_with_host(output, wanted, lambda host: _diff(output, host, reference, full=full))
 
 
-async def _diff(answer: Answer, host: Host, reference: str, *, full: bool) -> None:
+async def _diff(output: Output, host: Host, reference: str, *, full: bool) -> None:
     comparison = await host.compare(reference, full=full)
-    if answer.json:
-        answer.document(comparison.to_json())
+    if output.json:
+        output.document(comparison.to_json())
     else:
-        print_comparison(answer, comparison)
+        print_comparison(output, comparison)
         if comparison.basis is Basis.NOTHING and not full:
-            answer.word("To read all of it: --full")
+            output.message("Show all of it with --full")
     if not comparison.is_same:
-        answer.code = ExitCode.NO
+        output.code = ExitCode.NO

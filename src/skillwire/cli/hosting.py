@@ -1,11 +1,12 @@
-"""A host for one command: from the configuration at hand, or from what the command line names."""
+"""Open a host for one command, from the configuration or from targets on the command line."""
 
 import getpass
 import os
 import re
+import shlex
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, TypeAlias
 from urllib.parse import urlsplit
@@ -13,38 +14,39 @@ from urllib.parse import urlsplit
 import anyio
 import typer
 
-from skillwire.cli.answer import Answer, plural
-from skillwire.cli.failures import MisuseError
-from skillwire.cli.progress import progress
-from skillwire.cli.trusting import require_seen
-from skillwire.errors import SkillError, SourceError
-from skillwire.host import (
+from skillwire.cli.output import STYLES, MisuseError, Output, plural, progress
+from skillwire.cli.prompt import require_trusted_config
+from skillwire.cli.recent import RecentTargets, TargetKind, TypedTarget
+from skillwire.core import SkillError, SourceError, visible
+from skillwire.host.connect.config import Servers, find_config, read_servers
+from skillwire.host.connect.config_file import label_of
+from skillwire.host.connect.endpoints import HttpEndpoint, ServerConfig, SiteEndpoint, StdioEndpoint
+from skillwire.host.host import Host
+from skillwire.host.model import (
+    LOCAL,
     REFUSALS,
+    ApprovalRequiredError,
     Ask,
-    Host,
-    HttpEndpoint,
-    LocalRoot,
     Refusal,
-    ServerConfig,
-    Servers,
-    StdioEndpoint,
-    find_config,
-    read_servers,
+    SkillChangedError,
+    UnknownReferenceError,
 )
-from skillwire.host.archives import ArchivePolicy
-from skillwire.host.connections.endpoints import SiteEndpoint
-from skillwire.host.connections.labels import label_of
-from skillwire.runner import Policy
+from skillwire.host.options import HostLimits, HostPolicy
+from skillwire.host.registry.local import LocalRoot, LocalSkills, default_roots
+from skillwire.host.state.places import Storage
+from skillwire.host.state.trust import FolderTrust
+from skillwire.host.use.fetch import NO_ARCHIVES, ArchivePolicy
+from skillwire.runner.policy import Policy
 
-_SITE = "well-known:"
-"""What stands before the address of a web site of skills, where a bare URL is an MCP server."""
+SITE_PREFIX = "well-known:"
+"""The prefix that marks the URL of a web site of skills; a bare URL is an MCP server."""
 
 Config: TypeAlias = Annotated[
     Path | None,
     typer.Option(
         "--config",
         metavar="FILE",
-        help="The mcpServers file to use. Otherwise .mcp.json, .cursor/mcp.json or .vscode/mcp.json here.",
+        help="The mcpServers file to use instead of .mcp.json, .cursor/mcp.json or .vscode/mcp.json here.",
         show_default=False,
     ),
 ]
@@ -53,7 +55,7 @@ At: TypeAlias = Annotated[
     typer.Option(
         "--at",
         metavar="TARGET",
-        help="Look only there: a URL, a folder, or a label of the configuration. Can be repeated.",
+        help="Use only this URL, folder, or label of the configuration. Can be repeated.",
         show_default=False,
     ),
 ]
@@ -62,12 +64,12 @@ Lock: TypeAlias = Annotated[
     typer.Option(
         "--lock",
         metavar="FILE",
-        help="The project's lock. Otherwise skills.lock here, if there is one.",
+        help="The project's lock, instead of skills.lock here.",
         show_default=False,
     ),
 ]
 Frozen: TypeAlias = Annotated[
-    bool, typer.Option("--frozen", help="Let the lock alone decide, as it lies there.")
+    bool, typer.Option("--frozen", help="Use only the approvals of the lock, as it is.")
 ]
 Wait: TypeAlias = Annotated[
     float,
@@ -75,19 +77,26 @@ Wait: TypeAlias = Annotated[
 ]
 
 Archives: TypeAlias = Annotated[
-    bool, typer.Option("--archives", help="Unpack skills that come as archives, within limits.")
+    bool, typer.Option("--archives", help="Also unpack skills that are published as archives, within limits.")
 ]
 
+_ADDRESS = re.compile(r"(?:localhost|[\w-]+(?:\.[\w-]+)+|\[[0-9a-f:]+\])(?::\d+)?(?:/|$)", re.IGNORECASE)
+_LOOPBACK = re.compile(r"(?:localhost|127\.|\[::1\])", re.IGNORECASE)
+
 LOCK_NAME = "skills.lock"
-DEFAULT_WAIT = 10.0
+DEFAULT_WAIT = 60.0
+NOT_ANSWERED = ("failed", "waiting")
+"""The states of a server whose skills are not known."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What a command line says about the host it needs.
+class HostRequest:
+    """The options of a command line from which its host is opened.
 
-    `command` is what stands after `--`: a server to start. `archives` says that
-    skills which come as archives are wanted too, and `scripts` how scripts are run, if any are.
+    `command` is a server to start, given after `--`. With `archives`, skills
+    published as archives are included. `scripts` is the policy for scripts, if
+    any are run. `reference` is the one skill or server that the command is
+    about, if there is one: then no other server is contacted.
     """
 
     config: Path | None = None
@@ -98,124 +107,298 @@ class Wanted:
     wait: float = DEFAULT_WAIT
     archives: bool = False
     scripts: Policy | None = None
+    reference: str = ""
+
+    @classmethod
+    def for_skill(
+        cls,
+        reference: str,
+        config: Path | None,
+        at: Sequence[str] | None,
+        lock: Path | None,
+        *,
+        frozen: bool,
+        wait: float,
+        archives: bool = False,
+    ) -> "HostRequest":
+        """Return the request of a command that is about one skill."""
+        return cls(
+            config=config,
+            targets=at or (),
+            lock=lock,
+            frozen=frozen,
+            wait=wait,
+            archives=archives,
+            reference=reference,
+        )
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The options with which another command finds the same skills, for suggested commands."""
+        words: list[str] = []
+        if self.config is not None:
+            words += ["--config", str(self.config)]
+        for target in self.targets:
+            words += ["--at", target]
+        if self.lock is not None:
+            words += ["--lock", str(self.lock)]
+        return (*words, "--archives") if self.archives else tuple(words)
+
+    def command_line(self, *words: str) -> str:
+        """Return a command line to suggest, which uses the same servers and folders."""
+        return f"skillwire {shlex.join((*words, *self.options))}"
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
-    """Where skills are looked for: servers, folders, and what was configured and cannot be used.
+class ResolvedTargets:
+    """The servers and folders to use, and the configured servers that cannot be used.
 
-    `found` is a configuration that nobody named and whose servers are among these.
+    `found` is a configuration that was discovered, not named, and whose servers
+    are used. `typed` are the targets of this command line. `recalled` is a
+    target of an earlier command line, when a reference of this one belongs to it.
     """
 
     servers: tuple[ServerConfig, ...] = ()
     roots: tuple[LocalRoot, ...] | None = None
     refused: tuple[Refusal, ...] = ()
     found: tuple[Path, Servers] | None = None
+    typed: tuple[TypedTarget, ...] = ()
+    recalled: TypedTarget | None = None
 
 
-def with_host(
-    answer: Answer, wanted: Wanted, work: Callable[[Host], Awaitable[None]], *, approve: Ask | None = None
+def run_with_host(
+    output: Output,
+    wanted: HostRequest,
+    work: Callable[[Host], Awaitable[None]],
+    *,
+    approve: Ask | None = None,
 ) -> None:
-    """Open a host, do a command's work with it, and close it again.
+    """Open a host, run a command's work with it, and close it.
 
     Raises:
-        SkillError: What went wrong; `fix` says what to do about it.
+        SkillError: The command failed; `fix` is filled in where a remedy is known.
     """
 
     async def main() -> None:
-        async with opened(answer, wanted, approve=approve) as host:
+        async with open_host(output, wanted, approve=approve) as host:
             await work(host)
 
     try:
         anyio.run(main)
     except SkillError as error:
+        error.fix = error.fix or _fix_for(error, wanted)
         if not error.fix and error.refusal in REFUSALS:
             error.fix = REFUSALS[error.refusal].remedy
         raise
 
 
 @asynccontextmanager
-async def opened(answer: Answer, wanted: Wanted, *, approve: Ask | None = None) -> AsyncGenerator[Host]:
-    """Open the host that a command line asks for, with a sign of life while its servers connect.
+async def open_host(
+    output: Output, wanted: HostRequest, *, approve: Ask | None = None
+) -> AsyncGenerator[Host]:
+    """Open the host for a command line, and show progress while its servers connect.
 
     Raises:
-        MisuseError: A target is nothing a host could look at.
+        MisuseError: A target is not a URL, a folder or a label.
         ConfigError: The configuration cannot be read.
         SkillError: The host cannot be opened.
     """
-    places = places_of(wanted)
+    places = resolve_targets(wanted)
     if places.found is not None:
-        await require_seen(*places.found)
-    host = Host(
-        places.servers,
-        roots=places.roots,
-        project=Path.cwd(),
-        refused_servers=places.refused,
-        approve=approve,
+        await require_trusted_config(*places.found)
+    if places.recalled is not None:
+        output.message(("note:", STYLES["note"]), f" using {_shown(places)} from an earlier command")
+    policy = HostPolicy(
+        frozen=wanted.frozen,
         dynamic="decline" if approve is None else "ask",
         granted_by=_user_name(),
+        archives=ArchivePolicy() if wanted.archives else NO_ARCHIVES,
+    )
+    host = Host(
+        Servers(places.servers, places.refused),
+        approve=approve,
+        project=Path.cwd(),
         lock=_lock_of(wanted),
-        frozen=wanted.frozen,
-        archives=ArchivePolicy() if wanted.archives else None,
-        wait_seconds=0,
+        roots=places.roots,
+        policy=policy,
+        limits=HostLimits(wait_seconds=0),
         scripts=wanted.scripts,
     )
     async with host:
-        count = len(host.view.servers)
-        with progress(answer, f"connecting to {plural(count, 'server')}" if count else "looking for skills"):
-            await host.refresh(wait_seconds=wanted.wait)
+        await _refresh_servers(output, host, wanted)
+        if places.typed:
+            failed = [status.origin.label for status in host.view.servers if status.state in NOT_ANSWERED]
+            RecentTargets().remember(places.typed, failed=failed)
         yield host
 
 
-def places_of(wanted: Wanted) -> Places:
-    """Find what the targets mean; without any, everything that is configured.
+async def _refresh_servers(output: Output, host: Host, wanted: HostRequest) -> None:
+    """List the skills of the server that a reference starts with, or of all servers if it is not known."""
+    servers = {status.origin.label for status in host.view.servers}
+    label = wanted.reference.partition("/")[0]
+    if label in servers:
+        labels = {label, LOCAL}
+    else:
+        is_local = any(skill.reference == wanted.reference for skill in host.view.skills)
+        labels = {LOCAL} if is_local else {*servers, LOCAL}
+    count = len(labels - {LOCAL})
+    with progress(output, f"connecting to {plural(count, 'server')}" if count else "looking for skills"):
+        await host.refresh(labels, wait_seconds=wanted.wait)
+
+
+def resolve_targets(wanted: HostRequest) -> ResolvedTargets:
+    """Return the servers and folders of the targets; without any, everything that is configured.
 
     Raises:
-        MisuseError: A target is no URL, no folder and no label.
+        MisuseError: A target is not a URL, a folder or a label.
         ConfigError: The configuration cannot be read.
     """
     path = wanted.config or find_config(Path.cwd())
     if not wanted.targets and not wanted.command:
         known = _configured(path)
-        return Places(known.servers, None, known.refused, _unnamed(wanted, path, known))
+        recalled = _recalled_for(wanted.reference, known)
+        if recalled is not None:
+            return _resolve_typed([recalled], recalled=recalled)
+        return ResolvedTargets(known.servers, None, known.refused, _discovered_config(wanted, path, known))
+    typed: list[TypedTarget] = []
     servers: list[ServerConfig] = []
-    roots: list[LocalRoot] = []
     known: Servers | None = None
-    is_configured = False
     for target in wanted.targets:
-        if re.match(r"https?://", target):
-            servers.append(ServerConfig(_label_for_url(target), HttpEndpoint(target), title=target))
-            continue
-        if target.startswith(_SITE):
-            servers.append(_site(target.removeprefix(_SITE)))
+        if (address := _typed_address(target)) is not None:
+            typed.append(address)
             continue
         known = known or _configured(path)
         named = next((server for server in known.servers if server.label == target), None)
         if named is not None:
             servers.append(named)
-            is_configured = True
         elif Path(target).is_dir():
-            roots.append(LocalRoot(Path(target), "user"))
+            typed.append(
+                TypedTarget(TargetKind.FOLDER, "", (str(Path(target).absolute()),), _current_folder())
+            )
+        elif (recalled := RecentTargets().labelled(target)) is not None:
+            typed.append(recalled)
         else:
             raise _unknown(target, known)
     if wanted.command:
-        program, *arguments = wanted.command
-        endpoint = StdioEndpoint(program, tuple(arguments), cwd=str(Path.cwd()), env=_environment())
-        servers.append(ServerConfig(_label_for_command(wanted.command), endpoint, title=program))
-    found = _unnamed(wanted, path, known) if is_configured else None
-    return Places(tuple(servers), tuple(roots), found=found)
+        label = _label_for_command(wanted.command)
+        typed.append(TypedTarget(TargetKind.COMMAND, label, tuple(wanted.command), _current_folder()))
+    found = _discovered_config(wanted, path, known) if servers else None
+    places = _resolve_typed(typed)
+    return replace(places, servers=(*servers, *places.servers), found=found, typed=tuple(typed))
+
+
+def _typed_address(target: str) -> TypedTarget | None:
+    """Return the server or web site of a target that is a URL; None when it is not one.
+
+    Raises:
+        MisuseError: The URL is malformed.
+    """
+    if re.match(r"https?://", target):
+        return TypedTarget(TargetKind.URL, _label_for_url(target), (target,))
+    if target.startswith(SITE_PREFIX):
+        url = target.removeprefix(SITE_PREFIX)
+        return TypedTarget(TargetKind.SITE, _label_for_url(url), (url,))
+    return None
+
+
+def _resolve_typed(typed: Sequence[TypedTarget], *, recalled: TypedTarget | None = None) -> ResolvedTargets:
+    """Return the servers and folders of typed targets, without the configuration."""
+    roots = [LocalRoot(Path(item.words[0]), "user") for item in typed if item.kind is TargetKind.FOLDER]
+    servers = [_typed_server(item) for item in typed if item.kind is not TargetKind.FOLDER]
+    return ResolvedTargets(tuple(servers), tuple(roots), recalled=recalled)
+
+
+def _typed_server(target: TypedTarget) -> ServerConfig:
+    if target.kind is TargetKind.SITE:
+        return _site(target.label, target.words[0])
+    if target.kind is TargetKind.URL:
+        endpoint = HttpEndpoint(target.words[0])
+        return ServerConfig(target.label, endpoint, title=target.words[0], is_label_given=False)
+    program, *arguments = target.words
+    endpoint = StdioEndpoint(program, tuple(arguments), cwd=target.folder, env=_environment())
+    return ServerConfig(target.label, endpoint, title=program, is_label_given=False)
+
+
+def _recalled_for(reference: str, known: Servers) -> TypedTarget | None:
+    """Return the earlier target that a reference belongs to, if the configuration has no such label.
+
+    A bare name is a local skill: the user's own skills come first, then those
+    of folders that were typed here.
+    """
+    label, slash, _ = reference.partition("/")
+    if any(server.label == label for server in known.servers):
+        return None
+    if any(refusal.subject == label for refusal in known.refused):
+        return None
+    if slash or not reference:
+        return RecentTargets().labelled(label)
+    folders = RecentTargets().folders()
+    if not folders or _has_skill(default_roots(Path.cwd()), reference):
+        return RecentTargets().labelled(label)
+    for folder in folders:
+        if _has_skill([LocalRoot(folder, "user")], reference):
+            return TypedTarget(TargetKind.FOLDER, "", (str(folder),), _current_folder())
+    return RecentTargets().labelled(label)
+
+
+def _has_skill(roots: Sequence[LocalRoot], reference: str) -> bool:
+    trust = FolderTrust(Storage().state)
+    return any(skill.reference == reference for skill in LocalSkills(roots, trust).scan().skills)
+
+
+def _shown(places: ResolvedTargets) -> str:
+    """Return the recalled target for a message, without secrets in a URL."""
+    assert places.recalled is not None
+    endpoint = places.servers[0].endpoint if places.servers else None
+    return endpoint.shown if isinstance(endpoint, HttpEndpoint) else places.recalled.shown
+
+
+def _current_folder() -> str:
+    return os.path.realpath(Path.cwd())
+
+
+def _fix_for(error: SkillError, wanted: HostRequest) -> str:
+    """Return a command that helps with a failure; empty where none is known."""
+    reference = getattr(error, "reference", "") or wanted.reference
+    if not reference or visible(reference) != reference:
+        return ""
+    if isinstance(error, SkillChangedError):
+        look, agree = wanted.command_line("diff", reference), wanted.command_line("approve", reference)
+        return f"review the change with `{look}`, then run `{agree}` on a terminal"
+    if isinstance(error, ApprovalRequiredError):
+        look, agree = wanted.command_line("show", reference), wanted.command_line("approve", reference)
+        return f"review it with `{look}`, then run `{agree}` on a terminal"
+    if isinstance(error, UnknownReferenceError) and not error.candidates:
+        return _fix_for_unknown(wanted, reference)
+    return ""
+
+
+def _fix_for_unknown(wanted: HostRequest, reference: str) -> str:
+    listing = replace(wanted, targets=())
+    if wanted.targets:
+        return f"see all references there with `{listing.command_line('list', *wanted.targets)}`"
+    label, slash, _ = reference.partition("/")
+    if slash and any(server.label == label for server in resolve_targets(wanted).servers):
+        return f"see all references of this server with `{listing.command_line('list', label)}`"
+    fix = f"see all references with `{listing.command_line('list')}`"
+    if not slash:
+        return fix
+    added = shlex.join(("skillwire", "add", label, "URL"))
+    return f"{fix}; no server has the label {label} here: name one with --at URL, or add it with `{added}`"
 
 
 def _configured(path: Path | None) -> Servers:
     return Servers() if path is None else read_servers(path)
 
 
-def _unnamed(wanted: Wanted, path: Path | None, known: Servers | None) -> tuple[Path, Servers] | None:
-    """Return a configuration that was only found; one that was named is the user's own choice."""
+def _discovered_config(
+    wanted: HostRequest, path: Path | None, known: Servers | None
+) -> tuple[Path, Servers] | None:
+    """Return a configuration that was discovered; one that was named is trusted."""
     return None if wanted.config is not None or path is None or known is None else (path, known)
 
 
-def _lock_of(wanted: Wanted) -> Path | None:
+def _lock_of(wanted: HostRequest) -> Path | None:
     if wanted.lock is not None:
         return wanted.lock
     usual = Path(LOCK_NAME)
@@ -223,7 +406,7 @@ def _lock_of(wanted: Wanted) -> Path | None:
 
 
 def _user_name() -> str:
-    """Return who approves, for the record; empty where the system does not say."""
+    """Return the user's name for approval records; empty where it is not known."""
     try:
         return getpass.getuser()
     except (OSError, KeyError, ImportError):
@@ -231,13 +414,13 @@ def _user_name() -> str:
 
 
 def _environment() -> dict[str, str]:
-    """Return what a program gets that the user starts by hand: everything the user's shell has."""
+    """Return the environment of a server typed on the command line: the user's own, in full."""
     return dict(os.environ)
 
 
-def _site(url: str) -> ServerConfig:
+def _site(label: str, url: str) -> ServerConfig:
     try:
-        return ServerConfig(_label_for_url(url), SiteEndpoint(url), title=url)
+        return ServerConfig(label, SiteEndpoint(url), title=url, is_label_given=False)
     except SourceError as error:
         raise MisuseError(f"{url} cannot be used: {error}", fix=error.fix or "use https://HOST") from error
 
@@ -248,7 +431,7 @@ def _label_for_url(url: str) -> str:
         name = parts.hostname or ""
         port = f"-{parts.port}" if parts.port else ""
     except ValueError as error:
-        raise MisuseError(f"{url} is no address of a server", fix="use http://HOST:PORT/PATH") from error
+        raise MisuseError(f"{url} is not the URL of a server", fix="use http://HOST:PORT/PATH") from error
     return label_of(f"{name}{port}")
 
 
@@ -256,12 +439,19 @@ def _label_for_command(command: Sequence[str]) -> str:
     return label_of(Path(command[0]).name or command[0])
 
 
+def with_scheme(target: str) -> str:
+    """Return a URL for a target without a scheme; empty when it does not look like one."""
+    if _ADDRESS.match(target) is None:
+        return ""
+    return f"{'http' if _LOOPBACK.match(target) else 'https'}://{target}"
+
+
 def _unknown(target: str, known: Servers) -> MisuseError:
     labels = ", ".join(server.label for server in known.servers)
     fix = f"use a URL, a folder, or one of the labels {labels}" if labels else "use a URL or a folder"
+    if address := with_scheme(target):
+        fix = f"did you mean {address}?"
     refused = next((refusal for refusal in known.refused if refusal.subject == target), None)
     if refused is not None:
-        return MisuseError(
-            f"{target} is configured in a way that cannot be used: {refused.detail}", fix=refused.remedy
-        )
-    return MisuseError(f"{target} is no URL, no folder and no label of the configuration", fix=fix)
+        return MisuseError(f"the configuration of {target} is invalid: {refused.detail}", fix=refused.remedy)
+    return MisuseError(f"{target} is not a URL, a folder or a label of the configuration", fix=fix)

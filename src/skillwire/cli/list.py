@@ -1,30 +1,29 @@
-"""`skillwire list`: the registry as a host sees it."""
+"""`skillwire list`: list the skills of all servers and local folders."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from operator import attrgetter
 from typing import Annotated
 
 import typer
 
-from skillwire.cli.answer import Answer, Part, answering, plural
-from skillwire.cli.failures import ExitCode
 from skillwire.cli.hosting import (
     DEFAULT_WAIT,
     Archives,
     Config,
     Frozen,
+    HostRequest,
     Lock,
-    Places,
+    ResolvedTargets,
     Wait,
-    Wanted,
-    places_of,
-    with_host,
+    resolve_targets,
+    run_with_host,
 )
-from skillwire.cli.options import Json, Verbose, new_app
-from skillwire.cli.remembering import remember_references
-from skillwire.cli.states import (
+from skillwire.cli.options import Json, TargetCommand, Targets, Verbose, command_in, new_app
+from skillwire.cli.output import ExitCode, Output, Part, command_output, one_line, plural, print_rows
+from skillwire.cli.recent import remember_references
+from skillwire.cli.render import (
     common_json,
     place_of,
     print_notice,
@@ -33,22 +32,13 @@ from skillwire.cli.states import (
     server_words,
     state_of,
 )
-from skillwire.cli.tables import one_line, print_rows
-from skillwire.cli.targets import TargetCommand, Targets, command_in
-from skillwire.core.manifest import UNKNOWN_SIZE
-from skillwire.host import (
-    Host,
-    KnownSkill,
-    ListingForm,
-    Refusal,
-    RegistryView,
-    ServerConfig,
-    ServerStatus,
-    estimated_tokens,
-)
-from skillwire.host.listing.rendering import DEFAULT_BUDGET
-from skillwire.host.origin import OriginKind
-from skillwire.host.registry.view import KnownTemplate
+from skillwire.core import UNKNOWN_SIZE
+from skillwire.host.connect.endpoints import ServerConfig
+from skillwire.host.host import Host
+from skillwire.host.listing.render import DEFAULT_BUDGET
+from skillwire.host.listing.text import ListingForm
+from skillwire.host.model import KnownSkill, OriginKind, Refusal, estimated_tokens
+from skillwire.host.registry.view import KnownTemplate, RegistryView, ServerStatus
 
 _MOST_REMARKS = 5
 
@@ -56,8 +46,8 @@ app = new_app()
 
 
 @dataclass(slots=True)
-class Group:
-    """One origin: what it is, how it stands, and its skills."""
+class OriginGroup:
+    """One origin: its kind, its state, and its skills."""
 
     label: str
     kind: OriginKind
@@ -71,7 +61,7 @@ class Group:
 
     @property
     def is_missing(self) -> bool:
-        """Whether the origin could not be asked, so that its skills are not known, or not all."""
+        """Whether the origin did not answer, so that its skills are not known, or not all."""
         return self.state in ("failed", "waiting")
 
     @property
@@ -100,47 +90,47 @@ def list_(
     wait: Wait = DEFAULT_WAIT,
     archives: Archives = False,
     prompt: Annotated[
-        ListingForm | None, typer.Option("--prompt", help="Print what a model would be told, in this form.")
+        ListingForm | None, typer.Option("--prompt", help="Print the listing for a model, in this form.")
     ] = None,
     budget: Annotated[
-        int, typer.Option("--budget", metavar="TOKENS", min=1, help="How long that may be.")
+        int, typer.Option("--budget", metavar="TOKENS", min=1, help="With --prompt: the maximum length.")
     ] = DEFAULT_BUDGET,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
     """List all skills with their origin, and what is hidden and why.
 
-    Looks at the servers of the configuration and at the local folders, unless
-    a target is named. A server that cannot be reached costs only its own
-    skills: it is named, and the exit code is 1 only when nothing is left.
+    Lists the servers of the configuration and the local folders, unless a
+    target is named. A server that cannot be reached is reported, and the
+    others are listed; the exit code is 1 only when no skill is left.
     """
-    with answering("list", json=json, verbose=verbose) as answer:
-        wanted = Wanted(config, targets or (), command_in(context), lock, frozen, wait, archives)
-        places = places_of(wanted)
+    with command_output("list", json=json, verbose=verbose) as output:
+        wanted = HostRequest(config, targets or (), command_in(context), lock, frozen, wait, archives)
+        places = resolve_targets(wanted)
 
         async def work(host: Host) -> None:
             if prompt is not None:
-                _print_prompt(answer, host.listing(form=prompt, budget_tokens=budget), prompt)
+                _print_prompt(output, host.listing(form=prompt, budget_tokens=budget), prompt)
                 return
-            _answer(answer, host, places)
+            _report(output, host, wanted, places)
             if not wanted.targets and not wanted.command:
                 remember_references(host.view.skills)
 
-        with_host(answer, wanted, work)
+        run_with_host(output, wanted, work)
 
 
-def _print_prompt(answer: Answer, text: str, form: ListingForm) -> None:
-    if answer.json:
-        answer.document({"form": form.value, "tokens": estimated_tokens(text), "text": text})
-    for line in () if answer.json else text.splitlines():
-        answer.line(line, wrap=False)
+def _print_prompt(output: Output, text: str, form: ListingForm) -> None:
+    if output.json:
+        output.document({"form": form.value, "tokens": estimated_tokens(text), "text": text})
+    for line in () if output.json else text.splitlines():
+        output.line(line, wrap=False)
 
 
-def _answer(answer: Answer, host: Host, places: Places) -> None:
+def _report(output: Output, host: Host, wanted: HostRequest, places: ResolvedTargets) -> None:
     view = host.view
     groups = _groups(view, places)
-    if answer.json:
-        answer.document(
+    if output.json:
+        output.document(
             {
                 "origins": [group.to_json() for group in groups],
                 "skills": [skill_json(host, skill) for group in groups for skill in group.skills],
@@ -155,13 +145,13 @@ def _answer(answer: Answer, host: Host, places: Places) -> None:
             }
         )
     else:
-        _print(answer, host, groups)
+        _print(output, host, wanted, groups)
     if not view.skills and (host.problems or any(group.is_missing for group in groups)):
-        answer.code = ExitCode.NO
+        output.code = ExitCode.NO
 
 
 def skill_json(host: Host, skill: KnownSkill) -> dict[str, object]:
-    """Return what there is to say about a skill, for programs."""
+    """Return a skill as JSON."""
     files = skill.entry.files
     is_sized = files is not None and UNKNOWN_SIZE not in files.sizes
     return {
@@ -174,17 +164,17 @@ def skill_json(host: Host, skill: KnownSkill) -> dict[str, object]:
 def _template_json(known: KnownTemplate) -> dict[str, object]:
     return {
         "label": known.origin.label,
-        "name": known.told.name,
+        "name": known.skill_template.name,
         "template": known.template.text,
         "variables": list(known.template.variables),
         "description": known.description,
     }
 
 
-def _groups(view: RegistryView, places: Places) -> list[Group]:
-    """Put skills to their origins: the user's own folders first, then servers as they are configured."""
+def _groups(view: RegistryView, places: ResolvedTargets) -> list[OriginGroup]:
+    """Group skills by origin: local folders first, then servers in the order of the configuration."""
     statuses = {status.origin.label: status for status in view.servers}
-    local: dict[str, Group] = {}
+    local: dict[str, OriginGroup] = {}
     servers = {server.label: _server_group(server, statuses.get(server.label)) for server in places.servers}
     for template in view.templates:
         servers[template.origin.label].templates.append(template)
@@ -193,18 +183,18 @@ def _groups(view: RegistryView, places: Places) -> list[Group]:
             servers[skill.id.origin.label].skills.append(skill)
             continue
         place = _root_of(skill)
-        group = local.setdefault(place, Group(skill.id.origin.label, OriginKind.LOCAL, place, "read"))
+        group = local.setdefault(place, OriginGroup(skill.id.origin.label, OriginKind.LOCAL, place, "read"))
         group.skills.append(skill)
     for root in places.roots or ():
         place = str(root.path.absolute())
-        local.setdefault(place, Group(root.scope, OriginKind.LOCAL, place, "read"))
+        local.setdefault(place, OriginGroup(root.scope, OriginKind.LOCAL, place, "read"))
     for group in local.values():
         group.words = (plural(len(group.skills), "skill"), "green")
     return [*sorted(local.values(), key=attrgetter("label", "place")), *servers.values()]
 
 
-def _server_group(server: ServerConfig, status: ServerStatus | None) -> Group:
-    return Group(
+def _server_group(server: ServerConfig, status: ServerStatus | None) -> OriginGroup:
+    return OriginGroup(
         server.label,
         server.origin.kind,
         place_of(server),
@@ -216,46 +206,46 @@ def _server_group(server: ServerConfig, status: ServerStatus | None) -> Group:
 
 
 def _root_of(skill: KnownSkill) -> str:
-    """Return the folder a local skill was found below: its URI has one segment for each folder between."""
+    """Return the root folder of a local skill: its URI has one segment for each folder below the root."""
     assert skill.directory is not None, "local skills lie in folders"
     below = skill.id.uri.partition("://")[2].count("/") - 1
     return str(skill.directory.parents[max(below - 1, 0)])
 
 
-def _print(answer: Answer, host: Host, groups: Sequence[Group]) -> None:
+def _print(output: Output, host: Host, wanted: HostRequest, groups: Sequence[OriginGroup]) -> None:
     is_first = True
     for group in groups:
         if not group.skills and group.is_missing:
             continue
-        if answer.width is not None:
+        if output.width is not None:
             if not is_first:
-                answer.line("")
-            _print_heading(answer, group)
+                output.line("")
+            _print_heading(output, group)
         is_first = False
         rows = chain(_rows(host, group.skills), _template_rows(group.templates))
-        print_rows(answer, rows, indent=2 if answer.width is not None else 0)
-    remarks = list(_remarks(answer, host, groups))
-    if remarks and answer.width is not None and not is_first:
-        answer.word("")
+        print_rows(output, rows, indent=2 if output.width is not None else 0)
+    remarks = list(_remarks(output, host, groups))
+    if remarks and output.width is not None and not is_first:
+        output.message("")
     for group in groups:
-        if group.is_missing and (not group.skills or answer.width is None):
-            _print_failed(answer, group)
-    _print_remarks(answer, "problems", host.problems, print_refusal)
-    _print_remarks(answer, "not used", host.view.hidden, print_refusal)
-    _print_remarks(answer, "good to know", host.view.notices, print_notice)
-    _print_summary(answer, groups)
+        if group.is_missing and (not group.skills or output.width is None):
+            _print_failed(output, group)
+    _print_remarks(output, "problems", host.problems, print_refusal)
+    _print_remarks(output, "not used", host.view.hidden, print_refusal)
+    _print_remarks(output, "notices", host.view.notices, print_notice)
+    _print_summary(output, wanted, groups)
 
 
-def _remarks(answer: Answer, host: Host, groups: Sequence[Group]) -> Iterator[object]:
+def _remarks(output: Output, host: Host, groups: Sequence[OriginGroup]) -> Iterator[object]:
     yield from (group for group in groups if group.is_missing)
     yield from (*host.problems, *host.view.hidden, *host.view.notices)
 
 
-def _print_heading(answer: Answer, group: Group) -> None:
-    answer.line((group.label, "bold"), f"  {group.heading}: ", group.words)
+def _print_heading(output: Output, group: OriginGroup) -> None:
+    output.line((group.label, "bold"), f"  {group.heading}: ", group.words)
 
 
-def _words_of(group: Group) -> str:
+def _words_of(group: OriginGroup) -> str:
     return group.words if isinstance(group.words, str) else group.words[0]
 
 
@@ -265,46 +255,51 @@ def _rows(host: Host, skills: Iterable[KnownSkill]) -> Iterator[tuple[Part, Part
 
 
 def _template_rows(templates: Iterable[KnownTemplate]) -> Iterator[tuple[Part, Part, Part]]:
-    """Yield a row for each template, to be filled in by whoever reads it."""
+    """Yield a row for each resource template."""
     for known in templates:
         reference = f"{known.origin.label}/{known.template.text}"
         yield (reference, "bold"), ("template", "cyan"), one_line(known.description)
 
 
-def _print_failed(answer: Answer, group: Group) -> None:
-    """Say in one line that a server's skills are missing; a terminal has room for the remedy."""
+def _print_failed(output: Output, group: OriginGroup) -> None:
+    """Print that a server's skills are missing, and the remedy."""
     words = (group.label, "bold"), f"  {group.heading}: ", (_words_of(group), "red")
     remedy = "" if group.problem is None else group.problem.remedy
-    if answer.width is None:
-        answer.word(*words, f"; fix: {remedy}" if remedy else "")
+    if output.width is None:
+        output.message(*words, f"; fix: {remedy}" if remedy else "")
         return
-    answer.word(*words)
+    output.message(*words)
     if remedy:
-        answer.word(("fix:", "bold"), f" {remedy}", indent=2)
+        output.message(("fix:", "bold"), f" {remedy}", indent=2)
 
 
 def _print_remarks(
-    answer: Answer, title: str, refusals: Sequence[Refusal], show: Callable[[Answer, Refusal], None]
+    output: Output, title: str, refusals: Sequence[Refusal], show: Callable[[Output, Refusal], None]
 ) -> None:
     if not refusals:
         return
-    answer.word((f"{title} ({len(refusals):,})", "bold"))
-    shown = refusals if answer.verbose else refusals[:_MOST_REMARKS]
+    output.message((f"{title} ({len(refusals):,})", "bold"))
+    shown = refusals if output.verbose else refusals[:_MOST_REMARKS]
     for refusal in shown:
-        show(answer, refusal)
+        show(output, refusal)
     if len(shown) < len(refusals):
-        answer.word(f"and {len(refusals) - len(shown):,} more: show them with -v", indent=2)
+        output.message(f"and {len(refusals) - len(shown):,} more: show them with -v", indent=2)
 
 
-def _print_summary(answer: Answer, groups: Sequence[Group]) -> None:
+def _print_summary(output: Output, wanted: HostRequest, groups: Sequence[OriginGroup]) -> None:
     skills = sum(len(group.skills) for group in groups)
     filled = sum(1 for group in groups if group.skills)
     if not groups:
-        answer.word("no servers are configured here, and there are no local skills")
-        answer.word(
+        output.message("no servers are configured here, and there are no local skills")
+        output.message(
             ("fix:", "bold"),
-            " add servers to .mcp.json, name a target, or put skills into ~/.agents/skills",
+            " run `skillwire add LABEL URL`, name a target, or put skills into ~/.agents/skills",
         )
         return
-    words = f"{plural(skills, 'skill')} from {plural(filled, 'origin')}" if skills else "no skills"
-    answer.word(f"{words}; skillwire why REF tells how one stands")
+    if not skills:
+        output.message("no skills")
+        return
+    words = f"{plural(skills, 'skill')} from {plural(filled, 'origin')}"
+    output.message(
+        f"{words}; explain one with: {replace(wanted, targets=()).command_line('why', 'REF')}", wrap=False
+    )

@@ -1,17 +1,30 @@
-"""`skillwire load`: what the model would receive, exactly, after the same questions."""
+"""`skillwire load`: print exactly what the model would receive, after the same approval questions."""
 
 import sys
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
-from skillwire.cli.answer import Answer, answering
-from skillwire.cli.asking import TerminalAsk
-from skillwire.cli.hosting import DEFAULT_WAIT, Archives, At, Config, Frozen, Lock, Wait, Wanted, with_host
+from skillwire.cli.hosting import (
+    DEFAULT_WAIT,
+    Archives,
+    At,
+    Config,
+    Frozen,
+    HostRequest,
+    Lock,
+    Wait,
+    run_with_host,
+)
 from skillwire.cli.options import Json, Verbose, new_app
-from skillwire.cli.states import print_refusal
-from skillwire.host import Host, LoadedSkill
-from skillwire.host.failures import ApprovalDeniedError
+from skillwire.cli.output import MisuseError, Output, command_output
+from skillwire.cli.prompt import TerminalAsk
+from skillwire.cli.render import print_refusal
+from skillwire.core import quoted
+from skillwire.host.host import Host
+from skillwire.host.model import ApprovalDeniedError, ArgumentsNeededError
+from skillwire.host.use.present import LoadedSkill
 
 app = new_app()
 
@@ -22,6 +35,15 @@ def load(
     page: Annotated[
         int | None,
         typer.Option("--page", min=1, metavar="N", help="Only this page of a long text.", show_default=False),
+    ] = None,
+    arg: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--arg",
+            metavar="NAME=VALUE",
+            help="An argument for a skill that takes arguments. Can be repeated.",
+            show_default=False,
+        ),
     ] = None,
     config: Config = None,
     at: At = None,
@@ -34,42 +56,86 @@ def load(
 ) -> None:
     """Print what the model would receive of a skill.
 
-    Where your approval is needed you are asked, if this is a terminal;
-    otherwise it fails and says why. Nothing goes to a model.
+    If your approval is needed, you are asked on the terminal; without a
+    terminal the command fails and explains why. Nothing is sent to a model.
+    Arguments are sent to the skill's server after you have seen them; missing
+    required arguments are asked for in the same way.
     """
-    with answering("load", json=json, verbose=verbose) as answer:
-        wanted = Wanted(
-            config=config, targets=at or (), lock=lock, frozen=frozen, wait=wait, archives=archives
+    with command_output("load", json=json, verbose=verbose) as output:
+        given = _arguments(arg or ())
+        wanted = HostRequest.for_skill(
+            reference, config, at, lock, frozen=frozen, wait=wait, archives=archives
         )
         asker = TerminalAsk.find()
 
         async def work(host: Host) -> None:
             if asker is not None:
                 asker.host = host
-            await _load(answer, host, reference, page)
+            await _load(output, host, reference, page, given, asker)
 
-        with_host(answer, wanted, work, approve=asker)
+        run_with_host(output, wanted, work, approve=asker)
 
 
-async def _load(answer: Answer, host: Host, reference: str, page: int | None) -> None:
+def _arguments(texts: Sequence[str]) -> dict[str, str]:
+    """Read `NAME=VALUE` pairs.
+
+    Raises:
+        MisuseError: One is not such a pair, or a name is given twice.
+    """
+    found: dict[str, str] = {}
+    for text in texts:
+        name, sign, value = text.partition("=")
+        if not name or not sign:
+            raise MisuseError(f"--arg: {quoted(text)} is not an argument", fix="write --arg NAME=VALUE")
+        if name in found:
+            raise MisuseError(f"--arg: {quoted(name)} is given twice", fix="give each argument once")
+        found[name] = value
+    return found
+
+
+async def _first(
+    host: Host, reference: str, page: int, given: dict[str, str], asker: TerminalAsk | None
+) -> LoadedSkill:
+    """Load a skill, and ask on the terminal for missing required arguments."""
     try:
-        loaded = [await host.load(reference, page=page or 1, actor="user")]
+        return await host.load(reference, page=page, arguments=given or None, actor="user")
+    except ArgumentsNeededError as error:
+        if asker is None or not error.arguments:
+            raise ArgumentsNeededError(
+                str(error), reference=error.reference, fix="add --arg NAME=VALUE for each of them"
+            ) from error
+        asked = await asker.ask_values(error.reference, error.arguments)
+        if asked is None:
+            raise
+    return await host.load(reference, page=page, arguments={**given, **asked}, actor="user")
+
+
+async def _load(
+    output: Output,
+    host: Host,
+    reference: str,
+    page: int | None,
+    given: dict[str, str],
+    asker: TerminalAsk | None,
+) -> None:
+    try:
+        loaded = [await _first(host, reference, page or 1, given, asker)]
     except ApprovalDeniedError as error:
-        fix = "nothing was loaded, and nothing remembered; you can be asked again"
-        raise ApprovalDeniedError("you did not agree to it", reference=error.reference, fix=fix) from error
+        fix = "nothing was loaded, and your answer is not stored; run the command again to be asked again"
+        raise ApprovalDeniedError("you did not approve it", reference=error.reference, fix=fix) from error
     for problem in host.problems:
-        print_refusal(answer, problem)
+        print_refusal(output, problem)
     if page is None:
         for number in range(2, loaded[0].pages + 1):
             loaded.append(await host.load(reference, page=number, actor="user"))
-    if answer.json:
-        answer.document(_document(loaded))
+    if output.json:
+        output.document(_document(loaded))
         return
     sys.stdout.flush()
     for part in loaded:
         sys.stdout.buffer.write(part.text.encode("utf-8", "replace") + b"\n")
     if page is not None and loaded[0].pages > 1:
-        answer.word(f"page {page} of {loaded[0].pages:,}")
+        output.message(f"page {page} of {loaded[0].pages:,}")
 
 
 def _document(loaded: list[LoadedSkill]) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""`skillwire new`: a skill to start from, which validates as it is."""
+"""`skillwire new`: create a skill that validates as it is."""
 
 import re
 import secrets
@@ -10,16 +10,11 @@ from typing import Annotated
 
 import typer
 
-from skillwire.cli.answer import answering, one_of
-from skillwire.cli.failures import AlreadyExistsError, MisuseError, OutputError
 from skillwire.cli.options import Json, Verbose, new_app
-from skillwire.core.characters import hidden_characters
-from skillwire.core.fields import is_name, suggest_name
-from skillwire.core.skill import Skill
-from skillwire.core.uri import SKILL_FILE
-from skillwire.errors import InvalidSkillError
+from skillwire.cli.output import AlreadyExistsError, MisuseError, OutputError, command_output, one_of
+from skillwire.core import SKILL_FILE, InvalidSkillError, Skill, hidden_characters, is_name, suggest_name
 
-# What the folders above a skill may be called: plain in a URI, and seen by a walk.
+# Names of folders above a skill: they need no escaping in a URI, and a walk does not skip them.
 _PARENT_FOLDER = re.compile(r"[a-z0-9][a-z0-9._-]*")
 
 _BODY = """\
@@ -34,7 +29,7 @@ Say in a sentence or two what an agent achieves with this skill.
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _StarterFile:
     """A file that a new skill may start with, and the section of `SKILL.md` that mentions it."""
 
     path: str
@@ -43,7 +38,7 @@ class _Part:
 
 
 _PARTS = {
-    "references": _Part(
+    "references": _StarterFile(
         "references/guide.md",
         """
 ## More to read
@@ -56,7 +51,7 @@ Read [the guide](references/guide.md) when a case is not covered above.
 Put here what is needed only now and then: tables, edge cases, background.
 """,
     ),
-    "scripts": _Part(
+    "scripts": _StarterFile(
         "scripts/check.py",
         """
 ## Scripts
@@ -87,7 +82,7 @@ if __name__ == "__main__":
     main()
 ''',
     ),
-    "assets": _Part(
+    "assets": _StarterFile(
         "assets/template.md",
         """
 ## Assets
@@ -125,26 +120,26 @@ def new(
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Start a skill that validates.
+    """Create a skill that validates.
 
     Creates PARENT/NAME/SKILL.md. NAME may be a path, such as
     acme/billing/refunds; its last part is the skill's name.
     """
-    with answering("new", json=json, verbose=verbose) as answer:
+    with command_output("new", json=json, verbose=verbose) as output:
         path = _checked_path(name)
         files = starter_files(path.name, description, _checked_parts(parts))
         target = Path(parent, path)
         create(target, files)
         if json:
-            answer.document({"path": str(target), "name": path.name, "files": sorted(files)})
+            output.document({"path": str(target), "name": path.name, "files": sorted(files)})
             return
         for file in files:
-            answer.line(str(target / file), wrap=False)
-        answer.word(f"Write the instructions in {SKILL_FILE}, then run: skillwire validate {target}")
+            output.line(str(target / file), wrap=False)
+        output.message(f"Write the instructions in {SKILL_FILE}, then run: skillwire validate {target}")
 
 
 def starter_files(name: str, description: str, parts: list[str]) -> dict[str, bytes]:
-    """Return the files of a new skill, by path, such that nothing is wrong with them.
+    """Return the files of a new, valid skill, by path.
 
     Raises:
         MisuseError: The description breaks a rule.
@@ -154,7 +149,7 @@ def starter_files(name: str, description: str, parts: list[str]) -> dict[str, by
     body = title + _BODY + "".join(_PARTS[part].section for part in parts)
     description = description or f"Helps with {words}. Use when the user asks about {words}."
     if hidden_characters(description):
-        raise MisuseError("--description holds characters that nobody can see", fix="delete them")
+        raise MisuseError("--description holds hidden characters", fix="delete them")
     try:
         skill = Skill(name, body=body, description=description)
     except InvalidSkillError as error:
@@ -164,10 +159,10 @@ def starter_files(name: str, description: str, parts: list[str]) -> dict[str, by
 
 
 def create(target: Path, files: Mapping[str, bytes]) -> None:
-    """Create the folder `target` with `files` in it, all at once or not at all.
+    """Create the folder `target` with `files` in it, atomically.
 
-    Everything is built out of sight, in the nearest folder that exists, and
-    appears with one rename.
+    Everything is written to a temporary folder, in the nearest parent that
+    exists, and moved into place with one rename.
 
     Raises:
         AlreadyExistsError: Something is there.
@@ -178,20 +173,20 @@ def create(target: Path, files: Mapping[str, bytes]) -> None:
     top = target
     while not top.parent.exists():
         top = top.parent
-    workshop = top.with_name(f".skillwire-{secrets.token_hex(8)}")
+    staging = top.with_name(f".skillwire-{secrets.token_hex(8)}")
     try:
-        workshop.mkdir()
+        staging.mkdir()
         for path, content in files.items():
-            file = workshop / target.relative_to(top.parent) / path
+            file = staging / target.relative_to(top.parent) / path
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(content)
             if path.startswith("scripts/"):
                 file.chmod(file.stat().st_mode | 0o111)
-        (workshop / top.name).rename(top)
+        (staging / top.name).rename(top)
     except OSError as error:
         raise OutputError(f"{target} cannot be created: {error.strerror}") from error
     finally:
-        shutil.rmtree(workshop, ignore_errors=True)
+        shutil.rmtree(staging, ignore_errors=True)
 
 
 def _checked_path(name: str) -> PurePosixPath:
@@ -200,7 +195,7 @@ def _checked_path(name: str) -> PurePosixPath:
     if parents_fine and is_name(segments[-1]):
         return PurePosixPath(*segments)
     better = "/".join(map(suggest_name, filter(None, segments))) or suggest_name("")
-    problem = "has a part that cannot be in a URI" if not parents_fine else "is not a name a skill may have"
+    problem = "has a part that cannot be in a URI" if not parents_fine else "is not a valid name of a skill"
     raise MisuseError(f"{name!r} {problem}", fix=f"try: skillwire new {better}")
 
 

@@ -1,4 +1,4 @@
-"""`skillwire pack`: one skill as one archive, the same bytes every time."""
+"""`skillwire pack`: pack one skill into one reproducible archive."""
 
 import base64
 import hashlib
@@ -11,26 +11,23 @@ from typing import Annotated
 
 import typer
 
-from skillwire.cli.answer import Answer, answering, plural
-from skillwire.cli.failures import (
+from skillwire.cli.folders import FindingCounts, NamedFolder, located, print_findings
+from skillwire.cli.options import Json, Verbose, new_app
+from skillwire.cli.output import (
     AlreadyExistsError,
     BrokenSkillError,
     MissingFolderError,
     MisuseError,
     NoSkillError,
+    Output,
     OutputError,
+    command_output,
+    plural,
 )
-from skillwire.cli.findings import Tally, print_findings
-from skillwire.cli.folders import Folder, located
-from skillwire.cli.options import Json, Verbose, new_app
-from skillwire.core.archive import ArchiveFormat
+from skillwire.core import SKILL_FILE, ArchiveFormat, Finding, InvalidArchiveError, digest_of
 from skillwire.core.archive import pack as pack_files
-from skillwire.core.finding import Finding
-from skillwire.core.manifest import digest_of
-from skillwire.core.uri import SKILL_FILE
-from skillwire.errors import InvalidArchiveError
+from skillwire.sources.directory.walk import Walk
 from skillwire.sources.review import SkillReading, read_skill
-from skillwire.sources.walk import Walk
 
 STDOUT = "-"
 
@@ -40,8 +37,8 @@ app = new_app()
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
-    """An archive, and what there is to tell about it."""
+class PackedSkill:
+    """An archive of a skill, and its properties."""
 
     format: ArchiveFormat
     data: bytes
@@ -53,7 +50,7 @@ class Packed:
 
     @property
     def integrity(self) -> str:
-        """The digest as Subresource Integrity spells it, for tools that take no other form."""
+        """The digest in the form of Subresource Integrity, for tools that accept no other."""
         return "sha256-" + base64.b64encode(hashlib.sha256(self.data).digest()).decode()
 
     def to_json(self, path: str) -> dict[str, object]:
@@ -71,7 +68,7 @@ class Packed:
 @app.command()
 def pack(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A skill's folder.", show_default=False)],
-    output: Annotated[
+    destination: Annotated[
         str,
         typer.Option(
             "--output",
@@ -93,23 +90,27 @@ def pack(
     The skill is validated first, and refused when it has errors. Prints the
     archive's size and digest, also in the form of Subresource Integrity.
     """
-    with answering("pack", json=json, verbose=verbose) as answer:
-        skill = Folder.named(folder)
-        chosen = _choose_format(output, format)
-        if output == STDOUT:
+    with command_output("pack", json=json, verbose=verbose) as output:
+        skill = NamedFolder.named(folder)
+        chosen = _choose_format(destination, format)
+        if destination == STDOUT:
             _require_usable_stdout(json=json)
-        reading = _read(answer, skill)
-        target = None if output == STDOUT else _target(output, f"{reading.name}.{chosen}", skill, force=force)
+        reading = _read(output, skill)
+        target = (
+            None
+            if destination == STDOUT
+            else _target(destination, f"{reading.name}.{chosen}", skill, force=force)
+        )
         packed = pack_reading(reading, chosen)
         if target is None:
             sys.stdout.buffer.write(packed.data)
             sys.stdout.flush()
         else:
             write_whole(target, packed.data)
-        _tell(answer, packed, target)
+        _report(output, packed, target)
 
 
-def pack_reading(reading: SkillReading, format: ArchiveFormat) -> Packed:
+def pack_reading(reading: SkillReading, format: ArchiveFormat) -> PackedSkill:
     """Pack the files of a skill that has no errors.
 
     Raises:
@@ -119,13 +120,13 @@ def pack_reading(reading: SkillReading, format: ArchiveFormat) -> Packed:
     files = {path: content for path, content in reading.files.items() if isinstance(content, bytes)}
     if len(files) < len(reading.files):
         raise InvalidArchiveError("a file changed while it was read")
-    return Packed(format, pack_files(files, format, executables=reading.executables), len(files))
+    return PackedSkill(format, pack_files(files, format, executables=reading.executables), len(files))
 
 
 def write_whole(target: Path, data: bytes) -> None:
-    """Write a file so that nobody ever sees a part of it, and a failure leaves nothing behind.
+    """Write a file atomically; a failure leaves nothing behind.
 
-    A link is kept, and the file it leads to is replaced.
+    A symbolic link is kept, and the file it points to is replaced.
 
     Raises:
         OutputError: It cannot be written.
@@ -147,7 +148,7 @@ def write_whole(target: Path, data: bytes) -> None:
 def _choose_format(output: str, format: ArchiveFormat | None) -> ArchiveFormat:
     named = ArchiveFormat.of_path(output)
     if format is not None and named is not None and format is not named:
-        raise MisuseError(f"{output} is the name of a {named} archive, and --format says {format}")
+        raise MisuseError(f"{output} is the name of a {named} archive, but --format is {format}")
     return format or named or ArchiveFormat.TAR_GZ
 
 
@@ -155,11 +156,16 @@ def _require_usable_stdout(*, json: bool) -> None:
     if json:
         raise MisuseError("the archive and the JSON cannot both go to standard output", fix="use -o FILE")
     if sys.stdout.isatty():
-        raise MisuseError("standard output is a terminal", fix="use -o FILE, or send it somewhere: … | …")
+        raise MisuseError("standard output is a terminal", fix="use -o FILE, or redirect it: … > FILE")
 
 
-def _read(answer: Answer, skill: Folder) -> SkillReading:
-    """Read and judge the skill; only one without errors comes back."""
+def _read(output: Output, skill: NamedFolder) -> SkillReading:
+    """Read and validate the skill, and return it if it has no errors.
+
+    Raises:
+        NoSkillError: There is no skill in the folder.
+        BrokenSkillError: The skill has errors.
+    """
     found = None
     if os.path.lexists(skill.real_path(SKILL_FILE)):  # Otherwise this could be a folder of any size.
         found = next((found for found in Walk(skill.real).run().skills if not found.directory), None)
@@ -169,14 +175,14 @@ def _read(answer: Answer, skill: Folder) -> SkillReading:
     findings = [located(finding, skill.path()) for finding in reading.findings()]
     errors = [finding for finding in findings if finding.is_error]
     if errors:
-        print_findings(answer, skill.path(), findings, aside=True)
+        print_findings(output, skill.path(), findings, to_stderr=True)
         message = f"{skill.path()} has {plural(len(errors), 'error')}, so it is not packed"
-        raise BrokenSkillError(message, findings=findings, fix="mend it and try again")
-    _mention_warnings(answer, skill, findings)
+        raise BrokenSkillError(message, findings=findings, fix="correct the errors and try again")
+    _mention_warnings(output, skill, findings)
     return reading
 
 
-def _suggestion(folder: Folder) -> str:
+def _suggestion(folder: NamedFolder) -> str:
     skills = sorted(path.parent.name for path in Path(folder.real).glob(f"*/{SKILL_FILE}"))
     if not skills:
         return "name a skill's own folder"
@@ -184,15 +190,15 @@ def _suggestion(folder: Folder) -> str:
     return f"name one skill: {shown}" + (", …" if len(skills) > _SUGGESTIONS else "")
 
 
-def _mention_warnings(answer: Answer, skill: Folder, findings: list[Finding]) -> None:
-    tally = Tally.of(findings)
+def _mention_warnings(output: Output, skill: NamedFolder, findings: list[Finding]) -> None:
+    tally = FindingCounts.of(findings)
     if tally.warnings:
         which = "it" if tally.warnings == 1 else "them"
-        answer.word(f"{tally.words()}; see {which} with: skillwire validate {skill.path()}")
+        output.message(f"{tally.words()}; see {which} with: skillwire validate {skill.path()}")
 
 
-def _target(output: str, name: str, skill: Folder, *, force: bool) -> Path:
-    """Return the path to write to, once nothing speaks against it."""
+def _target(output: str, name: str, skill: NamedFolder, *, force: bool) -> Path:
+    """Return the path to write to, after checking that it may be written."""
     target = Path(output or name)
     if target.is_dir():
         target /= name
@@ -200,7 +206,7 @@ def _target(output: str, name: str, skill: Folder, *, force: bool) -> Path:
         raise MissingFolderError(f"there is no folder {target.parent} to write to", fix="create it first")
     if Path(os.path.realpath(target)).is_relative_to(skill.real):
         fix = f"write it somewhere else: -o {Path('..', name)}"
-        raise MisuseError(f"{target} would become part of the skill it holds", fix=fix)
+        raise MisuseError(f"{target} would become part of the skill itself", fix=fix)
     if os.path.lexists(target):
         if not target.is_file() and target.exists():
             raise AlreadyExistsError(f"{target} exists and is not a file", fix="choose another name")
@@ -209,12 +215,12 @@ def _target(output: str, name: str, skill: Folder, *, force: bool) -> Path:
     return target
 
 
-def _tell(answer: Answer, packed: Packed, target: Path | None) -> None:
+def _report(output: Output, packed: PackedSkill, target: Path | None) -> None:
     path = STDOUT if target is None else str(target)
-    if answer.json:
-        answer.document(packed.to_json(path))
+    if output.json:
+        output.document(packed.to_json(path))
         return
-    say = answer.word if target is None else answer.line
+    say = output.message if target is None else output.line
     say("path    ", path, wrap=False)
     say("size    ", f"{plural(len(packed.data), 'byte')}, {plural(packed.files, 'file')}, {packed.format}")
     say("digest  ", packed.digest, wrap=False)

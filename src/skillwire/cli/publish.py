@@ -1,5 +1,6 @@
-"""`skillwire publish`: folders of skills as a web site, for any web server to serve."""
+"""`skillwire publish`: write folders of skills as a static web site."""
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -10,24 +11,32 @@ import anyio
 import anyio.to_thread
 import typer
 
-from skillwire.cli.answer import STYLES, Answer, answering, plural
-from skillwire.cli.failures import BrokenSkillError, MisuseError
-from skillwire.cli.findings import Tally, print_findings
-from skillwire.cli.folders import Folder
+from skillwire.cli.folders import FindingCounts, NamedFolder, print_findings
 from skillwire.cli.options import FollowLinks, Json, Verbose, new_app
-from skillwire.cli.progress import Meter, progress
+from skillwire.cli.output import (
+    STYLES,
+    BrokenSkillError,
+    MisuseError,
+    Output,
+    ProgressMeter,
+    command_output,
+    plural,
+    progress,
+)
 from skillwire.cli.validate import Review, review_folders
-from skillwire.core.finding import Finding
+from skillwire.core import Finding
 from skillwire.server.wellknown.folder import INDEX, SiteFolder
 from skillwire.server.wellknown.site import Artifact, PublishedSite, Publisher
-from skillwire.sources import Catalog, DirectorySource, Report
+from skillwire.sources.catalog import CombinedSource
+from skillwire.sources.directory.source import DirectorySource
+from skillwire.sources.snapshot import Report
 
 app = new_app()
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """What came of publishing: which artifacts are new, and how many of earlier times stay or went."""
+class PublishResult:
+    """The result of publishing: the site, its new artifacts, and how many earlier ones were kept."""
 
     site: PublishedSite
     new: frozenset[str]
@@ -46,7 +55,7 @@ def publish(
         typer.Option(metavar="OUT", help="Write a web site into this folder.", show_default=False),
     ] = None,
     prune: Annotated[
-        bool, typer.Option("--prune", help="Remove what earlier sites had and this one has not.")
+        bool, typer.Option("--prune", help="Remove artifacts of earlier sites that this one does not have.")
     ] = False,
     follow_links: FollowLinks = False,
     json: Json = False,
@@ -56,26 +65,31 @@ def publish(
 
     OUT is the root of a web server; the site goes to .well-known/agent-skills
     in it. All skills are validated first, and when one has errors, or two
-    share a name, nothing is written. Files of others are never touched.
+    share a name, nothing is written. Other files are never touched.
     """
-    with answering("publish", json=json, verbose=verbose) as answer:
+    with command_output("publish", json=json, verbose=verbose) as output:
         if static is None:
-            raise MisuseError("there is no place to publish to", fix="add --static OUT")
-        named = [Folder.named(folder) for folder in folders]
-        with progress(answer, "checking skills") as meter:
-            _require_good(answer, review_folders(named, meter, follow_links=follow_links))
-            written = anyio.run(partial(_publish, answer, named, static, meter, follow_links, prune))
-        _tell(answer, written, static)
+            raise MisuseError("no output folder is named", fix="add --static OUT")
+        named = [NamedFolder.named(folder) for folder in folders]
+        with progress(output, "checking skills") as meter:
+            _require_valid(output, named, review_folders(named, meter, follow_links=follow_links))
+            written = anyio.run(partial(_publish, output, named, static, meter, follow_links, prune))
+        _report(output, written, static)
 
 
 async def _publish(
-    answer: Answer, folders: Sequence[Folder], out: Path, meter: Meter, follow_links: bool, prune: bool
-) -> Written:
+    output: Output,
+    folders: Sequence[NamedFolder],
+    out: Path,
+    meter: ProgressMeter,
+    follow_links: bool,
+    prune: bool,
+) -> PublishResult:
     publisher = Publisher()
     sources = [DirectorySource(folder.typed, watch=False, follow_links=follow_links) for folder in folders]
-    async with Catalog(sources) as catalog:
+    async with CombinedSource(sources) as catalog:
         site = await publisher.site(catalog)
-        _require_whole(answer, site)
+        _require_complete(output, site)
         new: set[str] = set()
         run = anyio.to_thread.run_sync
         with SiteFolder(out) as folder:
@@ -89,26 +103,25 @@ async def _publish(
             for name in others if prune else ():
                 await run(folder.remove, name)
             kept, removed = (0, len(others)) if prune else (len(others), 0)
-            return Written(site, frozenset(new), kept, removed, folder.is_exposed)
+            return PublishResult(site, frozenset(new), kept, removed, folder.is_exposed)
 
 
-def _require_good(answer: Answer, review: Review) -> None:
-    """Refuse everything when any skill has errors (DISC-14)."""
+def _require_valid(output: Output, named: Sequence[NamedFolder], review: Review) -> None:
+    """Raise when any skill has errors (DISC-14)."""
     places = [(place.path, place.findings) for place in (*review.skills, *review.folders)]
     errors = [finding for _, findings in places for finding in findings if finding.is_error]
     for path, findings in places if errors else ():
-        print_findings(answer, path, findings, aside=True)
+        print_findings(output, path, findings, to_stderr=True)
     if errors:
         raise _not_published(errors)
-    warnings = Tally.of(review.findings).warnings
+    warnings = FindingCounts.of(review.findings).warnings
     if warnings:
-        answer.word(
-            ("warning:", STYLES["warning"]), f" {plural(warnings, 'warning')}; see `skillwire validate`"
-        )
+        command = shlex.join(("skillwire", "validate", *(str(folder.typed) for folder in named)))
+        output.message(("warning:", STYLES["warning"]), f" {plural(warnings, 'warning')}; see `{command}`")
 
 
-def _require_whole(answer: Answer, site: PublishedSite) -> None:
-    """Refuse everything when the site would lack a skill that should be there."""
+def _require_complete(output: Output, site: PublishedSite) -> None:
+    """Raise when the site would lack a skill."""
     held_back = [report for report in site.snapshot.reports if report.uri is None]
     reports: list[Report] = [*held_back, *site.left_out, *site.failed]
     errors = [
@@ -118,42 +131,41 @@ def _require_whole(answer: Answer, site: PublishedSite) -> None:
         if finding.is_error or report in site.failed
     ]
     for report in reports:
-        print_findings(answer, report.place, report.findings, aside=True)
+        print_findings(output, report.place, report.findings, to_stderr=True)
     if errors:
         raise _not_published(errors)
 
 
 def _not_published(errors: Sequence[Finding]) -> BrokenSkillError:
     return BrokenSkillError(
-        f"there is something wrong with what is to be published ({plural(len(errors), 'error')}), "
-        "so nothing is written",
+        f"the skills to publish have {plural(len(errors), 'error')}, so nothing is written",
         findings=errors,
-        fix="mend it and try again",
+        fix="correct the errors and try again",
     )
 
 
-def _tell(answer: Answer, written: Written, out: Path) -> None:
+def _report(output: Output, written: PublishResult, out: Path) -> None:
     site = written.site
     index = SiteFolder(out).home / INDEX
     if written.is_exposed:
         words = f" every user of this machine may change {index.parent}"
-        answer.word(("warning:", STYLES["warning"]), words, wrap=False)
-    if answer.json:
-        answer.document(_document(written, index))
+        output.message(("warning:", STYLES["warning"]), words, wrap=False)
+    if output.json:
+        output.document(_document(written, index))
         return
     for path, artifact in site.artifacts.items():
         state = "new" if path in written.new else "same"
-        answer.line(f"{artifact.entry.name}  {artifact.type}  {state}  {artifact.digest}", wrap=False)
+        output.line(f"{artifact.entry.name}  {artifact.type}  {state}  {artifact.digest}", wrap=False)
     rest = [f"{written.kept:,} of earlier sites kept"] if written.kept else []
     rest += [f"{written.removed:,} of earlier sites removed"] if written.removed else []
-    answer.word(
+    output.message(
         f"published {plural(len(site.artifacts), 'skill')} at {index}",
         *(f"; {words}" for words in rest),
         wrap=False,
     )
 
 
-def _document(written: Written, index: Path) -> dict[str, object]:
+def _document(written: PublishResult, index: Path) -> dict[str, object]:
     site = written.site
     return {
         "index": str(index),

@@ -1,7 +1,7 @@
-"""The references that were listed last in a folder, for completing them: read quickly, or not at all.
+"""The references that were last listed in a folder, for shell completion.
 
-Nothing here loads the host. What is in the file was chosen for being
-harmless in any shell when it was written, and is held to that again.
+This module must be fast, so it does not import the host. References are
+checked to be safe in any shell both when they are written and when they are read.
 """
 
 import hashlib
@@ -13,20 +13,20 @@ from typing import Final
 
 import platformdirs
 
-from skillwire.core.characters import visible
+from skillwire.core import visible
 
 FOLDER: Final = "references"
 MAX_BYTES: Final = 512 * 1024
 MAX_REFERENCES: Final = 5_000
 MOST_OFFERED: Final = 500
 
-# No character of these means anything to a shell, and none starts an option or a home.
+# None of these characters is special to a shell, and none starts an option or a home folder.
 _HARMLESS = re.compile(r"[\w.][\w.:/@+%-]{0,299}")
 _READ = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
-def offer(request: str) -> int:
-    """Print what `--references=PREFIX` or `--labels=PREFIX` may go on with, one word on each line."""
+def print_completions(request: str) -> int:
+    """Print the completions of `--references=PREFIX` or `--labels=PREFIX`, one on each line."""
     kind, _, prefix = request.partition("=")
     found = known_labels if kind == "--labels" else known_references
     sys.stdout.write("".join(f"{word}\n" for word in found(Path.cwd(), prefix)))
@@ -34,25 +34,25 @@ def offer(request: str) -> int:
     return 0
 
 
-def is_harmless(reference: str) -> bool:
-    """Tell whether a word can stand in any shell's command line as it is."""
+def is_shell_safe(reference: str) -> bool:
+    """Return whether a word needs no quoting in any shell."""
     return _HARMLESS.fullmatch(reference) is not None and visible(reference) == reference
 
 
 def file_for(project: Path, state: Path | None = None) -> Path:
-    """Return the file that has the references last seen in a folder."""
+    """Return the file with the references last listed in a folder."""
     name = hashlib.sha256(os.fsencode(os.path.realpath(project))).hexdigest()[:32]
     return (state or Path(platformdirs.user_state_dir("skillwire"))) / FOLDER / f"{name}.txt"
 
 
 def known_references(project: Path, prefix: str = "") -> list[str]:
-    """Return the references that start with `prefix` and were seen last in a folder; at most a screenful."""
+    """Return the references last listed in a folder that start with `prefix`, up to `MOST_OFFERED`."""
     found = [word for word in _words(file_for(project)) if word.startswith(prefix)]
     return found[:MOST_OFFERED]
 
 
 def known_labels(project: Path, prefix: str = "") -> list[str]:
-    """Return the labels of the servers whose skills were seen last in a folder."""
+    """Return the labels of the servers whose skills were last listed in a folder."""
     labels = {word.partition("/")[0] for word in _words(file_for(project)) if "/" in word}
     return sorted(label for label in labels if label.startswith(prefix))[:MOST_OFFERED]
 
@@ -64,4 +64,4 @@ def _words(path: Path) -> list[str]:
             text = file.read(MAX_BYTES).decode("utf-8", "replace")
     except OSError:
         return []
-    return [word for word in text.split("\n") if is_harmless(word)]
+    return [word for word in text.split("\n") if is_shell_safe(word)]

@@ -1,18 +1,19 @@
-"""`skillwire revoke`: taking back a yes, whether or not the server is there."""
+"""`skillwire revoke`: revoke an approval, whether or not the server can be reached."""
 
 from typing import Annotated
 
 import typer
 
-from skillwire.cli.answer import Answer, answering
-from skillwire.cli.hosting import At, Config, Frozen, Lock, Wanted, with_host
+from skillwire.cli.hosting import At, Config, Frozen, HostRequest, Lock, run_with_host
 from skillwire.cli.options import Json, Verbose, new_app
-from skillwire.cli.states import print_refusal
-from skillwire.host import Approval, Host, RefusedError
-from skillwire.host.asking import one_line
+from skillwire.cli.output import Output, command_output
+from skillwire.cli.render import print_refusal
+from skillwire.host.host import Host
+from skillwire.host.model import Approval, RefusedError
+from skillwire.host.use.question import one_line
 
-PATIENCE = 0.1
-"""Seconds that servers get: what was approved is known without them."""
+SERVER_WAIT = 0.1
+"""Seconds to wait for servers: approvals are known without them."""
 
 app = new_app()
 
@@ -29,42 +30,42 @@ def revoke(
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Take back your approval of a skill.
+    """Revoke your approval of a skill.
 
-    Everything granted to it ends on this machine, and pins of the project's
-    lock count no more until you trust the lock again. The server need not be
-    there.
+    Revokes everything granted to it on this machine; its pin in the project's
+    lock is not used until you trust the lock again. The server need not be
+    reachable.
     """
-    with answering("revoke", json=json, verbose=verbose) as answer:
-        wanted = Wanted(config=config, targets=at or (), lock=lock, frozen=frozen, wait=PATIENCE)
-        with_host(answer, wanted, lambda host: _revoke(answer, host, reference))
+    with command_output("revoke", json=json, verbose=verbose) as output:
+        wanted = HostRequest.for_skill(reference, config, at, lock, frozen=frozen, wait=SERVER_WAIT)
+        run_with_host(output, wanted, lambda host: _revoke(output, host, reference))
 
 
-async def _revoke(answer: Answer, host: Host, reference: str) -> None:
+async def _revoke(output: Output, host: Host, reference: str) -> None:
     if host.lock.is_frozen:
-        raise RefusedError("the lock is frozen, and taken as it is", reference=reference)
-    before, meant = _held(host), host.meant_by(reference)
+        raise RefusedError("the lock is frozen, so approvals cannot be revoked", reference=reference)
+    before, meant = _all_approvals(host), host.matching(reference)
     await host.revoke(reference)
-    # A server that answers only now may be the first to say what is meant; what its listing ended is not.
-    meant = meant or host.meant_by(reference)
-    after = _held(host)
+    # The reference may be known only after a server has answered.
+    meant = meant or host.matching(reference)
+    after = _all_approvals(host)
     taken = [
         (place, approval)
         for place, approval in before
         if approval.skill in meant and (place, approval) not in after
     ]
     for problem in host.problems:
-        print_refusal(answer, problem)
-    if answer.json:
-        answer.document({"reference": reference, "revoked": [_json(*item) for item in taken]})
+        print_refusal(output, problem)
+    if output.json:
+        output.document({"reference": reference, "revoked": [_json(*item) for item in taken]})
         return
     for place, approval in taken:
-        answer.line(("revoked", "bold green"), f"  {_words(place, approval)}")
+        output.line(("revoked", "bold green"), f"  {_words(place, approval)}")
     if not taken:
-        answer.line("nothing was approved for it")
+        output.line("there was no approval to revoke")
 
 
-def _held(host: Host) -> list[tuple[str, Approval]]:
+def _all_approvals(host: Host) -> list[tuple[str, Approval]]:
     return [
         *(("machine", approval) for approval in host.approvals),
         *(("lock", approval) for approval in host.lock.approvals),

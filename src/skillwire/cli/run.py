@@ -1,34 +1,99 @@
-"""`skillwire run`: a script of a skill, in a sandbox, after it was shown and agreed to."""
+"""`skillwire run`: run a script of a skill in a sandbox, after showing it and asking."""
 
+import os
 import shlex
+import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, BinaryIO, cast
 
 import anyio.to_thread
 import typer
 
-from skillwire.cli.answer import STYLES, Answer, answering
-from skillwire.cli.asking import TerminalAsk
-from skillwire.cli.failures import ExitCode, MisuseError
-from skillwire.cli.hosting import DEFAULT_WAIT, Archives, At, Config, Frozen, Lock, Wait, Wanted, with_host
+from skillwire.cli.hosting import (
+    DEFAULT_WAIT,
+    Archives,
+    At,
+    Config,
+    Frozen,
+    HostRequest,
+    Lock,
+    Wait,
+    run_with_host,
+)
 from skillwire.cli.options import Json, Verbose, new_app
-from skillwire.cli.outcomes import limits_words, outcome_json, print_outcome, print_output, verdict_words
-from skillwire.cli.outputs import Kept, keep, require_free
-from skillwire.cli.progress import progress
-from skillwire.cli.scriptargs import read_arguments
-from skillwire.cli.scripts import list_scripts
-from skillwire.cli.states import print_refusal
-from skillwire.core.yaml12 import JsonValue
-from skillwire.errors import SkillError
-from skillwire.host import Ask, Grant, Host, Question, Reply
-from skillwire.host.asking import name_of, one_line
-from skillwire.host.failures import ApprovalDeniedError, ApprovalRequiredError
-from skillwire.host.running.results import RanScript, ScriptPreview
-from skillwire.runner import Policy
-from skillwire.runner.policyfile import load_policy
+from skillwire.cli.output import STYLES, ExitCode, MisuseError, Output, command_output, progress
+from skillwire.cli.prompt import TerminalAsk
+from skillwire.cli.render import print_refusal
+from skillwire.cli.run_output import (
+    SavedFiles,
+    limits_words,
+    list_scripts,
+    outcome_json,
+    print_outcome,
+    print_output,
+    require_empty,
+    save_files,
+    verdict_words,
+)
+from skillwire.core import JsonValue, SkillError, StrictJsonError, parse_strictly
+from skillwire.host.host import Host
+from skillwire.host.model import ApprovalDeniedError, ApprovalRequiredError, Ask, Grant, Question, Reply
+from skillwire.host.use.question import name_of, one_line
+from skillwire.host.use.script_results import RanScript, ScriptPreview
+from skillwire.runner.policy import Policy
+from skillwire.runner.policy_file import load_policy
+
+# Read the arguments of a script from `--args`.
+
+
+MAX_BYTES = 1024 * 1024
+STDIN = "-"
+_FILE = "@"
+_EXAMPLE = """use a JSON object such as --args '{"name": "value"}', --args @FILE, or --args - to read it"""
+
+
+def read_arguments(text: str | None) -> Mapping[str, JsonValue]:
+    """Return the arguments that `--args` means: the JSON itself, `@FILE`, or `-` for standard input.
+
+    Raises:
+        MisuseError: It is not a JSON object, is too large, or cannot be read.
+    """
+    if text is None:
+        return {}
+    if text == STDIN:
+        return _parse(_read(sys.stdin.buffer), "standard input")
+    if text.startswith(_FILE):
+        return _parse(_content(text.removeprefix(_FILE)), text.removeprefix(_FILE))
+    return _parse(os.fsencode(text), "--args")
+
+
+def _content(name: str) -> bytes:
+    try:
+        with Path(name).open("rb") as file:
+            return _read(file)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "invalid file name"
+        raise MisuseError(f"--args: {name} cannot be read: {reason}", fix=_EXAMPLE) from error
+
+
+def _read(file: BinaryIO) -> bytes:
+    return file.read(MAX_BYTES + 1)
+
+
+def _parse(data: bytes, place: str) -> Mapping[str, JsonValue]:
+    if len(data) > MAX_BYTES:
+        raise MisuseError(f"{place} has more than {MAX_BYTES:,} bytes", fix="pass less data in one run")
+    try:
+        value = parse_strictly(data)
+    except StrictJsonError as error:
+        raise MisuseError(f"{place} {error}", fix=_EXAMPLE) from error
+    if not isinstance(value, dict):
+        raise MisuseError(f"{place} is not a JSON object", fix=_EXAMPLE)
+    return cast(Mapping[str, JsonValue], value)
+
 
 _LIMIT_FIX = "the skill can ask for more in scripts/manifest.json, as far as the policy allows; see --policy"
 
@@ -36,8 +101,8 @@ app = new_app()
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """What is to be run, with what, and where its files go. `places` are the options that find the skill."""
+class RunRequest:
+    """The script to run, its arguments and output folder. `places` are the options that find the skill."""
 
     reference: str
     script: str
@@ -46,13 +111,13 @@ class Request:
     places: tuple[str, ...]
 
     def approval_fix(self, preview: ScriptPreview) -> str:
-        """Say how the scripts of a skill come to be allowed."""
+        """Return how to approve the scripts of a skill."""
         if preview.terms.is_for_one_run:
-            return "run it on a terminal: with network or secrets, or on a server, each run is asked about"
+            return "run it on a terminal: each run with network, with secrets or on a server is asked about"
         place = shlex.join((self.reference, *self.places))
         needed = (Grant.LOAD, Grant.SCRIPTS) if preview.origin.is_remote else (Grant.SCRIPTS,)
         grants = " ".join(f"--grant {grant}" for grant in needed)
-        return f"look at it with `skillwire show {place}`, then run `skillwire approve {place} {grants}`"
+        return f"review it with `skillwire show {place}`, then run `skillwire approve {place} {grants}`"
 
 
 @app.command()
@@ -60,23 +125,23 @@ def run(
     reference: Annotated[str, typer.Argument(metavar="REF", help="The skill, as it is listed.")],
     script: Annotated[
         str | None,
-        typer.Argument(metavar="SCRIPT", help="Its script, by name or path.", show_default=False),
+        typer.Argument(metavar="SCRIPT", help="The script, by name or path.", show_default=False),
     ] = None,
     args: Annotated[
         str | None,
         typer.Option(
             "--args",
             metavar="JSON",
-            help="What to give it: a JSON object, @FILE that holds one, or - for standard input.",
+            help="The arguments: a JSON object, @FILE to read one from, or - for standard input.",
             show_default=False,
         ),
     ] = None,
-    output: Annotated[
+    folder: Annotated[
         Path | None,
         typer.Option(
             "--output",
             metavar="DIR",
-            help="Keep the files it leaves in this folder, which must be new or empty.",
+            help="Save its output files in this folder, which must be new or empty.",
             show_default=False,
         ),
     ] = None,
@@ -85,7 +150,7 @@ def run(
         typer.Option(
             "--policy",
             metavar="FILE",
-            help="What scripts may have: limits, and for single ones network and secrets.",
+            help="The policy for scripts: limits, and network and secrets for single scripts.",
             show_default=False,
         ),
     ] = None,
@@ -100,57 +165,57 @@ def run(
 ) -> None:
     """Run a script of a skill in a sandbox.
 
-    Says first what would run, and asks where your approval is needed, if this
-    is a terminal. The script gets the arguments as JSON on its standard input
-    and nothing of this machine; what it writes is printed. Without SCRIPT,
-    lists the scripts. Exits with 1 when the script failed or did not run.
+    Prints what would run, and asks on the terminal if your approval is
+    needed. The script gets the arguments as JSON on its standard input and no
+    access to this machine; its output is printed. Without SCRIPT, lists the
+    scripts. Exits with 1 when the script failed or did not run.
     """
-    with answering("run", json=json, verbose=verbose) as answer:
-        wanted = Wanted(
-            config=config, targets=at or (), lock=lock, frozen=frozen, wait=wait, archives=archives
+    with command_output("run", json=json, verbose=verbose) as output:
+        wanted = HostRequest.for_skill(
+            reference, config, at, lock, frozen=frozen, wait=wait, archives=archives
         )
-        places = _places(config, at or [], lock, archives=archives)
+        places = wanted.options
         if script is None:
-            _require_nothing_to_run(args, output, policy)
-            with_host(answer, wanted, lambda host: list_scripts(answer, host, reference, places))
+            _require_nothing_to_run(args, folder, policy)
+            run_with_host(output, wanted, lambda host: list_scripts(output, host, reference, places))
             return
-        if output is not None:
-            require_free(output)
-        request = Request(reference, script, read_arguments(args), output, places)
-        # One run needs no sandbox that waits for the next one.
+        if folder is not None:
+            require_empty(folder)
+        request = RunRequest(reference, script, read_arguments(args), folder, places)
+        # A single run needs no pool of sandboxes.
         scripts = replace(Policy() if policy is None else load_policy(policy), pool=0)
-        patience = Patience(answer, TerminalAsk.find(), f"running {one_line(script)}")
+        run_progress = RunProgress(output, TerminalAsk.find(), f"running {one_line(script)}")
         try:
-            with_host(
-                answer,
+            run_with_host(
+                output,
                 replace(wanted, scripts=scripts),
-                lambda host: _run(answer, host, request, patience),
-                approve=patience.ask,
+                lambda host: _run(output, host, request, run_progress),
+                approve=run_progress.ask,
             )
         except KeyboardInterrupt:
-            if patience.has_begun:
-                answer.word("interrupted; nothing of the script is running any more on this machine")
+            if run_progress.has_begun:
+                output.message("interrupted; the script is no longer running on this machine")
             raise
 
 
-class Patience:
-    """A sign of life while a script runs, which makes room whenever the user is asked."""
+class RunProgress:
+    """A progress bar while a script runs, hidden while the user is asked."""
 
-    def __init__(self, answer: Answer, asker: TerminalAsk | None, doing: str) -> None:
+    def __init__(self, output: Output, asker: TerminalAsk | None, doing: str) -> None:
         self.asker = asker
         self.has_begun = False
-        self._answer = answer
+        self._output = output
         self._doing = doing
         self._bar = ExitStack()
 
     @property
     def ask(self) -> Ask | None:
-        """A way to ask; None where nobody can be asked."""
+        """The callback that asks the user; None without a terminal."""
         return None if self.asker is None else self._ask
 
-    def __enter__(self) -> "Patience":
+    def __enter__(self) -> "RunProgress":
         self.has_begun = True
-        self._bar.enter_context(progress(self._answer, self._doing))
+        self._bar.enter_context(progress(self._output, self._doing))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -160,38 +225,38 @@ class Patience:
         assert self.asker is not None
         self._bar.close()
         reply = await self.asker(question)
-        self._bar.enter_context(progress(self._answer, self._doing))
+        self._bar.enter_context(progress(self._output, self._doing))
         return reply
 
 
-async def _run(answer: Answer, host: Host, request: Request, patience: Patience) -> None:
-    if patience.asker is not None:
-        patience.asker.host = host
+async def _run(output: Output, host: Host, request: RunRequest, run_progress: RunProgress) -> None:
+    if run_progress.asker is not None:
+        run_progress.asker.host = host
     preview = await host.preview_script(request.reference, request.script, request.arguments)
     for problem in host.problems:
-        print_refusal(answer, problem)
-    _announce(answer, preview)
+        print_refusal(output, problem)
+    _print_preview(output, preview)
     if preview.where == "sandbox" and host.scripts_availability is not None:
-        host.scripts_availability.require()  # Nobody is asked about what could not run.
-    with patience:
-        ran = await _agreed(host, request, preview)
+        host.scripts_availability.require()  # Do not ask about a script that cannot run.
+    with run_progress:
+        ran = await _run_approved(host, request, preview)
     kept, problem = None, None
     try:
         if request.output is not None:
-            kept = await anyio.to_thread.run_sync(keep, request.output, ran.files)
+            kept = await anyio.to_thread.run_sync(save_files, request.output, ran.files)
     except SkillError as error:
         problem = error
-    _tell(answer, ran, kept)
+    _report(output, ran, kept)
     if problem is not None:
         raise problem
 
 
-async def _agreed(host: Host, request: Request, preview: ScriptPreview) -> RanScript:
+async def _run_approved(host: Host, request: RunRequest, preview: ScriptPreview) -> RanScript:
     try:
         return await host.run_script(request.reference, request.script, request.arguments, actor="user")
     except ApprovalDeniedError as error:
-        fix = "nothing was run, and nothing remembered; you can be asked again"
-        raise ApprovalDeniedError("you did not agree to it", reference=error.reference, fix=fix) from error
+        fix = "nothing was run, and your answer is not stored; run the command again to be asked again"
+        raise ApprovalDeniedError("you did not approve it", reference=error.reference, fix=fix) from error
     except ApprovalRequiredError as error:
         message = f"{error.reference} needs your approval before its scripts are run"
         raise ApprovalRequiredError(
@@ -199,42 +264,42 @@ async def _agreed(host: Host, request: Request, preview: ScriptPreview) -> RanSc
         ) from error
 
 
-def _announce(answer: Answer, preview: ScriptPreview) -> None:
-    """Say what would run, before anything does."""
+def _print_preview(output: Output, preview: ScriptPreview) -> None:
+    """Print what would run, before it runs."""
 
     def say(heading: str, words: str) -> None:
-        answer.word((f"{heading:8}", "bold"), words, hang=8, wrap=heading != "digest")
+        output.message((f"{heading:8}", "bold"), words, hang=8, wrap=heading != "digest")
 
     say("script", f"{one_line(preview.script)} of {name_of(preview.skill)}")
-    say("digest", preview.digest or "none: its server keeps the script, and runs it itself")
+    say("digest", preview.digest or "none: the server keeps the script and runs it itself")
     if preview.where == "server":
-        say("where", "on the server, which sees the arguments; no limit set here counts there")
+        say("where", "on the server, which sees the arguments; local limits do not apply there")
         return
     say("limits", limits_words(preview.limits))
     say("network", ", ".join(preview.network) or "none")
     say("secrets", ", ".join(preview.secrets) or "none")
     if preview.terms.unmet:
         say(
-            "in vain",
-            f"it also asks for {one_line(', '.join(preview.terms.unmet))}, which no policy grants it",
+            "refused",
+            f"it also asks for {one_line(', '.join(preview.terms.unmet))}, which the policy does not grant",
         )
 
 
-def _tell(answer: Answer, ran: RanScript, kept: Kept | None) -> None:
-    if answer.json:
-        answer.document(outcome_json(ran, kept))
+def _report(output: Output, ran: RanScript, kept: SavedFiles | None) -> None:
+    if output.json:
+        output.document(outcome_json(ran, kept))
     else:
-        print_output(answer, ran)
-        print_outcome(answer, ran, kept)
+        print_output(output, ran)
+        print_outcome(output, ran, kept)
     if kept is not None and kept.refused:
-        answer.code = ExitCode.NO
+        output.code = ExitCode.NO
     if not ran.is_error:
         return
-    answer.code = ExitCode.NO
+    output.code = ExitCode.NO
     words = f" {one_line(ran.script)} of {one_line(ran.reference)}: {verdict_words(ran)}"
-    answer.word(("error:", STYLES["error"]), words, hang=2)
+    output.message(("error:", STYLES["error"]), words, hang=2)
     if ran.outcome is not None and ran.outcome.limit is not None:
-        answer.word(("fix:", "bold"), f" {_LIMIT_FIX}", hang=2)
+        output.message(("fix:", "bold"), f" {_LIMIT_FIX}", hang=2)
 
 
 def _require_nothing_to_run(args: str | None, output: Path | None, policy: Path | None) -> None:
@@ -244,11 +309,3 @@ def _require_nothing_to_run(args: str | None, output: Path | None, policy: Path 
             raise MisuseError(
                 f"{name} needs a SCRIPT", fix="leave it out to see the scripts, or name the one to run"
             )
-
-
-def _places(config: Path | None, at: list[str], lock: Path | None, *, archives: bool) -> tuple[str, ...]:
-    """Return the options with which other commands find the same skill."""
-    found: list[str] = []
-    for option, value in (("--config", config), *(("--at", target) for target in at), ("--lock", lock)):
-        found += [] if value is None else [option, str(value)]
-    return (*found, *(["--archives"] if archives else []))

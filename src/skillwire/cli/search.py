@@ -1,21 +1,27 @@
-"""`skillwire search`: skills by words, of all origins."""
+"""`skillwire search`: find skills of all origins by words."""
 
 from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 import typer
 
-from skillwire.cli.answer import Answer, Part, answering, plural
-from skillwire.cli.failures import ExitCode
-from skillwire.cli.hosting import DEFAULT_WAIT, Archives, Config, Frozen, Lock, Wait, Wanted, with_host
+from skillwire.cli.hosting import (
+    DEFAULT_WAIT,
+    Archives,
+    Config,
+    Frozen,
+    HostRequest,
+    Lock,
+    Wait,
+    run_with_host,
+)
 from skillwire.cli.list import skill_json
-from skillwire.cli.options import Json, Verbose, new_app
-from skillwire.cli.remembering import remember_references
-from skillwire.cli.states import reason_of, state_of
-from skillwire.cli.tables import print_rows
-from skillwire.cli.targets import TargetCommand, Targets, command_in
-from skillwire.host import Host
-from skillwire.host.search import MAX_LIMIT, Match, SearchPage
+from skillwire.cli.options import Json, TargetCommand, Targets, Verbose, command_in, new_app
+from skillwire.cli.output import ExitCode, Output, Part, command_output, plural, print_rows
+from skillwire.cli.recent import remember_references
+from skillwire.cli.render import reason_of, state_of
+from skillwire.host.host import Host
+from skillwire.host.use.search import MAX_LIMIT, Match, SearchPage
 
 DEFAULT_LIMIT = 20
 
@@ -25,16 +31,18 @@ app = new_app()
 @app.command(cls=TargetCommand)
 def search(
     context: typer.Context,
-    query: Annotated[str, typer.Argument(metavar="QUERY", help="Words to look for.", show_default=False)],
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="Words to search for.", show_default=False)],
     targets: Targets = None,
     limit: Annotated[
         int, typer.Option("--limit", metavar="N", min=1, max=MAX_LIMIT, help="How many to show.")
     ] = DEFAULT_LIMIT,
     cursor: Annotated[
         str,
-        typer.Option("--cursor", metavar="CURSOR", help="Go on where a search ended.", show_default=False),
+        typer.Option(
+            "--cursor", metavar="CURSOR", help="Continue where an earlier search ended.", show_default=False
+        ),
     ] = "",
-    everything: Annotated[bool, typer.Option("--all", help="Show all that is found.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Show all matches.")] = False,
     config: Config = None,
     lock: Lock = None,
     frozen: Frozen = False,
@@ -45,24 +53,24 @@ def search(
 ) -> None:
     """Find skills by words in their names and descriptions.
 
-    Also finds skills that are shown to people only, or turned off. Exits with
-    1 when nothing is found.
+    Also finds skills that are hidden from models, or turned off. Exits with 1
+    when nothing is found.
     """
-    with answering("search", json=json, verbose=verbose) as answer:
-        wanted = Wanted(config, targets or (), command_in(context), lock, frozen, wait, archives)
+    with command_output("search", json=json, verbose=verbose) as output:
+        wanted = HostRequest(config, targets or (), command_in(context), lock, frozen, wait, archives)
 
         async def work(host: Host) -> None:
-            page = await _found(host, query, limit, cursor, everything=everything)
-            _print_absent(answer, host)
-            _answer(answer, host, page)
+            page = await _search(host, query, limit, cursor, everything=everything)
+            _print_unsearched(output, host)
+            _report(output, host, page)
             if not wanted.targets and not wanted.command:
                 remember_references(host.view.skills)
 
-        with_host(answer, wanted, work)
+        run_with_host(output, wanted, work)
 
 
-async def _found(host: Host, query: str, limit: int, cursor: str, *, everything: bool) -> SearchPage:
-    """Return one page, or all pages from there on as one.
+async def _search(host: Host, query: str, limit: int, cursor: str, *, everything: bool) -> SearchPage:
+    """Return one page, or with `everything` all remaining pages as one.
 
     Raises:
         InvalidCursorError: The cursor is not from this search, or its results changed.
@@ -76,19 +84,19 @@ async def _found(host: Host, query: str, limit: int, cursor: str, *, everything:
     return SearchPage(page.query, tuple(matches), page.total, page.cursor)
 
 
-def _print_absent(answer: Answer, host: Host) -> None:
-    """Say whose skills could not be looked through."""
+def _print_unsearched(output: Output, host: Host) -> None:
+    """Print which servers could not be searched."""
     for status in host.view.servers:
         if status.state in ("failed", "waiting"):
-            reason = reason_of(status.problem) or "no answer yet; give it more time with --wait"
-            answer.word((status.origin.label, "bold"), ": not searched: ", (reason, "red"))
+            reason = reason_of(status.problem) or "no answer yet; allow more time with --wait"
+            output.message((status.origin.label, "bold"), ": not searched: ", (reason, "red"))
     for problem in host.problems:
-        answer.word((problem.subject, "bold"), f": {reason_of(problem) or problem.sentence}")
+        output.message((problem.subject, "bold"), f": {reason_of(problem) or problem.sentence}")
 
 
-def _answer(answer: Answer, host: Host, page: SearchPage) -> None:
-    if answer.json:
-        answer.document(
+def _report(output: Output, host: Host, page: SearchPage) -> None:
+    if output.json:
+        output.document(
             {
                 "query": page.query,
                 "total": page.total,
@@ -109,10 +117,10 @@ def _answer(answer: Answer, host: Host, page: SearchPage) -> None:
             }
         )
     else:
-        print_rows(answer, _rows(host, page.matches))
-        _print_summary(answer, page)
+        print_rows(output, _rows(host, page.matches))
+        _print_summary(output, page)
     if not page.total:
-        answer.code = ExitCode.NO
+        output.code = ExitCode.NO
 
 
 def _rows(host: Host, matches: Sequence[Match]) -> Iterator[tuple[Part, Part, Part]]:
@@ -120,11 +128,11 @@ def _rows(host: Host, matches: Sequence[Match]) -> Iterator[tuple[Part, Part, Pa
         yield (match.skill.reference, "bold"), state_of(host, match.skill), match.snippet
 
 
-def _print_summary(answer: Answer, page: SearchPage) -> None:
+def _print_summary(output: Output, page: SearchPage) -> None:
     if not page.total:
-        answer.word(f"no skill matches {page.query}")
+        output.message(f"no skill matches {page.query}")
         return
     words = f"{plural(page.total, 'skill')} found"
     if page.cursor is not None:
         words += f"; more with --cursor {page.cursor}, or all with --all"
-    answer.word(words)
+    output.message(words)

@@ -4,254 +4,291 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Final, cast
 
 import anyio
 import typer
+from typer.core import TyperCommand
 
-from skillwire.cli.answer import Answer, answering, plural, set_up_logging
-from skillwire.cli.doors import DoorOptions, parsed_address
-from skillwire.cli.failures import MisuseError, OutputError
-from skillwire.cli.folders import Folder
-from skillwire.cli.options import FollowLinks, Json, Verbose, new_app
-from skillwire.errors import DuplicateSkillError, InvalidUriError, SourceError
-from skillwire.runner import Policy, RunRecord
-from skillwire.runner.policyfile import load_policy
-from skillwire.server.app import HttpApp
-from skillwire.server.dialects.speaking import chosen
-from skillwire.server.http import Door, listen_on, run_http, serve_http, url_of
-from skillwire.server.listing import Listing
-from skillwire.server.pages import DEFAULT_PAGE_SIZE
+from skillwire.cli.folders import NamedFolder
+from skillwire.cli.options import Json, Verbose, new_app
+from skillwire.cli.output import (
+    STYLES,
+    MisuseError,
+    Output,
+    OutputError,
+    command_output,
+    plural,
+    set_up_logging,
+)
+from skillwire.core import Dialect, DuplicateSkillError, InvalidUriError, SourceError, quoted, visible
+from skillwire.runner.outcome import RunRecord
+from skillwire.server.config import OptionLayers, config_text
+from skillwire.server.dialects.negotiation import parse_dialects
+from skillwire.server.http.app import HttpApp
+from skillwire.server.http.endpoint import PATH
+from skillwire.server.http.server import listen_on, run_http, serve_http, url_of
+from skillwire.server.http.workers import serve_with_workers
+from skillwire.server.options import (
+    OPTIONS,
+    HttpOptions,
+    Kind,
+    Option,
+    OptionError,
+    ServeOptions,
+    label,
+    values_of,
+)
 from skillwire.server.skills import Skills
-from skillwire.server.standalone import Offer
 from skillwire.server.stdio import serve_stdio
-from skillwire.server.workers import serve_with_workers
-from skillwire.sources import Source
-from skillwire.wire.dialect import Dialect
+from skillwire.sources.snapshot import Source
 
-_MAX_WORKERS = 64
+# The command line of `skillwire serve`, made from the options of `server/options.py`.
+
+
+KEYS: Final = tuple(name for name, option in OPTIONS.items() if not option.on_command_line)
+"""The options that only a configuration file can set."""
+
+EPILOG: Final = (
+    f"Further keys of the configuration file: {', '.join(KEYS)}. "
+    "The page docs/publishing/serve-config.md explains all of them."
+)
+
+
+def option(name: str) -> Any:
+    """Return what Typer needs to know about an option that can be typed."""
+    found = OPTIONS[name]
+    assert found.on_command_line, "what is typed is marked in the model"
+    if found.kind is Kind.PATHS:
+        return typer.Argument(metavar=found.metavar, help=found.help, show_default=False)
+    typed = f"--{name.replace('_', '-')}"
+    if found.kind is Kind.FLAG:
+        return typer.Option(f"{typed}/{found.flag}" if found.default else typed, help=found.help)
+    is_bounded = found.kind is Kind.WHOLE
+    return typer.Option(
+        typed,
+        metavar=found.metavar,
+        help=found.help,
+        min=found.least if is_bounded else None,
+        max=found.most if is_bounded else None,
+        show_default=False,
+    )
+
+
+def typed_values(parameters: Mapping[str, object]) -> dict[str, object]:
+    """Return the options among the parameters of the command that were typed, by their names."""
+    found: dict[str, object] = {}
+    for name, value in parameters.items():
+        if name in OPTIONS and value is not None and value != []:
+            found[name] = tuple(cast("list[object]", value)) if isinstance(value, list) else value
+    return found
+
+
+class ServeCommand(TyperCommand):
+    """The command; it says where an option belongs that only the configuration file can set."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except typer.TyperException as error:
+            name = getattr(error, "option_name", None)
+            moved = _moved(name) if isinstance(name, str) else None
+            if moved is None:
+                raise
+            line = moved.line if name == moved.flag else f"{moved.name} = {str(moved.default).lower()}"
+            misuse: Any = error  # The class of usage errors is not public in Typer.
+            misuse.message = f"{name} is set in the configuration file: {line} (serve with --config FILE)"
+            misuse.possibilities = None
+            raise
+
+
+def _moved(typed: str) -> Option | None:
+    """Return the option of the configuration file that was typed, if it is one."""
+    name = typed.removeprefix("--").removeprefix("no-").replace("-", "_")
+    found = OPTIONS.get(name)
+    return None if found is None or found.on_command_line else found
+
+
+_LONGEST_NAME = 100
+_MOST_SAME_NAMES = 5
 
 app = new_app()
 
 
-@app.command()
+@app.command(cls=ServeCommand, epilog=EPILOG)
 def serve(
-    folders: Annotated[
-        list[Path] | None, typer.Argument(metavar="DIR", help="Folders of skills.", show_default=False)
-    ] = None,
-    stdio: Annotated[
-        bool, typer.Option("--stdio", help="Serve the program that started this one; needs no terminal.")
-    ] = False,
-    http: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Serve over HTTP, at /mcp.", show_default=False)
-    ] = "",
-    workers: Annotated[
-        int, typer.Option(metavar="N", min=1, max=_MAX_WORKERS, help="Processes to serve HTTP with.")
-    ] = 1,
-    prefix: Annotated[
-        str, typer.Option(metavar="PATH", help="Put this path before every skill's.", show_default=False)
-    ] = "",
-    page_size: Annotated[
-        int, typer.Option(metavar="N", min=1, max=10_000, help="Skills to a page of a listing.")
-    ] = DEFAULT_PAGE_SIZE,
-    ttl: Annotated[
-        float,
-        typer.Option(
-            metavar="SECONDS", min=0, max=31_536_000, help="How long clients may take an answer for current."
-        ),
-    ] = 60,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Do not start when a skill cannot be published.")
-    ] = False,
-    no_watch: Annotated[bool, typer.Option("--no-watch", help="Do not look for changes.")] = False,
-    follow_links: FollowLinks = False,
-    dialect: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Speak an older dialect too; may be repeated.", show_default=False),
-    ] = None,
-    mirror: Annotated[
-        bool, typer.Option("--mirror", help="Repeat frontmatter in the metadata of resources.")
-    ] = False,
-    find: Annotated[
-        bool, typer.Option("--find", help="Offer a tool, find_skills, that finds skills by words.")
-    ] = False,
-    upstream: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Serve the skills of these MCP servers (mcp.json) too.", show_default=False
-        ),
-    ] = None,
-    archives: Annotated[
-        bool, typer.Option("--archives", help="Unpack what upstream servers serve as archives.")
-    ] = False,
-    scripts: Annotated[
-        bool, typer.Option("--scripts", help="Run scripts for clients, in a sandbox; speaks exec too.")
-    ] = False,
-    script_policy: Annotated[
+    folders: Annotated[list[Path] | None, option("folders")] = None,
+    stdio: Annotated[bool | None, option("stdio")] = None,
+    http: Annotated[str | None, option("http")] = None,
+    workers: Annotated[int | None, option("workers")] = None,
+    name: Annotated[str | None, option("name")] = None,
+    watch: Annotated[bool | None, option("watch")] = None,
+    dialect: Annotated[list[str] | None, option("dialect")] = None,
+    upstream: Annotated[Path | None, option("upstream")] = None,
+    scripts: Annotated[bool | None, option("scripts")] = None,
+    token_file: Annotated[Path | None, option("token_file")] = None,
+    public_url: Annotated[str | None, option("public_url")] = None,
+    allow_anonymous: Annotated[bool | None, option("allow_anonymous")] = None,
+    config: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="What scripts may have: limits, and for single ones network and secrets.",
+            help="Read options from this file (TOML); typed ones win.",
             show_default=False,
         ),
     ] = None,
-    token_file: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Ask for tokens: those of `skillwire token`.", show_default=False),
-    ] = None,
-    oidc: Annotated[
-        str, typer.Option(metavar="ISSUER", help="Ask for signed tokens of this issuer.", show_default=False)
-    ] = "",
-    audience: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="For whom signed tokens must be; --public-url by default.",
-            show_default=False,
-        ),
-    ] = "",
-    access: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Which callers see which skills (TOML).", show_default=False),
-    ] = None,
-    public_url: Annotated[
-        str,
-        typer.Option(metavar="URL", help="Where clients find the endpoint, if not here.", show_default=False),
-    ] = "",
-    allow_anonymous: Annotated[
-        bool, typer.Option("--allow-anonymous", help="Let in who shows no credential.")
+    print_config: Annotated[
+        bool, typer.Option("--print-config", help="Print all options as a configuration file, and exit.")
     ] = False,
-    rate: Annotated[
-        str,
-        typer.Option(
-            metavar="N[/BURST]", help="Requests a second that each caller may make.", show_default=False
-        ),
-    ] = "",
-    tls_cert: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Serve HTTPS with this certificate chain.", show_default=False),
-    ] = None,
-    tls_key: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The certificate's key.", show_default=False)
-    ] = None,
-    proxy: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="ADDRESS",
-            help="A proxy that tells truly where requests come from; may be repeated.",
-            show_default=False,
-        ),
-    ] = None,
-    access_log: Annotated[
-        bool, typer.Option("--access-log", help="Write a line of JSON for each request to standard error.")
-    ] = False,
-    pin: Annotated[
-        list[str] | None,
-        typer.Option(metavar="PATH", help="List what is below, however much there is.", show_default=False),
-    ] = None,
-    unlisted: Annotated[
-        list[str] | None,
-        typer.Option(metavar="PATH", help="Serve what is below without listing it.", show_default=False),
-    ] = None,
-    list_most: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", min=0, help="Above so many skills, list only pinned ones.", show_default=False
-        ),
-    ] = None,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
     """Publish folders of skills over MCP.
 
-    Without --http it speaks over standard input and output, as a program that
+    Without --http it serves over standard input and output, as a program that
     an MCP client starts. Changes in the folders are published while it runs.
 
     With --upstream it is a gateway: the skills of every server in FILE are
     served below that server's name, whichever dialect it speaks.
 
-    With --scripts, clients may run the scripts of skills here. Each run has a
-    sandbox of its own, and leaves a line on standard error. Where no sandbox
-    can be had, none is run.
+    With --scripts, clients may run the scripts of skills. Each run has a
+    sandbox of its own, and writes a line to standard error. Without a working
+    sandbox, no script is run.
 
-    Over HTTP there is a page for people at /. On an address that others can
-    reach, callers must show a token, or --allow-anonymous says that they need
-    not. SIGHUP reads tokens, rules and the certificate again.
+    With --token-file or --allow-anonymous it listens on addresses that other
+    machines can reach, too. Over HTTP there is a page for people at /, headed
+    by --name. SIGHUP reads the configuration file, tokens, rules and the
+    certificate again.
     """
-    options = DoorOptions(
-        token_file,
-        oidc,
-        audience,
-        access,
-        public_url,
-        allow_anonymous,
-        rate,
-        tls_cert,
-        tls_key,
-        tuple(proxy or ()),
-        access_log,
-    )
-    with answering("serve", json=json, verbose=verbose) as answer:
-        if not folders and upstream is None:
-            raise MisuseError(
-                "there is nothing to serve",
-                fix="name a folder of skills, or servers with --upstream mcp.json",
-            )
-        policy = _policy(scripts, script_policy)
-        offer = Offer(
-            folders=tuple(Folder.named(folder).typed for folder in folders or ()),
-            more=None if upstream is None else _upstreams(upstream, archives=archives),
-            prefix=prefix,
-            page_size=page_size,
-            ttl=ttl,
-            watch=not no_watch,
-            strict=strict,
-            follow_links=follow_links,
-            dialects=tuple(chosen(dialect or ())),
-            mirror=mirror,
-            find_tool=find,
-            scripts=policy,
-            listing=_listing(pin or (), unlisted or (), list_most),
-            # For measurements only: shows what the plain path of the SDK would cost.
-            is_fast=os.environ.get("SKILLWIRE_FAST") != "0",
-        )
-        _set_up_audit(is_wanted=scripts)
+    typed = typed_values(locals())
+    with command_output("serve", json=json, verbose=verbose) as output:
+        layers = OptionLayers(typed, config)
         try:
-            if http:
-                _over_http(answer, offer, http, options, workers=workers, stdio=stdio)
+            options = layers.read()
+            _check(options, is_printed=print_config)
+            if print_config:
+                _print_config(output, options)
             else:
-                _over_stdio(answer, offer, options, workers=workers, stdio=stdio)
-        except DuplicateSkillError as error:
-            _explain(answer, error)
-            raise
-        except InvalidUriError as error:
-            fix = "write it like acme/billing"
-            raise MisuseError(f"--prefix {prefix} cannot be used: {error}", fix=fix) from error
+                _serve(output, options, layers)
+        except OptionError as error:
+            raise MisuseError(str(error), fix=error.fix) from error
 
 
-def _policy(scripts: bool, file: Path | None) -> Policy | None:
-    if scripts:
-        return Policy() if file is None else load_policy(file)
-    if file is not None:
-        raise MisuseError("--script-policy is for servers that run scripts", fix="add --scripts")
-    return None
+def _check(options: ServeOptions, *, is_printed: bool) -> None:
+    """Check the options together, before anything is opened.
 
-
-def _listing(pins: Sequence[str], unlisted: Sequence[str], most: int | None) -> Listing:
-    try:
-        return Listing(tuple(pins), tuple(unlisted), most)
-    except InvalidUriError as error:
+    Raises:
+        MisuseError: There is nothing to serve, or the transport cannot be used so.
+        OptionError: Options contradict each other.
+        SkillError: One of them cannot be used.
+    """
+    if not options.folders and options.upstream is None and not is_printed:
         raise MisuseError(
-            f"--pin or --unlisted cannot be used: {error}", fix="write it like acme/billing"
-        ) from error
+            "there is nothing to serve",
+            fix="name a folder of skills, or servers with --upstream mcp.json",
+        )
+    if not is_printed:
+        for folder in options.folders:
+            NamedFolder.named(folder)
+    _check_name(options.name)
+    parse_dialects(options.dialect)
+    _ = options.listing, options.script_rules
+    if options.endpoint.http:
+        if options.stdio:
+            raise MisuseError("--stdio and --http exclude each other", fix="leave out one of them")
+        options.endpoint.check()
+    elif not is_printed:
+        _check_stdio(options)
+
+
+def _check_stdio(options: ServeOptions) -> None:
+    endpoint = options.endpoint
+    if endpoint.workers > 1:
+        raise MisuseError(
+            "several workers can share an HTTP port, not standard input", fix="leave out --workers"
+        )
+    defaults = values_of(HttpOptions())
+    given = next((name for name, value in values_of(endpoint).items() if value != defaults[name]), "")
+    if given:
+        raise MisuseError(
+            f"{label(given)} is for HTTP; over standard input and output there is one client",
+            fix="serve with --http 127.0.0.1:8000, or leave it out",
+        )
+    if Dialect.WELL_KNOWN in options.dialect:
+        raise MisuseError(
+            "well-known is a web site, so it needs --http", fix="serve with --http 127.0.0.1:8000"
+        )
+    if sys.stdin is None:
+        raise MisuseError(
+            "standard input is closed, so no client can be served",
+            fix="serve over HTTP with --http 127.0.0.1:8000",
+        )
+    if not options.stdio and sys.stdin.isatty():
+        raise MisuseError(
+            "standard input is a terminal, and no MCP client",
+            fix="serve over HTTP with --http 127.0.0.1:8000, or let an MCP client start this command",
+        )
+
+
+def _print_config(output: Output, options: ServeOptions) -> None:
+    if output.json:
+        config = {name: _json_value(value) for name, value in values_of(options).items()}
+        output.document({"config": config})
+    else:
+        typer.echo(config_text(options), nl=False)
+
+
+def _json_value(value: object) -> object:
+    if isinstance(value, tuple):
+        return [str(item) for item in cast("tuple[object, ...]", value)]
+    return str(value) if isinstance(value, Path) else value
+
+
+def _serve(output: Output, options: ServeOptions, layers: OptionLayers) -> None:
+    running = replace(
+        options,
+        default_name=_default_name(options.folders),
+        policy=options.script_rules,
+        more_sources=_upstreams(options),
+        # For measurements only: shows what the plain path of the SDK would cost.
+        is_fast=os.environ.get("SKILLWIRE_FAST") != "0",
+    )
+    _set_up_audit(is_wanted=options.scripts)
+    try:
+        if options.endpoint.http:
+            _over_http(output, running, layers)
+        else:
+            ready = partial(_announce, output, where="over stdio")
+            anyio.run(partial(serve_stdio, running, on_ready=lambda server: ready(_tally(server.skills))))
+    except DuplicateSkillError as error:
+        _explain(output, error)
+        raise
+    except InvalidUriError as error:
+        fix = "write it like acme/billing"
+        raise MisuseError(f"the prefix {options.prefix} cannot be used: {error}", fix=fix) from error
+
+
+def _check_name(name: str) -> None:
+    if name and (len(name) > _LONGEST_NAME or not name.strip() or visible(name) != name):
+        raise MisuseError(
+            f"{quoted(name)} cannot be the name of a server",
+            fix=f"use up to {_LONGEST_NAME} characters on one line, all of them visible",
+        )
+
+
+def _default_name(folders: Sequence[Path]) -> str:
+    """Return the name of the first folder; empty when there is none."""
+    first = os.fsencode(folders[0].resolve().name) if folders else b""
+    return visible(first.decode("utf-8", "replace"), most=_LONGEST_NAME)
 
 
 def _set_up_audit(*, is_wanted: bool) -> None:
-    """Let the line about each run be seen, verbose or not: it is for who answers for this machine."""
+    """Log a line per run, verbose or not: it is the audit trail of the operator."""
     if is_wanted:
         logging.getLogger(RunRecord.__module__).setLevel(logging.INFO)
 
@@ -261,102 +298,102 @@ def _set_up_worker(*, verbose: bool, scripts: bool) -> None:
     _set_up_audit(is_wanted=scripts)
 
 
-def _upstreams(config: Path, *, archives: bool) -> Callable[[], Sequence[Source]]:
+def _upstreams(options: ServeOptions) -> Callable[[], Sequence[Source]] | None:
     """Return what makes the sources of a gateway."""
-    # The host's half takes memory and time that a server of folders can do without.
-    gateway = import_module("skillwire.gateway").Gateway(config.absolute(), archives=archives)
+    if options.upstream is None:
+        return None
+    # The host takes memory and time that a server of folders does not need.
+    module = import_module("skillwire.gateway")
+    gateway = module.Gateway(options.upstream.absolute(), archives=options.archives)
     gateway.servers()
     return gateway.sources
 
 
-def _over_stdio(answer: Answer, offer: Offer, options: DoorOptions, *, workers: int, stdio: bool) -> None:
-    if options.given:
-        raise MisuseError(
-            f"{options.given} is about HTTP, and who started this program is not asked who they are",
-            fix="serve with --http 127.0.0.1:8000, or leave it out",
-        )
-    if Dialect.WELL_KNOWN in offer.dialects:
-        raise MisuseError(
-            "well-known is a web site, so it needs --http", fix="serve with --http 127.0.0.1:8000"
-        )
-    if sys.stdin is None:
-        raise MisuseError(
-            "standard input is closed, so no client can speak",
-            fix="serve over HTTP with --http 127.0.0.1:8000",
-        )
-    if not stdio and sys.stdin.isatty():
-        raise MisuseError(
-            "standard input is a terminal, which speaks no MCP",
-            fix="serve over HTTP with --http 127.0.0.1:8000, or let an MCP client start this command",
-        )
-    if workers > 1:
-        raise MisuseError(
-            "several workers can share an HTTP port, not standard input", fix="leave out --workers"
-        )
-    anyio.run(
-        partial(
-            serve_stdio, offer, on_ready=lambda ready: _announce(answer, _count(ready.skills), "over stdio")
-        )
-    )
-
-
-def _over_http(
-    answer: Answer, offer: Offer, address: str, options: DoorOptions, *, workers: int, stdio: bool
-) -> None:
-    if stdio:
-        raise MisuseError("--stdio and --http exclude each other", fix="leave out one of them")
-    host, port = parsed_address(address)
-    door = options.door(host)
-    with _listening(address, host, port) as listener:
-        announce = partial(_announce_url, answer, url=url_of(listener, door), workers=workers)
-        if workers == 1:
+def _over_http(output: Output, options: ServeOptions, layers: OptionLayers) -> None:
+    endpoint = options.endpoint
+    reread = None if layers.file is None else layers.read
+    with _listening(endpoint) as listener:
+        announce = partial(_announce_url, output, url=url_of(listener, endpoint), workers=endpoint.workers)
+        if endpoint.workers == 1:
             run_http(
-                partial(serve_http, offer, listener, door, on_ready=lambda skills: announce(_count(skills)))
+                partial(
+                    serve_http,
+                    options,
+                    listener,
+                    reread=reread,
+                    on_ready=lambda skills: announce(_tally(skills)),
+                )
             )
             return
-        ready = partial(announce, anyio.run(_prepare, offer, door))
-        prepare = partial(_set_up_worker, verbose=answer.verbose, scripts=offer.scripts is not None)
-        if not serve_with_workers(offer, listener, door, count=workers, on_ready=ready, prepare=prepare):
+        ready = partial(announce, anyio.run(_prepare, options))
+        prepare = partial(_set_up_worker, verbose=output.verbose, scripts=options.scripts)
+        if not serve_with_workers(options, listener, reread=reread, on_ready=ready, prepare=prepare):
             raise SourceError("the workers keep failing", fix="run with one worker to see why")
 
 
-async def _prepare(offer: Offer, door: Door) -> int:
-    """Open everything once, so that mistakes show before any worker starts, and their scans are short."""
-    async with HttpApp(offer, host=door.host, access=door.access).open() as app:
-        return _count(app.skills)
+async def _prepare(options: ServeOptions) -> "_Tally":
+    """Open everything once, so that errors show before a worker starts, and the workers' scans are short."""
+    endpoint = options.endpoint
+    async with HttpApp(options, host=endpoint.host, access=endpoint.access).open() as app:
+        return _tally(app.skills)
 
 
-def _count(skills: Skills) -> int:
-    return len(skills.catalog.snapshot.entries)
+@dataclass(frozen=True, slots=True)
+class _Tally:
+    """What is served when a server starts: how many skills, and the URIs of those that share a name."""
+
+    count: int
+    same_names: Mapping[str, Sequence[str]]
 
 
-def _announce(answer: Answer, count: int, where: str) -> None:
-    answer.word(f"serving {plural(count, 'skill')} {where}", wrap=False)
+def _tally(skills: Skills) -> _Tally:
+    by_name: dict[str, list[str]] = {}
+    entries = skills.catalog.snapshot.entries
+    for entry in entries:
+        by_name.setdefault(entry.name, []).append(entry.uri.published)
+    return _Tally(len(entries), {name: uris for name, uris in by_name.items() if name and len(uris) > 1})
 
 
-def _announce_url(answer: Answer, count: int, *, url: str, workers: int) -> None:
-    _announce(answer, count, f"at {url}")
-    if answer.json:
-        answer.document({"url": url, "skills": count, "workers": workers})
+def _announce(output: Output, tally: _Tally, where: str, page: str = "") -> None:
+    output.message(f"serving {plural(tally.count, 'skill')} {where}", wrap=False)
+    if page:
+        output.message(f"open {page} in a browser to read them", wrap=False)
+    for name, uris in list(tally.same_names.items())[:_MOST_SAME_NAMES]:
+        output.message(
+            ("warning:", STYLES["warning"]),
+            f" {plural(len(uris), 'skill')} are called {quoted(name)}, and some clients distinguish "
+            "skills by name alone; give each a name of its own:",
+        )
+        _print_places(output, [visible(uri) for uri in uris[:_MOST_SAME_NAMES]])
+    more = len(tally.same_names) - _MOST_SAME_NAMES
+    if more > 0:
+        output.message(("warning:", STYLES["warning"]), f" {plural(more, 'other name')} are shared too")
+
+
+def _announce_url(output: Output, tally: _Tally, *, url: str, workers: int) -> None:
+    page = url.removesuffix(PATH) + "/"
+    _announce(output, tally, f"at {url}", page)
+    if output.json:
+        output.document({"url": url, "page": page, "skills": tally.count, "workers": workers})
         sys.stdout.flush()
 
 
-def _listening(address: str, host: str, port: int) -> socket.socket:
+def _listening(endpoint: HttpOptions) -> socket.socket:
     try:
-        return listen_on(host, port)
+        return listen_on(*endpoint.address)
     except OSError as error:
         reason = error.strerror or str(error)
         raise OutputError(
-            f"cannot listen on {address}: {reason}", fix="choose another port; 0 takes any that is free"
+            f"cannot listen on {endpoint.http}: {reason}", fix="choose another port; 0 takes any that is free"
         ) from error
 
 
-def _explain(answer: Answer, error: DuplicateSkillError) -> None:
+def _explain(output: Output, error: DuplicateSkillError) -> None:
     for uri, places in error.claims.items():
-        answer.word(f"{uri} comes from:")
-        _print_places(answer, places)
+        output.message(f"{uri} comes from:")
+        _print_places(output, places)
 
 
-def _print_places(answer: Answer, places: Sequence[str]) -> None:
+def _print_places(output: Output, places: Sequence[str]) -> None:
     for place in places:
-        answer.word(place, indent=2, wrap=False)
+        output.message(place, indent=2, wrap=False)

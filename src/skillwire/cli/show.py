@@ -1,4 +1,4 @@
-"""`skillwire show`: everything that is known of one skill, and any file of it, before it is loaded."""
+"""`skillwire show`: show a skill, or one of its files, before it is loaded."""
 
 import sys
 from collections.abc import Iterator
@@ -7,36 +7,58 @@ from typing import Annotated
 import orjson
 import typer
 
-from skillwire.cli.answer import Answer, answering
-from skillwire.cli.asking import print_lines
-from skillwire.cli.contents import content_lines, content_paragraphs, is_text, path_of
-from skillwire.cli.findings import print_findings
-from skillwire.cli.hosting import DEFAULT_WAIT, Archives, At, Config, Frozen, Lock, Wait, Wanted, with_host
-from skillwire.cli.options import Json, Verbose, new_app
-from skillwire.cli.states import common_json, print_refusal, state_of
-from skillwire.core.manifest import UNKNOWN_SIZE, Coverage, Manifest, digest_of
-from skillwire.core.needs import needs_in
-from skillwire.core.uri import SKILL_FILE
-from skillwire.errors import SkillError
-from skillwire.host import Approval, Host, KnownSkill, Preview, Refusal
-from skillwire.host.approval.approvals import binding_of
-from skillwire.host.asking import (
-    Paragraph,
-    about,
-    foreign,
-    lines_of,
-    needs_paragraphs,
-    one_line,
-    requested_tools,
+from skillwire.cli.folders import print_findings
+from skillwire.cli.hosting import (
+    DEFAULT_WAIT,
+    Archives,
+    At,
+    Config,
+    Frozen,
+    HostRequest,
+    Lock,
+    Wait,
+    run_with_host,
 )
-from skillwire.host.promises import (
+from skillwire.cli.options import Json, Verbose, new_app
+from skillwire.cli.output import Output, command_output
+from skillwire.cli.prompt import print_lines
+from skillwire.cli.render import (
+    common_json,
+    content_lines,
+    content_paragraphs,
+    is_text,
+    path_of,
+    print_refusal,
+    state_of,
+)
+from skillwire.core import (
+    SKILL_FILE,
+    UNKNOWN_SIZE,
+    Coverage,
+    Manifest,
+    SkillError,
     archive_line,
     coverage_words,
+    digest_of,
+    is_script,
+    needs_in,
     packed_skill_file,
     promised_files,
     total_words,
 )
-from skillwire.host.skillfiles import is_script
+from skillwire.host.host import Host
+from skillwire.host.model import Approval, KnownSkill, Refusal, binding_of
+from skillwire.host.use.load import Preview
+from skillwire.host.use.question import (
+    Paragraph,
+    argument_paragraphs,
+    lines_of,
+    needs_paragraphs,
+    one_line,
+    requested_tools,
+    skill_paragraphs,
+    untrusted_paragraph,
+)
 
 SHORT_DIGEST = 12
 MOST_FIELDS = 50
@@ -44,8 +66,8 @@ LONGEST_FIELD = 300
 
 _BINDINGS = {
     Coverage.FILES: "Digest of all files",
-    Coverage.SKILL_FILE: "Digest of what is promised",
-    Coverage.ARCHIVE: "Digest of what is promised",
+    Coverage.SKILL_FILE: "Digest of what is covered",
+    Coverage.ARCHIVE: "Digest of what is covered",
 }
 _SHOWN_FIELDS = frozenset({"name", "description", "allowed-tools"})
 
@@ -56,9 +78,9 @@ app = new_app()
 def show(
     reference: Annotated[str, typer.Argument(metavar="REF", help="The skill, as it is listed.")],
     path: Annotated[
-        str | None, typer.Argument(metavar="PATH", help="A file of it to look at.", show_default=False)
+        str | None, typer.Argument(metavar="PATH", help="A file of it to show.", show_default=False)
     ] = None,
-    body: Annotated[bool, typer.Option("--body", help="Look at its SKILL.md.")] = False,
+    body: Annotated[bool, typer.Option("--body", help="Show its SKILL.md.")] = False,
     config: Config = None,
     at: At = None,
     lock: Lock = None,
@@ -68,38 +90,38 @@ def show(
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Show a skill, or a file of it, before it is loaded.
+    """Show a skill, or one of its files, before it is loaded.
 
-    Prints whose it is, how your approval stands, its files with sizes and
-    digests, and what it asks for. With PATH, the file's content, with
-    everything hidden in it made visible. Nothing is loaded.
+    Prints its origin, the state of your approval, its files with sizes and
+    digests, and what it asks for. With PATH, prints the file's content with
+    hidden characters made visible. Nothing is loaded.
     """
-    with answering("show", json=json, verbose=verbose) as answer:
-        wanted = Wanted(
-            config=config, targets=at or (), lock=lock, frozen=frozen, wait=wait, archives=archives
+    with command_output("show", json=json, verbose=verbose) as output:
+        wanted = HostRequest.for_skill(
+            reference, config, at, lock, frozen=frozen, wait=wait, archives=archives
         )
         file = path or (SKILL_FILE if body else "")
-        with_host(answer, wanted, lambda host: _show(answer, host, reference, file))
+        run_with_host(output, wanted, lambda host: _show(output, host, reference, file))
 
 
-async def _show(answer: Answer, host: Host, reference: str, path: str) -> None:
+async def _show(output: Output, host: Host, reference: str, path: str) -> None:
     skill = await host.find(reference)
     preview = await host.preview(skill.reference, path) if path else None
     missing = await _missing(host, skill) if preview is None else None
-    if answer.json:
+    if output.json:
         shown = {} if preview is None else {"content": _content_json(preview)}
         lacks = {"missing": None if missing is None else missing.to_json()}
-        answer.document({**skill_json(host, skill), **lacks, **shown})
+        output.document({**skill_json(host, skill), **lacks, **shown})
     elif preview is None:
-        _print_skill(answer, host, skill)
+        _print_skill(output, host, skill)
     else:
-        _print_content(answer, preview)
+        _print_content(output, preview)
     for problem in (*host.problems, *(() if missing is None else (missing,))):
-        print_refusal(answer, problem)
+        print_refusal(output, problem)
 
 
 async def _missing(host: Host, skill: KnownSkill) -> Refusal | None:
-    """Return what the skill declares to need and its server does not have; else why nobody knows."""
+    """Return the declared dependencies that its server does not have, or why they cannot be checked."""
     try:
         return await host.missing_dependencies(skill)
     except SkillError as error:
@@ -107,14 +129,14 @@ async def _missing(host: Host, skill: KnownSkill) -> Refusal | None:
 
 
 def approvals_of(host: Host, skill: KnownSkill) -> list[tuple[str, Approval]]:
-    """Return what was agreed to for a skill, each with where that is written down."""
+    """Return the approvals of a skill, each with where it is stored: `machine` or `lock`."""
     kept = [("machine", approval) for approval in host.approvals if not host.lock.is_frozen]
     kept += [("lock", approval) for approval in host.lock.approvals]
     return [(place, approval) for place, approval in kept if approval.skill == skill.id]
 
 
 def skill_json(host: Host, skill: KnownSkill) -> dict[str, object]:
-    """Return everything known of a skill, as the answers of several commands carry it."""
+    """Return everything known about a skill as JSON, for several commands."""
     manifest, files = skill.entry.manifest, promised_files(skill.entry)
     is_whole = skill.entry.files is not None and UNKNOWN_SIZE not in skill.entry.files.sizes
     return {
@@ -191,14 +213,14 @@ def _content_json(preview: Preview) -> dict[str, object]:
     }
 
 
-def _print_skill(answer: Answer, host: Host, skill: KnownSkill) -> None:
-    print_lines(answer, lines_of(about(skill)[:2], answer.width))
+def _print_skill(output: Output, host: Host, skill: KnownSkill) -> None:
+    print_lines(output, lines_of(skill_paragraphs(skill)[:2], output.width))
     words, style = state if isinstance(state := state_of(host, skill), tuple) else (state, "")
-    answer.line(("State:", "bold"), " ", (words, style))
-    print_lines(answer, lines_of(_paragraphs(host, skill), answer.width))
+    output.line(("State:", "bold"), " ", (words, style))
+    print_lines(output, lines_of(_paragraphs(host, skill), output.width))
     if skill.findings:
-        answer.line("")
-        print_findings(answer, "Findings", skill.findings)
+        output.line("")
+        print_findings(output, "Findings", skill.findings)
 
 
 def _paragraphs(host: Host, skill: KnownSkill) -> Iterator[Paragraph]:
@@ -207,19 +229,20 @@ def _paragraphs(host: Host, skill: KnownSkill) -> Iterator[Paragraph]:
     manifest = skill.entry.manifest
     if manifest is not None:
         yield Paragraph(_BINDINGS[manifest.coverage], (binding_of(manifest),))
-    yield from about(skill)[2:]
+    yield from skill_paragraphs(skill)[2:]
     fields = [
         f"{name}: {_field_words(value)}"
         for name, value in skill.entry.frontmatter.fields.items()
         if name not in _SHOWN_FIELDS
     ]
     if fields:
-        yield foreign("More of its frontmatter", fields[:MOST_FIELDS], longest=LONGEST_FIELD)
+        yield untrusted_paragraph("More of its frontmatter", fields[:MOST_FIELDS], longest=LONGEST_FIELD)
     if tools := requested_tools(skill):
-        yield foreign("It asks for these tools", [tools], is_warning=True)
+        yield untrusted_paragraph("It asks for these tools", [tools], is_warning=True)
+    yield from argument_paragraphs(skill)
     yield from needs_paragraphs(skill)
     if manifest is None:
-        words = "its files are made when they are read, so nothing can be said of them beforehand"
+        words = "its files are generated when they are read, so they cannot be listed beforehand"
         yield Paragraph("No digests", (words,), is_warning=True)
         return
     if manifest.coverage is not Coverage.FILES:
@@ -227,7 +250,7 @@ def _paragraphs(host: Host, skill: KnownSkill) -> Iterator[Paragraph]:
         is_partial = manifest.coverage is Coverage.SKILL_FILE
         yield Paragraph("What has a digest", (words,), is_warning=is_partial)
     if manifest.coverage is Coverage.ARCHIVE:
-        yield foreign("The archive's address", [archive_line(manifest, skill.id.uri).uri])
+        yield untrusted_paragraph("The archive's URI", [archive_line(manifest, skill.id.uri).uri])
     else:
         yield from _file_paragraphs(skill, manifest)
 
@@ -251,23 +274,23 @@ def _file_paragraphs(skill: KnownSkill, manifest: Manifest) -> Iterator[Paragrap
         lines[is_script(path)].append(f"{size:>{room}}  {digest}  {one_line(path)}")
     if lines[True]:
         heading = f"Scripts ({len(lines[True])}): bytes, digest, path"
-        yield Paragraph(heading, tuple(lines[True]), is_foreign=True, is_warning=True)
+        yield Paragraph(heading, tuple(lines[True]), is_untrusted=True, is_warning=True)
     word = "Other files" if lines[True] else "Files"
     known = "with a digest" if manifest.coverage is Coverage.SKILL_FILE else "in all"
     heading = f"{word} ({len(manifest)} {known}, {total_words(manifest)}): bytes, digest, path"
-    yield Paragraph(heading, tuple(lines[False]), is_foreign=True)
+    yield Paragraph(heading, tuple(lines[False]), is_untrusted=True)
 
 
 def _field_words(value: object) -> str:
     return value if isinstance(value, str) else orjson.dumps(value).decode()
 
 
-def _print_content(answer: Answer, preview: Preview) -> None:
-    """Print a file: to a terminal behind bars, to anything else as the harmless text that it is."""
-    for line in lines_of(content_paragraphs(preview), answer.width):
-        answer.word((line.lead, "cyan" if line.is_foreign else "bold"), line.text, wrap=False)
-    if answer.width is not None:
-        print_lines(answer, content_lines(preview, answer.width))
+def _print_content(output: Output, preview: Preview) -> None:
+    """Print a file: behind bars on a terminal, and as it is elsewhere."""
+    for line in lines_of(content_paragraphs(preview), output.width):
+        output.message((line.lead, "cyan" if line.is_untrusted else "bold"), line.text, wrap=False)
+    if output.width is not None:
+        print_lines(output, content_lines(preview, output.width))
     elif is_text(preview):
         sys.stdout.flush()
         sys.stdout.buffer.write((preview.text or "").encode("utf-8"))

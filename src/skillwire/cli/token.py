@@ -1,4 +1,4 @@
-"""`skillwire token`: credentials for a server, of which its file knows only the digests."""
+"""`skillwire token`: manage a server's token file, which holds only the digests of tokens."""
 
 import os
 import stat
@@ -10,21 +10,20 @@ from typing import Annotated
 
 import typer
 
-from skillwire.cli.answer import STYLES, Answer, Part, answering
-from skillwire.cli.failures import MisuseError, OutputError
 from skillwire.cli.options import Json, Verbose, new_app
-from skillwire.cli.tables import print_rows
+from skillwire.cli.output import STYLES, MisuseError, Output, OutputError, Part, command_output, print_rows
 from skillwire.host.state.vault import locked, replace
-from skillwire.server.access.files import read_guarded
-from skillwire.server.access.tokenfile import with_token, without_token
+from skillwire.server.access.settings import read_guarded
 from skillwire.server.access.tokens import (
     MAX_SIZE,
     Token,
     digest_of,
+    format_time,
     new_secret,
     parse_tokens,
     require_values,
-    stamp_of,
+    with_token,
+    without_token,
 )
 
 MOST_DAYS = 36_500
@@ -32,7 +31,7 @@ MOST_DAYS = 36_500
 app = new_app()
 
 
-class Action(StrEnum):
+class TokenAction(StrEnum):
     NEW = "new"
     LIST = "list"
     REVOKE = "revoke"
@@ -41,7 +40,7 @@ class Action(StrEnum):
 @app.command()
 def token(
     action: Annotated[
-        Action, typer.Argument(metavar="ACTION", help="new, list or revoke.", show_default=False)
+        TokenAction, typer.Argument(metavar="ACTION", help="new, list or revoke.", show_default=False)
     ],
     name: Annotated[
         str,
@@ -53,93 +52,93 @@ def token(
     ] = None,
     group: Annotated[
         list[str] | None,
-        typer.Option(metavar="GROUP", help="With new: a group its holder is in. May be repeated."),
+        typer.Option(metavar="GROUP", help="With new: a group of its holder. Can be repeated."),
     ] = None,
     scope: Annotated[
         list[str] | None,
-        typer.Option(metavar="SCOPE", help="With new: a scope it is good for. May be repeated."),
+        typer.Option(metavar="SCOPE", help="With new: a scope of the token. Can be repeated."),
     ] = None,
     expires: Annotated[
         int | None,
         typer.Option(
-            metavar="DAYS", min=1, max=MOST_DAYS, help="With new: after how many days it is worthless."
+            metavar="DAYS", min=1, max=MOST_DAYS, help="With new: the number of days until it expires."
         ),
     ] = None,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Make, list or revoke tokens for a server.
+    """Create, list or revoke tokens for a server.
 
-    new prints a token, which is shown this once, and adds a line to the file
-    that holds its name and its digest. list shows what the file knows. revoke
-    takes a line out of it. A server that was started with --token-file FILE
-    notices by itself, within two seconds.
+    new prints a token, which is shown only once, and adds a line with its
+    name and digest to the file. list shows the tokens in the file. revoke
+    removes a line. A server that was started with --token-file FILE applies
+    the change within two seconds.
 
     Rules (serve --access) can name tokens, groups and scopes.
     """
-    with answering("token", json=json, verbose=verbose) as answer:
+    with command_output("token", json=json, verbose=verbose) as output:
         if file is None:
-            raise MisuseError("no token file is named", fix="say --file tokens.txt")
-        if action is not Action.NEW and (group or scope or expires):
+            raise MisuseError("no token file is named", fix="add --file tokens.txt")
+        if action is not TokenAction.NEW and (group or scope or expires):
             raise MisuseError(f"{action} takes no --group, --scope or --expires", fix="leave them out")
-        if bool(name) is (action is Action.LIST):
+        if bool(name) is (action is TokenAction.LIST):
             fix = "leave it out" if name else f"skillwire token {action} NAME --file {file}"
             raise MisuseError(f"{action} takes {'no' if name else 'a'} name", fix=fix)
-        if action is Action.LIST:
-            _list(answer, file)
-        elif action is Action.NEW:
+        if action is TokenAction.LIST:
+            _list(output, file)
+        elif action is TokenAction.NEW:
             end = None if expires is None else datetime.now(UTC) + timedelta(days=expires)
-            _new(answer, file, name, group or [], scope or [], end)
+            _new(output, file, name, group or [], scope or [], end)
         else:
-            _revoke(answer, file, name)
+            _revoke(output, file, name)
 
 
 def _new(
-    answer: Answer, file: Path, name: str, groups: list[str], scopes: list[str], expires: datetime | None
+    output: Output, file: Path, name: str, groups: list[str], scopes: list[str], expires: datetime | None
 ) -> None:
     secret = new_secret(name)
     made = Token(
         name, digest_of(secret), require_values("group", groups), require_values("scope", scopes), expires
     )
-    _say(answer, change_file(file, lambda before: with_token(before, made), may_be_new=True))
-    if answer.json:
-        answer.document({"action": "new", "file": str(file), "token": secret, **_to_json(made)})
+    _warn(output, change_file(file, lambda before: with_token(before, made), may_be_new=True))
+    if output.json:
+        output.document({"action": "new", "file": str(file), "token": secret, **_to_json(made)})
         return
-    answer.line(secret, wrap=False)
-    answer.word(f"added {name} to {file}; the token is shown only now, so keep it safe")
+    output.line(secret, wrap=False)
+    output.message(f"added {name} to {file}; the token is shown only now, so keep it safe")
 
 
-def _revoke(answer: Answer, file: Path, name: str) -> None:
-    _say(answer, change_file(file, lambda before: without_token(before, name)))
-    if answer.json:
-        answer.document({"action": "revoke", "file": str(file), "name": name})
+def _revoke(output: Output, file: Path, name: str) -> None:
+    _warn(output, change_file(file, lambda before: without_token(before, name)))
+    if output.json:
+        output.document({"action": "revoke", "file": str(file), "name": name})
     else:
-        answer.line(f"revoked {name}")
+        output.line(f"revoked {name}")
 
 
-def _list(answer: Answer, file: Path) -> None:
+def _list(output: Output, file: Path) -> None:
     tokens = parse_tokens(_content(file)).by_name.values()
-    if answer.json:
-        answer.document({"action": "list", "file": str(file), "tokens": [_to_json(one) for one in tokens]})
+    if output.json:
+        output.document({"action": "list", "file": str(file), "tokens": [_to_json(one) for one in tokens]})
         return
     rows: list[list[Part]] = [
         [(one.name, "bold"), _listed("group", one.groups), _listed("scope", one.scopes), _expiry_words(one)]
         for one in tokens
     ]
-    print_rows(answer, rows)
+    print_rows(output, rows)
     if not tokens:
-        answer.word(f"there are no tokens in {file}")
+        output.message(f"there are no tokens in {file}")
 
 
 def change_file(file: Path, change: Callable[[bytes], bytes], *, may_be_new: bool = False) -> str:
-    """Change a token file in one step, with nobody else changing it meanwhile; return what to remark upon.
+    """Change a token file atomically, under a lock, and return a warning or an empty text.
 
-    A file that is there keeps its owner, and who else may read it: otherwise a
-    server that runs as another user could not read it any more, and would go
-    on with what it read before.
+    An existing file keeps its owner, group and mode: otherwise a server that
+    runs as another user could no longer read it, and would keep using what it
+    read before.
 
     Raises:
-        AccessError: It cannot be read, or not be changed like that.
+        AccessError: It cannot be read, or the change is not possible.
         OutputError: It belongs to another user.
         OSError: It cannot be written; the old content is still there.
     """
@@ -157,13 +156,13 @@ def change_file(file: Path, change: Callable[[bytes], bytes], *, may_be_new: boo
             try:
                 os.chown(place, before.st_uid, before.st_gid)
             except OSError:
-                return f"{file} is no longer of the group it was of"
+                return f"the group of {file} has changed"
     return ""
 
 
-def _say(answer: Answer, remark: str) -> None:
+def _warn(output: Output, remark: str) -> None:
     if remark:
-        answer.word(("warning:", STYLES["warning"]), f" {remark}")
+        output.message(("warning:", STYLES["warning"]), f" {remark}")
 
 
 def _content(file: Path) -> bytes:
@@ -177,7 +176,7 @@ def _listed(kind: str, values: Sequence[str]) -> str:
 def _expiry_words(one: Token) -> str:
     if one.expires is None:
         return "does not expire"
-    return f"{'expired' if _is_expired(one) else 'expires'} {stamp_of(one.expires)}"
+    return f"{'expired' if _is_expired(one) else 'expires'} {format_time(one.expires)}"
 
 
 def _is_expired(one: Token) -> bool:
@@ -189,6 +188,6 @@ def _to_json(one: Token) -> dict[str, object]:
         "name": one.name,
         "groups": list(one.groups),
         "scopes": list(one.scopes),
-        "expires": None if one.expires is None else stamp_of(one.expires),
+        "expires": None if one.expires is None else format_time(one.expires),
         "expired": _is_expired(one),
     }

@@ -1,4 +1,4 @@
-"""`skillwire trust`: a folder's own skills and its configuration count only after the user has seen them."""
+"""`skillwire trust`: trust a folder's own skills and its configuration after showing them."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,25 +7,24 @@ from typing import Annotated
 import anyio
 import typer
 
-from skillwire.cli.answer import Answer, answering
-from skillwire.cli.asking import NO, YES, TerminalAsk
-from skillwire.cli.failures import ExitCode
-from skillwire.cli.folders import Folder
+from skillwire.cli.folders import NamedFolder
 from skillwire.cli.options import Json, Verbose, new_app
-from skillwire.cli.trusting import config_paragraph
-from skillwire.core.characters import visible
-from skillwire.host import ApprovalError, LocalRoot, Places, Servers, find_config, read_servers
-from skillwire.host.asking import Paragraph, lines_of, listed
-from skillwire.host.registry.local import LocalSkills, default_roots
-from skillwire.host.state.filetrust import FileTrust
-from skillwire.host.state.trust import FolderTrust
+from skillwire.cli.output import ExitCode, Output, command_output
+from skillwire.cli.prompt import NO, YES, TerminalAsk, config_paragraph
+from skillwire.core import visible
+from skillwire.host.connect.config import Servers, find_config, read_servers
+from skillwire.host.model import ApprovalError
+from skillwire.host.registry.local import LocalRoot, LocalSkills, default_roots
+from skillwire.host.state.places import Storage
+from skillwire.host.state.trust import FileTrust, FolderTrust
+from skillwire.host.use.question import Paragraph, lines_of, list_paragraph
 
 app = new_app()
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
-    """What trusting a folder would make count: the names of its own skills, and its configuration."""
+class FolderContents:
+    """What trusting a folder would enable: its own skills, and its configuration."""
 
     folder: Path
     skills: tuple[str, ...]
@@ -33,8 +32,8 @@ class Contents:
     servers: Servers
 
     @classmethod
-    def of(cls, folder: Path) -> "Contents":
-        """Look at a folder. Nothing is started.
+    def of(cls, folder: Path) -> "FolderContents":
+        """Read a folder's skills and configuration, without starting anything.
 
         Raises:
             ConfigError: Its configuration cannot be read.
@@ -49,8 +48,8 @@ class Contents:
         found = [
             Paragraph("A folder would be trusted."),
             Paragraph("Folder", (visible(str(self.folder)),)),
-            listed(
-                "Its own skills, which would be loaded without a question",
+            list_paragraph(
+                "Its own skills, which would be loaded without asking",
                 [("", name) for name in self.skills],
             ),
         ]
@@ -65,10 +64,10 @@ class Contents:
 @app.command()
 def trust(
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="The folder; this one if none is named.")
+        Path, typer.Argument(metavar="DIR", help="The folder; the current one by default.")
     ] = Path(),
-    forget: Annotated[bool, typer.Option("--forget", help="Trust it no longer.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask: you have looked at it.")] = False,
+    forget: Annotated[bool, typer.Option("--forget", help="Stop trusting it.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask: you have reviewed it.")] = False,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
@@ -76,26 +75,28 @@ def trust(
 
     Shows the skills below its .agents/skills and .skillwire/skills, and what
     its .mcp.json (or .cursor/mcp.json, .vscode/mcp.json) would start, and asks.
-    Skills that are added later count as well; a configuration that changes is
+    Skills that are added later are trusted too; a changed configuration is
     asked about again. Exits with 1 when the answer is no.
     """
-    with answering("trust", json=json, verbose=verbose) as answer:
-        real = Path(Folder.named(folder).real)
+    with command_output("trust", json=json, verbose=verbose) as output:
+        real = Path(NamedFolder.named(folder).real)
         if forget:
-            _forget(answer, real)
+            _forget(output, real)
         else:
-            anyio.run(_trust, answer, Contents.of(real), yes)
+            anyio.run(_trust, output, FolderContents.of(real), yes)
 
 
-async def _trust(answer: Answer, contents: Contents, is_agreed: bool) -> None:
-    state = Places.default().state
+async def _trust(output: Output, contents: FolderContents, is_agreed: bool) -> None:
+    state = Storage().state
     if not is_agreed:
         asker = TerminalAsk.find()
         if asker is None:
             for line in lines_of(contents.paragraphs()):
-                answer.word(str(line), wrap=False)
+                output.message(str(line), wrap=False)
             raise ApprovalError(
-                "nobody can be asked here", reference=str(contents.folder), fix="look at it, then pass --yes"
+                "there is no terminal to ask on",
+                reference=str(contents.folder),
+                fix="review it, then pass --yes",
             )
         answers = {NO: "no", YES: "yes"}
         is_agreed = await asker.choose(None, contents.paragraphs(), "Trust this folder?", answers) == YES
@@ -104,24 +105,24 @@ async def _trust(answer: Answer, contents: Contents, is_agreed: bool) -> None:
         if contents.config is not None:
             FileTrust(state).trust(contents.config, contents.servers.digest)
     else:
-        answer.code = ExitCode.NO
-    _say(answer, contents.folder, is_trusted=is_agreed, words="trusted" if is_agreed else "not trusted")
+        output.code = ExitCode.NO
+    _report(output, contents.folder, is_trusted=is_agreed, words="trusted" if is_agreed else "not trusted")
 
 
-def _forget(answer: Answer, folder: Path) -> None:
-    state = Places.default().state
+def _forget(output: Output, folder: Path) -> None:
+    state = Storage().state
     was_folder = FolderTrust(state).distrust(folder)
     config = find_config(folder)
     was_config = config is not None and FileTrust(state).distrust(config)
     is_trusted = FolderTrust(state).is_trusted(folder)
     words = "no longer trusted" if was_folder or was_config else "was not trusted"
     if is_trusted:
-        words = "still trusted, because a folder around it is"
-    _say(answer, folder, is_trusted=is_trusted, words=words)
+        words = "still trusted, because a parent folder is"
+    _report(output, folder, is_trusted=is_trusted, words=words)
 
 
-def _say(answer: Answer, folder: Path, *, is_trusted: bool, words: str) -> None:
-    if answer.json:
-        answer.document({"folder": str(folder), "trusted": is_trusted})
+def _report(output: Output, folder: Path, *, is_trusted: bool, words: str) -> None:
+    if output.json:
+        output.document({"folder": str(folder), "trusted": is_trusted})
     else:
-        answer.line((words, "bold"), f"  {folder}", wrap=False)
+        output.line((words, "bold"), f"  {folder}", wrap=False)

@@ -1,4 +1,4 @@
-"""`skillwire validate`: everything there is to say about the skills in some folders."""
+"""`skillwire validate`: check skills against the Agent Skills format."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,18 +9,22 @@ from typing import Annotated
 
 import typer
 
-from skillwire.cli.answer import STYLES, Answer, answering, plural
-from skillwire.cli.failures import ExitCode, MisuseError
-from skillwire.cli.findings import Tally, print_findings
-from skillwire.cli.folders import Folder, located
+from skillwire.cli.folders import FindingCounts, NamedFolder, located, print_findings
 from skillwire.cli.options import FollowLinks, Json, Verbose, new_app
-from skillwire.cli.progress import Meter, progress
-from skillwire.core.finding import Finding
-from skillwire.core.frontmatter import Frontmatter
-from skillwire.core.relations import Node, RelationGraph
-from skillwire.core.uri import SKILL_FILE
+from skillwire.cli.output import (
+    STYLES,
+    ExitCode,
+    MissingFolderError,
+    MisuseError,
+    Output,
+    ProgressMeter,
+    command_output,
+    plural,
+    progress,
+)
+from skillwire.core import SKILL_FILE, Finding, Frontmatter, Node, RelationGraph
+from skillwire.sources.directory.walk import FoundSkill, Walk
 from skillwire.sources.review import read_skill
-from skillwire.sources.walk import FoundSkill, Walk
 
 _OTHERS_NAMED = 3
 
@@ -28,8 +32,8 @@ app = new_app()
 
 
 @dataclass(slots=True)
-class Reviewed:
-    """A skill or another folder, and what there is to say about it."""
+class ReviewedFolder:
+    """A skill or another folder, and the findings about it."""
 
     path: str
     findings: list[Finding]
@@ -46,10 +50,10 @@ class Reviewed:
 
 @dataclass(slots=True)
 class Review:
-    """All skills below some folders, and the remarks about folders that are none."""
+    """All skills below some folders, and the findings about folders that are not skills."""
 
-    skills: list[Reviewed] = field(default_factory=list[Reviewed])
-    folders: list[Reviewed] = field(default_factory=list[Reviewed])
+    skills: list[ReviewedFolder] = field(default_factory=list[ReviewedFolder])
+    folders: list[ReviewedFolder] = field(default_factory=list[ReviewedFolder])
 
     @property
     def findings(self) -> Iterator[Finding]:
@@ -60,14 +64,17 @@ class Review:
 @app.command()
 def validate(
     folders: Annotated[
-        list[Path], typer.Argument(metavar="DIR", help="A folder of skills, or a skill.", show_default=False)
+        list[Path],
+        typer.Argument(
+            metavar="PATH", help="A folder of skills, a skill, or a file of one.", show_default=False
+        ),
     ],
-    strict: Annotated[bool, typer.Option("--strict", help="Take warnings for errors.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Treat warnings as errors.")] = False,
     publish: Annotated[
-        bool, typer.Option("--publish", help="Also check what matters when they are published together.")
+        bool, typer.Option("--publish", help="Also check the rules for publishing them together.")
     ] = False,
     allow_duplicate_names: Annotated[
-        bool, typer.Option("--allow-duplicate-names", help="With --publish: let skills share a name.")
+        bool, typer.Option("--allow-duplicate-names", help="With --publish: allow skills to share a name.")
     ] = False,
     follow_links: FollowLinks = False,
     json: Json = False,
@@ -76,34 +83,49 @@ def validate(
     """Check skills against the Agent Skills format.
 
     Prints each finding with its file and line, the rule behind it and what to
-    change. Exits with 1 when a skill has errors.
+    change. Exits with 1 when a skill has errors, and with 2 when a PATH does
+    not exist or belongs to no skill; the other paths are still checked.
     """
-    with answering("validate", json=json, verbose=verbose) as answer:
+    with command_output("validate", json=json, verbose=verbose) as output:
         if allow_duplicate_names and not publish:
-            raise MisuseError("--allow-duplicate-names means nothing without --publish", fix="add --publish")
-        named = [Folder.named(folder) for folder in folders]
-        with progress(answer, "looking for skills") as meter:
+            raise MisuseError("--allow-duplicate-names needs --publish", fix="add --publish")
+        named, missing = _existing(folders)
+        with progress(output, "looking for skills") as meter:
             review = review_folders(
                 named, meter, follow_links=follow_links, unique=publish and not allow_duplicate_names
             )
-        tally = Tally.of(review.findings)
-        ok = not tally.errors and not (strict and tally.warnings)
-        if json:
-            answer.document(_document(review, tally, ok=ok))
-        else:
+        tally = FindingCounts.of(review.findings)
+        ok = not missing and not tally.errors and not (strict and tally.warnings)
+        if json and named:
+            output.document(_document(review, tally, missing, ok=ok))
+        elif named:
             for place in (*review.skills, *review.folders):
-                print_findings(answer, place.path, place.findings)
-            _print_summary(answer, review, tally, strict=strict, ok=ok)
+                print_findings(output, place.path, place.findings)
+            _print_summary(output, review, tally, strict=strict, ok=ok)
         if not ok:
-            answer.code = ExitCode.NO
+            output.code = ExitCode.NO
+        for error in missing:
+            output.refuse(error)
+
+
+def _existing(paths: Iterable[Path]) -> tuple[list[NamedFolder], list[MissingFolderError]]:
+    """Return the folder of each path, and the errors for paths without one."""
+    found: list[NamedFolder] = []
+    missing: list[MissingFolderError] = []
+    for path in paths:
+        try:
+            found.append(NamedFolder.of_skill(path))
+        except MissingFolderError as error:
+            missing.append(error)
+    return found, missing
 
 
 def review_folders(
-    folders: Iterable[Folder], meter: Meter, *, follow_links: bool = False, unique: bool = False
+    folders: Iterable[NamedFolder], meter: ProgressMeter, *, follow_links: bool = False, unique: bool = False
 ) -> Review:
     """Review every skill below `folders`, each once even when the folders overlap.
 
-    With `unique` it is an error when two of them share a name, and else a warning.
+    With `unique` a shared name is an error, otherwise a warning.
     """
     review = Review()
     seen: set[str] = set()
@@ -124,32 +146,34 @@ def review_folders(
     return review
 
 
-def _review_skill(folder: Folder, skill: FoundSkill, *, follow_links: bool) -> Reviewed:
+def _review_skill(folder: NamedFolder, skill: FoundSkill, *, follow_links: bool) -> ReviewedFolder:
     reading = read_skill(folder.real, skill, follow_links=follow_links)
     path = folder.path(skill.directory)
-    return Reviewed(path, [located(finding, path) for finding in reading.findings()], reading.frontmatter)
+    return ReviewedFolder(
+        path, [located(finding, path) for finding in reading.findings()], reading.frontmatter
+    )
 
 
-def _loose_findings(folder: Folder, walk: Walk) -> list[tuple[str, Finding]]:
-    """Return the findings about folders that are no skills, one of them when there is no skill at all."""
+def _loose_findings(folder: NamedFolder, walk: Walk) -> list[tuple[str, Finding]]:
+    """Return the findings about folders that are not skills, and one when there is no skill at all."""
     if walk.skills or any(finding.is_error for _, finding in walk.loose):
         return walk.loose
     message = f"no {SKILL_FILE} was found in this folder or below it"
-    fix = "name a folder that holds skills, or start one with `skillwire new NAME`"
+    fix = "name a folder that holds skills, or create one with `skillwire new NAME`"
     return [*walk.loose, ("", Finding("skill-file-missing", message, file="", fix=fix))]
 
 
-def _grouped(folder: Folder, loose: Iterable[tuple[str, Finding]]) -> list[Reviewed]:
-    places: dict[str, Reviewed] = {}
+def _grouped(folder: NamedFolder, loose: Iterable[tuple[str, Finding]]) -> list[ReviewedFolder]:
+    places: dict[str, ReviewedFolder] = {}
     for place, finding in sorted(loose, key=itemgetter(0)):
         path = folder.path(place)
-        places.setdefault(place, Reviewed(path, [])).findings.append(located(finding, path))
+        places.setdefault(place, ReviewedFolder(path, [])).findings.append(located(finding, path))
     return list(places.values())
 
 
-def _add_duplicates(skills: Sequence[Reviewed], code: str) -> None:
+def _add_duplicates(skills: Sequence[ReviewedFolder], code: str) -> None:
     """Add a finding to every skill that shares its name with another."""
-    by_name: defaultdict[str, list[Reviewed]] = defaultdict(list)
+    by_name: defaultdict[str, list[ReviewedFolder]] = defaultdict(list)
     for skill in skills:
         if skill.name:
             by_name[skill.name].append(skill)
@@ -159,13 +183,13 @@ def _add_duplicates(skills: Sequence[Reviewed], code: str) -> None:
             places = ", ".join(others[:_OTHERS_NAMED])
             if len(others) > _OTHERS_NAMED:
                 places += f" and {len(others) - _OTHERS_NAMED:,} more"
-            message = f"the name {name!r} is also that of {places}"
-            finding = Finding(code, message, fix="rename one of them, or serve them apart")
+            message = f"the name {name!r} is also used by {places}"
+            finding = Finding(code, message, fix="rename one of them, or serve them separately")
             skill.findings.insert(0, located(finding, skill.path))
 
 
-def _add_relations(skills: Sequence[Reviewed]) -> None:
-    """Add what there is to say about the relations that skills declare to each other."""
+def _add_relations(skills: Sequence[ReviewedFolder]) -> None:
+    """Add the findings about the relations that skills declare to each other."""
     by_path = {skill.path: skill for skill in skills}
     nodes = [
         Node(skill.path, (Path(skill.path).parent / skill.name).as_posix(), skill.frontmatter)
@@ -176,9 +200,12 @@ def _add_relations(skills: Sequence[Reviewed]) -> None:
         by_path[path].findings += [located(finding, path) for finding in findings]
 
 
-def _document(review: Review, tally: Tally, *, ok: bool) -> dict[str, object]:
+def _document(
+    review: Review, tally: FindingCounts, missing: Iterable[MissingFolderError], *, ok: bool
+) -> dict[str, object]:
     return {
         "ok": ok,
+        "errors": [{"code": error.refusal, "message": str(error), "fix": error.fix} for error in missing],
         "skills": [skill.to_json() for skill in review.skills],
         "folders": [folder.to_json() for folder in review.folders],
         "summary": {
@@ -193,10 +220,10 @@ def _document(review: Review, tally: Tally, *, ok: bool) -> dict[str, object]:
 
 
 def _count(review: Review, kind: str) -> int:
-    return sum(1 for skill in review.skills if getattr(Tally.of(skill.findings), kind))
+    return sum(1 for skill in review.skills if getattr(FindingCounts.of(skill.findings), kind))
 
 
-def _print_summary(answer: Answer, review: Review, tally: Tally, *, strict: bool, ok: bool) -> None:
+def _print_summary(output: Output, review: Review, tally: FindingCounts, *, strict: bool, ok: bool) -> None:
     total = len(review.skills)
     bad = _count(review, "errors")
     warned = sum(1 for skill in review.skills if _only_warned(skill)) if strict else 0
@@ -205,11 +232,11 @@ def _print_summary(answer: Answer, review: Review, tally: Tally, *, strict: bool
     verdict += [f"{warned:,} with warnings"] if warned else []
     parts = [f"{plural(total, 'skill')}: {', '.join(verdict)}" if total else plural(total, "skill")]
     parts += [tally.words()] if tally.words() else []
-    answer.line(("; ".join(parts), "bold green" if ok else STYLES["error"]))
-    if tally.notes and not answer.verbose:
-        answer.line(f"{plural(tally.notes, 'note')}; show {'it' if tally.notes == 1 else 'them'} with -v")
+    output.line(("; ".join(parts), "bold green" if ok else STYLES["error"]))
+    if tally.notes and not output.verbose:
+        output.line(f"{plural(tally.notes, 'note')}; show {'it' if tally.notes == 1 else 'them'} with -v")
 
 
-def _only_warned(skill: Reviewed) -> bool:
-    tally = Tally.of(skill.findings)
+def _only_warned(skill: ReviewedFolder) -> bool:
+    tally = FindingCounts.of(skill.findings)
     return bool(tally.warnings) and not tally.errors

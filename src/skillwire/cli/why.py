@@ -1,34 +1,130 @@
-"""`skillwire why`: the whole chain behind a skill, a server or a refusal, and what to do about it."""
+"""`skillwire why`: explain the state of a skill or server, or a refusal code, and what to do."""
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import anyio
 import typer
 
-from skillwire.cli.answer import STYLES, Answer, Part, answering
-from skillwire.cli.codes import Meaning, meaning_of
-from skillwire.cli.failures import ExitCode, MisuseError
 from skillwire.cli.hosting import (
     DEFAULT_WAIT,
     Archives,
     At,
     Config,
     Frozen,
+    HostRequest,
     Lock,
     Wait,
-    Wanted,
-    places_of,
-    with_host,
+    resolve_targets,
+    run_with_host,
 )
 from skillwire.cli.options import Json, Verbose, new_app
-from skillwire.core.characters import visible
-from skillwire.errors import SkillError
-from skillwire.host import Explanation, Host, Question, Refusal, Reply, Step
-from skillwire.host.asking import one_line
-from skillwire.host.columns import broken
+from skillwire.cli.output import STYLES, ExitCode, MisuseError, Output, Part, command_output
+from skillwire.core import RULES, SkillError, visible
+from skillwire.host.host import Host
+from skillwire.host.model import REFUSALS, Question, Refusal, Reply
+from skillwire.host.use.explain import Explanation, Step
+from skillwire.host.use.question import one_line, wrapped
+
+# Explanations of all refusal codes: the meaning, the requirement behind each, and the remedy.
+
+
+_AREAS: Final[Mapping[str, str]] = {
+    "what a server says or does": "not-declared server-error server-unavailable not-signed-in too-slow "
+    "invalid-answer endless-listing message-too-large flooding foreign-host unsafe-address "
+    "source-unreadable not-found invalid-cursor arguments-needed",
+    "what a skill is": "skill-error invalid-skill invalid-uri invalid-frontmatter invalid-entry "
+    "invalid-archive archives-off archive-budget duplicate-uri over-limit unsafe-paths dynamic-declined "
+    "unverified-file nested-skill missing-dependency entry-remark",
+    "bytes that break a promise": "verification-failed size-mismatch digest-mismatch unlisted-file "
+    "frontmatter-mismatch",
+    "names": "unknown-reference ambiguous-reference renamed name-collision confusable-label shadowed "
+    "similar-name vanished reference-changed",
+    "what the user has decided, or not yet": "turned-off manual-only "
+    "hidden-until-approved vetoed provenance-unknown refused untrusted-folder not-approved "
+    "approval-required approval-denied skill-changed keeps-changing too-many-prompts not-in-lock "
+    "lock-untrusted lock-invalid state-tampered",
+    "what a loaded skill may cause": "not-loaded not-text invalid-arguments no-such-page cross-origin "
+    "execution writing network scripts-off script-not-found invalid-script-arguments sandbox-unavailable "
+    "script-not-run runner-busy script-limit protected-place",
+    "this host": "invalid-config untrusted-config unsafe-place",
+}
+AREAS: Final = {code: area for area, codes in _AREAS.items() for code in codes.split()}
+"""The area of each refusal code of the host."""
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """The explanation of a code. `requirement` is empty where none applies."""
+
+    code: str
+    sentence: str
+    area: str
+    requirement: str = ""
+    remedy: str = ""
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "code": self.code,
+            "sentence": self.sentence,
+            "area": self.area,
+            "requirement": self.requirement,
+            "remedy": self.remedy,
+        }
+
+
+_COMMAND_LINE = "the command line"
+CLI_CODES: Final = {
+    "misuse": Meaning(
+        "misuse",
+        "The command line is invalid.",
+        _COMMAND_LINE,
+        remedy="see the command's --help",
+    ),
+    "no-such-folder": Meaning(
+        "no-such-folder",
+        "A folder named on the command line does not exist, or is not a folder.",
+        _COMMAND_LINE,
+        remedy="check the path",
+    ),
+    "no-skill": Meaning(
+        "no-skill",
+        "There is no skill where one was expected.",
+        _COMMAND_LINE,
+        "FMT-01",
+        "name a folder that holds a SKILL.md, or create one with `skillwire new`",
+    ),
+    "already-exists": Meaning(
+        "already-exists",
+        "A file or folder already exists where one would be written.",
+        _COMMAND_LINE,
+        remedy="choose another name, or move what is there",
+    ),
+    "cannot-write": Meaning(
+        "cannot-write",
+        "A file or folder cannot be written.",
+        _COMMAND_LINE,
+        remedy="check the permissions of the folder, and whether the disk is full",
+    ),
+}
+"""The codes that only the command line uses."""
+
+
+def meaning_of(code: str) -> Meaning | None:
+    """Return the explanation of a refusal or finding code; None when it is unknown."""
+    if code in REFUSALS:
+        kind = REFUSALS[code]
+        return Meaning(code, kind.sentence, AREAS.get(code, "this host"), kind.requirement, kind.remedy)
+    if code in RULES:
+        rule = RULES[code]
+        remedy = "run `skillwire validate` on the skill's folder, and change what it names"
+        area = f"a finding about a skill ({rule.severity.value})"
+        return Meaning(code, rule.summary, area, rule.requirement, remedy)
+    return CLI_CODES.get(code)
+
 
 _MARK_WIDTH = 18
 _MOST_MEANT = 5
@@ -40,6 +136,7 @@ _TO_DOCTOR = frozenset(
 _TO_APPROVE = frozenset("not-approved approval-required approval-denied".split())
 _TO_VALIDATE = frozenset("invalid-skill invalid-frontmatter invalid-uri".split())
 _OPTIONS = frozenset({"--trust", "--frozen"})
+_PLAIN = HostRequest()
 
 app = new_app()
 
@@ -60,48 +157,48 @@ def why(
 ) -> None:
     """Explain why a skill is missing, renamed, hidden or refused.
 
-    Goes through everything a load would look at, in order, and names what was
-    refused lately. Nothing is loaded and nobody is asked. Explains a server
-    by its label, and every code that this program refuses with. Exits with 0
-    when the skill can be loaded or you would be asked about it, else with 1.
+    Shows every check of a load, in order, and recent refusals. Nothing is
+    loaded and you are not asked. Explains a server by its label, and every
+    refusal code. Exits with 0 when the skill can be loaded or you would be
+    asked about it, else with 1.
     """
-    with answering("why", json=json, verbose=verbose) as answer:
-        wanted = Wanted(
-            config=config, targets=at or (), lock=lock, frozen=frozen, wait=wait, archives=archives
+    with command_output("why", json=json, verbose=verbose) as output:
+        wanted = HostRequest.for_skill(
+            reference, config, at, lock, frozen=frozen, wait=wait, archives=archives
         )
         meaning = meaning_of(reference)
-        # A code needs no server, unless something else here has the same name.
-        is_chain = meaning is None or _is_taken(wanted, reference)
-        chain = _explained(answer, wanted, reference) if is_chain else None
-        _report(answer, reference, meaning, chain)
+        # A code needs no server, unless a server or skill has the same name.
+        is_chain = meaning is None or _is_known_name(wanted, reference)
+        chain = _explained(output, wanted, reference) if is_chain else None
+        _report(output, wanted, meaning, chain)
 
 
-def _explained(answer: Answer, wanted: Wanted, reference: str) -> Explanation:
-    """Return the chain; where the host cannot even be opened, that is the whole of it."""
+def _explained(output: Output, wanted: HostRequest, reference: str) -> Explanation:
+    """Return the explanation; if the host cannot be opened, that is its only step."""
     found: list[Explanation] = []
 
     async def work(host: Host) -> None:
         found.append(await host.explain(reference, wait_seconds=wanted.wait))
 
     try:
-        with_host(answer, wanted, work, approve=_nobody)
+        run_with_host(output, wanted, work, approve=_never_ask)
     except MisuseError:
         raise
     except SkillError as error:
-        step = Step("host", False, "no skill can be looked at", Refusal.of(error))
+        step = Step("host", False, "the host cannot be opened", Refusal.of(error))
         return Explanation(reference, (step,))
     return found[0]
 
 
-async def _nobody(question: Question) -> Reply:
-    """Stands for the user, who could be asked when a skill is loaded, and is not asked here."""
-    raise AssertionError("explaining asks nobody")
+async def _never_ask(question: Question) -> Reply:
+    """Stand in for the user, who could be asked when a skill is loaded, but is not asked here."""
+    raise AssertionError("an explanation never asks")
 
 
-def _is_taken(wanted: Wanted, word: str) -> bool:
-    """Tell whether a server or a local skill is called so; no server is asked."""
+def _is_known_name(wanted: HostRequest, word: str) -> bool:
+    """Return whether a server or a local skill has this name, without contacting a server."""
     try:
-        places = places_of(wanted)
+        places = resolve_targets(wanted)
         if any(server.label == word for server in places.servers):
             return True
         return anyio.run(_is_local, Host(roots=places.roots, project=Path.cwd()), word)
@@ -114,14 +211,14 @@ async def _is_local(host: Host, word: str) -> bool:
         return any(skill.reference == word for skill in host.view.skills)
 
 
-def _report(answer: Answer, reference: str, meaning: Meaning | None, chain: Explanation | None) -> None:
-    commands = list(dict.fromkeys(commands_for(chain))) if chain is not None else []
+def _report(output: Output, wanted: HostRequest, meaning: Meaning | None, chain: Explanation | None) -> None:
+    commands = list(dict.fromkeys(commands_for(chain, wanted))) if chain is not None else []
     ok = chain is None or chain.can_be_loaded
-    if answer.json:
-        answer.document(
+    if output.json:
+        output.document(
             {
                 "kind": "code" if chain is None else chain.kind,
-                "reference": reference,
+                "reference": visible(wanted.reference, most=_LONGEST_TEXT),
                 "ok": ok,
                 "code": None if meaning is None else meaning.to_json(),
                 "steps": [] if chain is None else [step.to_json() for step in chain.steps],
@@ -130,35 +227,35 @@ def _report(answer: Answer, reference: str, meaning: Meaning | None, chain: Expl
         )
     else:
         if meaning is not None:
-            _print_meaning(answer, meaning)
+            _print_meaning(output, meaning)
         if chain is not None:
-            _print_chain(answer, chain, commands)
+            _print_chain(output, chain, commands)
     if not ok:
-        answer.code = ExitCode.NO
+        output.code = ExitCode.NO
 
 
-def _print_meaning(answer: Answer, meaning: Meaning) -> None:
-    answer.line((meaning.code, "bold"), f"  {meaning.sentence}")
-    answer.line(("about:", "bold"), f" {meaning.area}", indent=2)
+def _print_meaning(output: Output, meaning: Meaning) -> None:
+    output.line((meaning.code, "bold"), f"  {meaning.sentence}")
+    output.line(("about:", "bold"), f" {meaning.area}", indent=2)
     if meaning.requirement:
-        answer.line(("rule:", "bold"), f" {meaning.requirement}", indent=2)
-    answer.line(("to do:", "bold"), f" {meaning.remedy}", indent=2)
+        output.line(("rule:", "bold"), f" {meaning.requirement}", indent=2)
+    output.line(("to do:", "bold"), f" {meaning.remedy}", indent=2)
 
 
-def _print_chain(answer: Answer, chain: Explanation, commands: Sequence[str]) -> None:
-    answer.line((one_line(chain.reference), "bold"), "  ", verdict_of(chain))
+def _print_chain(output: Output, chain: Explanation, commands: Sequence[str]) -> None:
+    output.line((one_line(chain.reference), "bold"), "  ", verdict_of(chain))
     for step in chain.steps:
-        _print_step(answer, step)
+        _print_step(output, step)
     if commands:
-        answer.line(("to do:", "bold"))
+        output.line(("to do:", "bold"))
         for command in commands:
-            answer.line(command, indent=2, wrap=False)
+            output.line(command, indent=2, wrap=False)
 
 
 def verdict_of(chain: Explanation) -> Part:
-    """Say in a few words how it ends."""
+    """Return the result of an explanation in a few words, and its style."""
     if chain.kind == "server":
-        return ("all is well", "green") if chain.can_be_loaded else ("cannot be used", STYLES["error"])
+        return ("can be used", "green") if chain.can_be_loaded else ("cannot be used", STYLES["error"])
     if not chain.can_be_loaded:
         return "cannot be loaded", STYLES["error"]
     codes = _codes_now(chain)
@@ -169,23 +266,23 @@ def verdict_of(chain: Explanation) -> Part:
     return "can be loaded", "green"
 
 
-def _print_step(answer: Answer, step: Step) -> None:
-    mark, style = ("ok", "green") if step.is_well else ("no", STYLES["error"])
-    if step.is_well and step.refusal is not None:
+def _print_step(output: Output, step: Step) -> None:
+    mark, style = ("ok", "green") if step.ok else ("no", STYLES["error"])
+    if step.ok and step.refusal is not None:
         mark, style = "!", STYLES["warning"]
     lead = f"  {mark:<3} {step.what}"
-    if answer.width is None:
-        answer.line(f"{lead}: {one_line(step.found)}")
+    if output.width is None:
+        output.line(f"{lead}: {one_line(step.found)}")
         for line in _words(step):
-            answer.line(line, indent=6)
+            output.line(line, indent=6)
         return
-    room = max(answer.width - _MARK_WIDTH - 1, _MARK_WIDTH)
+    room = max(output.width - _MARK_WIDTH - 1, _MARK_WIDTH)
     texts = [one_line(step.found), *_words(step)]
-    rows = [part for text in texts for part in broken(visible(text[:_LONGEST_TEXT]), room)]
+    rows = [part for text in texts for part in wrapped(visible(text[:_LONGEST_TEXT]), room)]
     for position, row in enumerate(rows):
-        # Each row has the margin before it: nothing that is found can begin where a step does.
+        # Each row starts with the margin, so that no quoted text can pass for a step.
         head = f"{lead:<{_MARK_WIDTH}}" if position == 0 else " " * _MARK_WIDTH
-        answer.line((head, style if position == 0 else ""), row.rstrip(), wrap=False)
+        output.line((head, style if position == 0 else ""), row.rstrip(), wrap=False)
 
 
 def _words(step: Step) -> Iterator[str]:
@@ -202,43 +299,67 @@ def _words(step: Step) -> Iterator[str]:
         yield f"did you mean: {', '.join(refusal.candidates[:_MOST_MEANT])}{rest}"
 
 
-def commands_for(chain: Explanation) -> Iterator[str]:
-    """Yield the command lines that help, the most useful first; none with anything odd in it."""
+def commands_for(chain: Explanation, wanted: HostRequest = _PLAIN) -> Iterator[str]:
+    """Yield command lines that help, the most useful first; none with hidden or ambiguous characters.
+
+    Each has the options of `wanted` that it takes, so that it uses the same servers and folders.
+    """
+    for words in _useful_commands(chain):
+        command, *rest = words
+        if command == "doctor" and _is_typed(wanted):
+            continue  # It checks only the configuration.
+        options = wanted.options
+        if command in ("validate", "trust"):
+            options = ()
+        elif command == "list":
+            rest += wanted.targets
+            options = replace(wanted, targets=()).options
+        elif command == "doctor":
+            options = replace(wanted, targets=(), archives=False).options
+        line = f"skillwire {shlex.join((command, *rest, *options))}"
+        is_exact = visible(line) == line and "<U+" not in line
+        # A word that starts with a dash would be parsed as an option.
+        if is_exact and all(word in _OPTIONS for word in words if word.startswith("-")):
+            yield line
+
+
+def _is_typed(wanted: HostRequest) -> bool:
+    """Return whether the servers were named on this or an earlier command line."""
+    try:
+        return any(not server.is_label_given for server in resolve_targets(wanted).servers)
+    except SkillError:
+        return False
+
+
+def _useful_commands(chain: Explanation) -> Iterator[tuple[str, ...]]:
     codes, reference = _codes_now(chain), chain.reference
     if chain.kind == "skill":
         if "not-in-lock" in codes:
-            yield from _commands(("diff", "--frozen", reference), ("lock", "--frozen"), ("lock",))
+            yield from (("diff", "--frozen", reference), ("lock", "--frozen"), ("lock",))
         elif "skill-changed" in codes:
-            yield from _commands(("diff", reference), ("approve", reference))
+            yield from (("diff", reference), ("approve", reference))
         elif codes & _TO_APPROVE:
-            yield from _commands(("show", reference), ("approve", reference))
+            yield from (("show", reference), ("approve", reference))
         elif chain.can_be_loaded:
-            yield from _commands(("load", reference))
+            yield ("load", reference)
     if "lock-untrusted" in codes:
-        yield from _commands(("lock",), ("lock", "--trust"))
+        yield from (("lock",), ("lock", "--trust"))
     if "lock-invalid" in codes:
-        yield from _commands(("lock",))
+        yield ("lock",)
     for step in chain.steps:
-        if step.refusal is not None and not step.is_well:
-            yield from _commands(*(("why", meant) for meant in step.refusal.candidates[:_MOST_MEANT]))
+        if step.refusal is not None and not step.ok:
+            yield from (("why", meant) for meant in step.refusal.candidates[:_MOST_MEANT])
             if step.refusal.code in _TO_VALIDATE and step.what == "hidden":
-                yield from _commands(("validate", step.refusal.subject))
+                yield ("validate", step.refusal.subject)
+    if "untrusted-config" in codes:
+        yield ("trust",)
     if codes & _TO_DOCTOR:
-        yield from _commands(("doctor",))
+        yield ("doctor",)
     if "unknown-reference" in codes:
-        yield from _commands(("list",))
+        yield ("list",)
 
 
 def _codes_now(chain: Explanation) -> frozenset[str]:
-    """Return the codes that say how things stand; what was refused before may have been settled since."""
+    """Return the codes of the current state, without earlier refusals, which may be resolved by now."""
     found = [step.refusal.code for step in chain.steps if step.refusal is not None and step.what != "before"]
     return frozenset(found)
-
-
-def _commands(*lines: Sequence[str]) -> Iterator[str]:
-    for line in lines:
-        command = f"skillwire {shlex.join(line)}"
-        is_exact = visible(command) == command and "<U+" not in command
-        # What begins with a dash would be taken for an option.
-        if is_exact and all(word in _OPTIONS for word in line if word.startswith("-")):
-            yield command

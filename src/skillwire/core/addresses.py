@@ -1,8 +1,8 @@
-"""Which addresses a server may be at: the ones everybody on the internet sees, and few others.
+"""Classification of IP addresses: public, internal, link-local or unusable.
 
-The tables are our own, because the answers of the standard library's
-properties differ between releases of Python. IPv4 has few blocks that are not
-public, so those are listed; of IPv6 only a part is public, so that is listed.
+The tables are our own, because the standard library's properties differ
+between releases of Python. IPv4 has few blocks that are not public, so those
+are listed; of IPv6 only a part is public, so that is listed.
 """
 
 from collections.abc import Iterable
@@ -18,11 +18,11 @@ class Reach(StrEnum):
 
     PUBLIC = "public"
     INTERNAL = "internal"
-    """This machine, or a network of one house or company, or of one provider."""
+    """This machine, or a private network, or a provider's shared address space."""
     LINK_LOCAL = "link-local"
-    """The neighbours; where machines are rented, the service that knows their secrets."""
+    """The local link, which includes the metadata services of cloud providers."""
     NOBODY = "nobody"
-    """No web site has it: unspecified, multicast, reserved, or another address in disguise."""
+    """Not an address of a web site: unspecified, multicast, reserved, or it wraps another address."""
 
 
 def _networks4(*texts: str) -> tuple[IPv4Network, ...]:
@@ -36,7 +36,7 @@ def _networks6(*texts: str) -> tuple[IPv6Network, ...]:
 _INTERNAL_4: Final = _networks4(
     "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"
 )
-# The second looks public, and is where the machines of one cloud find the service of their host.
+# The second looks public, and is the metadata service of one cloud provider.
 _LINK_LOCAL_4: Final = _networks4("169.254.0.0/16", "168.63.129.16/32")
 _NOBODY_4: Final = _networks4(
     "0.0.0.0/8",
@@ -52,14 +52,14 @@ _NOBODY_4: Final = _networks4(
 _INTERNAL_6: Final = _networks6("::1/128", "fc00::/7")
 _LINK_LOCAL_6: Final = _networks6("fe80::/10")
 _PUBLIC_6: Final = _networks6("2000::/3")
-# Inside the public part: protocols' own blocks, documentation, and addresses that wrap an IPv4 one.
+# Inside the public part: protocol assignments, documentation, and addresses that wrap an IPv4 one.
 _NOBODY_6: Final = _networks6("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")
-# How a network without IPv4 reaches it. The address inside is the one that counts.
+# NAT64: how a network without IPv4 reaches it. The IPv4 address inside is the one to check.
 _TRANSLATED: Final = IPv6Network("64:ff9b::/96")
 
 
 def reach_of(address: Address) -> Reach:
-    """Tell who can reach an address. Whatever is not known to be public is not."""
+    """Return who can reach an address. Whatever is not known to be public is not."""
     if isinstance(address, IPv4Address):
         if _is_in(address, _INTERNAL_4):
             return Reach.INTERNAL
@@ -79,12 +79,12 @@ def reach_of(address: Address) -> Reach:
 
 
 def is_loopback(address: Address) -> bool:
-    """Tell whether an address is this machine, and no other spelling of it."""
+    """Return whether an address is a loopback address, and not one that wraps it."""
     return address in IPv4Network("127.0.0.0/8") if address.version == 4 else address == IPv6Address("::1")
 
 
 def literal(host: str) -> Address | None:
-    """Return the address that `host` is the usual spelling of; None when it is a name, or an odd spelling."""
+    """Parse `host` as an address; None when it is a name, or an unusual spelling of an address."""
     try:
         return ip_address(host)
     except ValueError:

@@ -1,7 +1,7 @@
-"""Characters that hide, move or recolour text, and how to make them harmless.
+"""Characters that hide, move or recolour text, and functions to remove or escape them.
 
-Skill text reaches terminals, prompts and web pages. Everything a reader cannot
-see, or that a terminal would obey, is found here and nowhere else.
+Skill text reaches terminals, prompts and web pages. All detection of invisible
+characters and terminal control characters is here.
 """
 
 import re
@@ -26,17 +26,19 @@ _FLAG = re.compile(
     "\U0001f3f4\U000e0067\U000e0062(?:\U000e0065\U000e006e\U000e0067"
     "|\U000e0073\U000e0063\U000e0074|\U000e0077\U000e006c\U000e0073)\U000e007f"
 )
-# The characters with a text and an emoji form that are no symbols.
+# The characters with a text and an emoji form that are not symbols.
 _EMOJI_BASES = "#*0123456789\u203c\u2049\u2139\u3030"
 _VIRAMA = 9
+_MAX_QUOTED = 120
 _LINE_END = re.compile("\r\n?|[\u2028\u2029]")
-# Each round may take away what made a neighbour ordinary. Writing needs two; more is a game.
-_MOST_ROUNDS = 4
+_CUT_ESCAPE = re.compile(r"<(?:U(?:\+[0-9A-F]{0,6})?)?\Z")
+# Each round may remove what made a neighbour ordinary. Ordinary text needs two; more is an attack.
+_MAX_ROUNDS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class HiddenCharacter:
-    """One character a reader would not see: what it is and where it stands."""
+    """One character a reader would not see: its kind and its line."""
 
     kind: str
     character: str
@@ -69,19 +71,24 @@ def hidden_characters(text: str, *, most: int | None = None) -> list[HiddenChara
     return found
 
 
-def visible(text: str) -> str:
+def visible(text: str, *, most: int | None = None) -> str:
     """Return `text` on one line, with every hidden character spelled out as `<U+…>`.
 
     The result cannot move a cursor, recolour a terminal, reorder a line or
-    break out of it. Ordinary letters of any script stay as they are.
+    break out of it. Ordinary letters of any script stay as they are. With
+    `most`, the result has at most so many characters and ends with `…` when
+    something was cut off; no more of `text` than that is read.
     """
-    return _one_of(_UNPRINTABLE).sub(_spelled_out, text)
+    if most is None:
+        return _one_of(_UNPRINTABLE).sub(_spelled_out, text)
+    shown = _one_of(_UNPRINTABLE).sub(_spelled_out, text[: most + 1])
+    return shown if len(shown) <= most else _CUT_ESCAPE.sub("", shown[: most - 1]) + "…"
 
 
 def revealed(text: str) -> str:
-    """Return `text` with its lines, and with everything that hides in them spelled out as `<U+…>`.
+    """Return `text` with its lines, and with every hidden character spelled out as `<U+…>`.
 
-    What `hidden_characters` takes for ordinary writing stays as it is.
+    What `hidden_characters` treats as ordinary writing is unchanged.
     """
     return _one_of(_HIDDEN).sub(
         lambda match: match.group() if _is_ordinary(text, match.start()) else _spelled_out(match), text
@@ -89,14 +96,14 @@ def revealed(text: str) -> str:
 
 
 def stripped(text: str) -> str:
-    """Return `text` with its lines, and without everything that hides in them.
+    """Return `text` with its lines, and without hidden characters.
 
-    Line ends of any kind become `\\n`, and half a character a `?`. What `hidden_characters` takes for
-    ordinary writing stays, except a byte order mark; and it is still ordinary
-    beside what is left, so stripping again changes nothing.
+    Line ends of any kind become `\\n`, and a lone surrogate a `?`. What `hidden_characters` treats as
+    ordinary writing stays, except a byte order mark. Stripping the result again
+    changes nothing.
     """
     text = _LINE_END.sub("\n", text.encode("utf-8", "replace").decode()).replace("\ufeff", "")
-    for _ in range(_MOST_ROUNDS):
+    for _ in range(_MAX_ROUNDS):
         left = _one_of(_HIDDEN).sub(
             lambda match, text=text: match.group() if _is_ordinary(text, match.start()) else "", text
         )
@@ -107,9 +114,9 @@ def stripped(text: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """Quote a stranger's text for a message: short, on one line, and inert."""
-    shown = ascii(text)
-    return shown if len(shown) <= 120 else shown[:117] + "..."
+    """Quote untrusted text for a message: short, on one line, and without control characters."""
+    shown = ascii(text[:_MAX_QUOTED])
+    return shown if len(shown) <= _MAX_QUOTED else shown[: _MAX_QUOTED - 3] + "..."
 
 
 def _spelled_out(match: re.Match[str]) -> str:
@@ -121,7 +128,7 @@ def _spelled_out(match: re.Match[str]) -> str:
 
 @cache
 def _one_of(characters: str) -> re.Pattern[str]:
-    """Compile a class of characters when it is first needed: such large ones cost start-up time."""
+    """Compile a character class on first use: such large ones cost start-up time."""
     return re.compile(f"[{characters}]")
 
 
@@ -150,12 +157,12 @@ def _in_flag(text: str, position: int) -> bool:
 
 
 def _ends_in_virama(before: str) -> bool:
-    """Tell whether a joiner may follow even at the end of a word (RFC 5892, "CONTEXTJ")."""
+    """Return whether a joiner may follow even at the end of a word (RFC 5892, "CONTEXTJ")."""
     return bool(before) and unicodedata.combining(before) == _VIRAMA
 
 
 def _joins(character: str) -> bool:
-    """Tell whether a joiner beside `character` is ordinary: in emoji, or in a script that needs it.
+    """Return whether a joiner next to `character` is ordinary: in emoji, or in a script that needs it.
 
     Cased letters, as of Latin or Cyrillic, and the wide ones of East Asia
     never need one, so there it could only carry something hidden.
@@ -169,7 +176,7 @@ def _joins(character: str) -> bool:
 
 
 def _has_variant(before: str, selector: str) -> bool:
-    """Tell whether Unicode knows another look of `before`; after anything else a selector is hidden data."""
+    """Return whether Unicode defines variants of `before`; otherwise a selector is hidden data."""
     if not before:
         return False
     category = unicodedata.category(before)

@@ -1,14 +1,23 @@
-"""`SkillEntry`: what is published about a skill, and the one check both halves share."""
+"""`SkillEntry`: what is published about a skill, and the checks that server and host share."""
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias, cast
+from operator import itemgetter
+from typing import Any, Literal, TypeAlias, cast
 
 from skillwire.core.characters import quoted
-from skillwire.core.fields import published_findings
-from skillwire.core.finding import Finding
+from skillwire.core.errors import InvalidEntryError, InvalidUriError, LimitError
+from skillwire.core.fields import (
+    KNOWN_FIELDS,
+    MAX_COMPATIBILITY,
+    MAX_DESCRIPTION,
+    RESERVED_METADATA_PREFIX,
+    is_name,
+    published_findings,
+)
+from skillwire.core.finding import SKILL_FILE, Finding
 from skillwire.core.frontmatter import Frontmatter
 from skillwire.core.manifest import (
     MAX_FILES,
@@ -19,19 +28,156 @@ from skillwire.core.manifest import (
     ManifestFile,
     is_digest,
 )
-from skillwire.core.plain import are_plain_fields, plain_entries, plain_manifest
-from skillwire.core.uri import SkillUri, canonical_uri
+from skillwire.core.uri import (
+    DEFAULT_SCHEME,
+    MAX_PLAIN_LENGTH,
+    MAX_URI_LENGTH,
+    SkillUri,
+    are_plain,
+    canonical_uri,
+)
 from skillwire.core.yaml12 import MAX_DEPTH, MAX_NODES, JsonValue
-from skillwire.errors import InvalidEntryError, InvalidUriError, LimitError
+
+# A fast path for untrusted entries of the common form.
+
+
+PlainEntry: TypeAlias = tuple[str, dict[str, JsonValue], Manifest]
+"""The URI, frontmatter and manifest of a plain entry."""
+
+_ENTRY_FIELDS = frozenset({"uri", "frontmatter", "resources"})
+_LINE_FIELDS = ("uri", "digest", "size")
+_START = f"{DEFAULT_SCHEME}://"
+_NO_FIELDS: dict[str, JsonValue] = {}
+_columns = itemgetter(*_LINE_FIELDS)
+# Some of the words that state when to use a skill, as most descriptions have them.
+_WHEN_WORDS = re.compile(r" (?:when|whenever|for|if|before|after|while|use) ")
+
+
+def plain_entries(values: Iterable[Any]) -> list[PlainEntry | None]:
+    """Parse entries that are plain; the others become None.
+
+    A plain entry has a canonical URI that starts with `skill://`, plain
+    frontmatter with the name in that URI, a plain manifest, and no other
+    fields.
+    """
+    entries = list(map(_plain_entry, values))
+    if _are_valid([entry for entry in entries if entry is not None]):
+        return entries
+    return [entry if entry is not None and _are_valid([entry]) else None for entry in entries]
+
+
+def plain_manifest(base: str, lines: list[Any]) -> Manifest | None:
+    """Parse `resources` if every line is complete, canonical and without other fields; else None.
+
+    `base` is the skill's directory, canonical and with a slash.
+    """
+    if len(base) > MAX_URI_LENGTH - MAX_PLAIN_LENGTH:
+        return None
+    manifest = _manifest(base, lines)
+    return manifest if manifest is not None and _are_valid_manifests([manifest]) else None
+
+
+def _plain_entry(value: Any) -> PlainEntry | None:
+    """Parse an entry that may be plain, without checking its paths, digests and sizes."""
+    entry = cast("dict[str, Any]", value)
+    if type(value) is not dict or entry.keys() != _ENTRY_FIELDS:
+        return None
+    uri, fields, lines = entry["uri"], entry["frontmatter"], entry["resources"]
+    if (
+        (type(uri), type(fields), type(lines)) == (str, dict, list)
+        and uri.startswith(_START)
+        and are_plain_fields(fields)
+        and uri.endswith(f"/{fields['name']}/{SKILL_FILE}")
+        and (manifest := _manifest(uri[: -len(SKILL_FILE)], lines)) is not None
+    ):
+        return uri, fields, manifest
+    return None
+
+
+def _are_valid(entries: Sequence[PlainEntry]) -> bool:
+    """Return whether the URIs and manifests of all entries are valid, checked together."""
+    return not entries or (
+        are_plain([uri[len(_START) :] for uri, _, _ in entries])
+        and _are_valid_manifests([manifest for _, _, manifest in entries])
+    )
+
+
+def _manifest(base: str, lines: list[Any]) -> Manifest | None:
+    """Build a manifest, if every line has all columns and is inside `base`, each once."""
+    if set(map(type, lines)) != {dict} or set(map(len, lines)) != {len(_LINE_FIELDS)}:
+        return None
+    try:
+        uris, digests, sizes = zip(*map(_columns, lines), strict=True)
+        joined = "\n".join(uris)
+    except (KeyError, TypeError):  # A field is missing, or not a string.
+        return None
+    # A URI that does not start with `base` stays attached to a newline, which no plain path contains.
+    before, *references = f"\n{joined}".split(f"\n{base}")
+    ordered = sorted(set(references))
+    if before or not len(ordered) == len(references) == len(lines) or SKILL_FILE not in references:
+        return None
+    if ordered != references:
+        order = sorted(range(len(references)), key=references.__getitem__)
+        digests = tuple([digests[place] for place in order])
+        sizes = tuple([sizes[place] for place in order])
+    return Manifest(base, tuple(ordered), digests, sizes)
+
+
+def _are_valid_manifests(manifests: Sequence[Manifest]) -> bool:
+    """Return whether manifests have plain paths, and valid digests and sizes."""
+    sizes = [size for manifest in manifests for size in manifest.sizes]
+    return (
+        are_plain([reference for manifest in manifests for reference in manifest.references])
+        and _are_digests([digest for manifest in manifests for digest in manifest.digests])
+        and set(map(type, sizes)) == {int}
+        and 0 <= min(sizes) <= max(sizes) <= MAX_JSON_SIZE
+    )
+
+
+def _are_digests(texts: Sequence[str]) -> bool:
+    """Return whether all texts are SHA-256 digests in wire format."""
+    try:
+        # A text that contains a newline yields too many parts, or leaves the newline in one of them.
+        before, *digits = "\n".join(("", *texts)).split("\nsha256:")
+        is_hexadecimal = not "".join(digits).encode().translate(None, b"0123456789abcdef")
+    except (TypeError, UnicodeEncodeError):  # One is not a string, or holds a lone surrogate.
+        return False
+    return is_hexadecimal and not before and len(digits) == len(texts) and set(map(len, digits)) == {64}
+
+
+def are_plain_fields(fields: dict[Any, Any]) -> bool:
+    """Return whether frontmatter and `metadata` hold only strings and have no findings."""
+    if not fields.keys() <= KNOWN_FIELDS:
+        return False
+    top = dict(fields)
+    inner = top.pop("metadata", _NO_FIELDS)
+    if type(inner) is not dict:
+        return False
+    metadata = cast("dict[Any, Any]", inner)
+    texts = [*top.values(), *metadata, *metadata.values()]
+    try:
+        joined = "\n".join(texts)
+        joined.encode()
+    except (TypeError, UnicodeEncodeError):  # A value is not a string, or holds a lone surrogate.
+        return False
+    name, description = top.get("name", ""), top.get("description", "")
+    return (
+        is_name(name)
+        and (" when " in description or _WHEN_WORDS.search(description) is not None)
+        and len(description) <= MAX_DESCRIPTION
+        and 1 <= len(top.get("compatibility", "-")) <= MAX_COMPATIBILITY
+        and RESERVED_METADATA_PREFIX not in joined
+        and 2 * len(texts) < MAX_NODES
+    )
+
 
 DYNAMIC: Literal["dynamic"] = "dynamic"
 
 JsonObject: TypeAlias = dict[str, JsonValue]
 
 _FIRST_SEGMENT = re.compile(r"[a-z0-9._-]+")
-_MOST_MESSAGES = 10
+_MAX_MESSAGES = 10
 _NOTHING: Mapping[str, JsonValue] = {}
-_ENTRY_FIELDS = frozenset({"uri", "frontmatter", "resources"})
 _RESOURCE_FIELDS = frozenset({"uri", "digest", "size"})
 
 
@@ -39,13 +185,13 @@ _RESOURCE_FIELDS = frozenset({"uri", "digest", "size"})
 class SkillEntry:
     """What is published about a skill: its URI, frontmatter and manifest.
 
-    `manifest` is None for a skill whose content is made when it is read, so
-    no digest can be promised; `dynamic_files` are then the URIs of the files its
-    source knows of, which are no part of what is published. `extra` keeps fields
-    of the wire this version does not know, so that a relay passes them on.
-    `is_summary` says that the publisher told only some fields of the frontmatter,
-    as in dialects whose listings have a name and a description and no more.
-    `unpacked` are the files that came out of the archive a manifest promises.
+    `manifest` is None for a dynamic skill, whose content is generated when it is
+    read, so that there are no digests; `dynamic_files` are then the URIs of the
+    files its source knows of, which are not published. `extra` keeps fields of
+    the wire this version does not know, so that a relay passes them on.
+    `is_summary` means that the publisher sent only some fields of the frontmatter,
+    as in dialects whose listings have only a name and a description.
+    `unpacked` are the files of the archive that the manifest covers.
     """
 
     uri: SkillUri
@@ -66,12 +212,12 @@ class SkillEntry:
 
     @property
     def coverage(self) -> Coverage | None:
-        """What the manifest promises; None when there is none."""
+        """What the manifest covers; None when there is none."""
         return None if self.manifest is None else self.manifest.coverage
 
     @property
     def files(self) -> Manifest | None:
-        """All files of the skill with their digests, where they are known: listed, or unpacked."""
+        """All files of the skill with their digests, where known: listed, or unpacked."""
         if self.unpacked is not None:
             return self.unpacked
         return self.manifest if self.coverage is Coverage.FILES else None
@@ -102,18 +248,18 @@ class SkillEntry:
 
 
 def parse_entry(value: object) -> SkillEntry:
-    """Read an entry a stranger published.
+    """Parse an untrusted entry.
 
     Warnings do not matter here: an entry is either within the extension's
     rules or it is not used.
 
     Raises:
-        InvalidEntryError: It breaks a rule; the message names each one, or the first few of many.
+        InvalidEntryError: It breaks a rule; the message names each one, or the first few.
     """
     entry, findings = check_entry(value)
     errors = [finding for finding in findings if finding.is_error]
     if entry is None or errors:
-        messages = [finding.message for finding in errors[:_MOST_MESSAGES]]
+        messages = [finding.message for finding in errors[:_MAX_MESSAGES]]
         if len(errors) > len(messages):
             messages.append(f"and {len(errors) - len(messages)} more")
         raise InvalidEntryError("; ".join(messages))
@@ -121,11 +267,11 @@ def parse_entry(value: object) -> SkillEntry:
 
 
 def check_entry(value: object, *, shortcuts: bool = True) -> tuple[SkillEntry | None, list[Finding]]:
-    """Read an entry and say everything that is wrong with it.
+    """Parse an untrusted entry and return it with all findings about it.
 
-    The entry is None when it is too broken to be one. One finding of severity
-    error is reason enough not to use it. Findings quote little of what the
-    stranger wrote. The answer is the same without `shortcuts`, and takes longer.
+    The entry is None when it cannot be parsed. An entry with one finding of
+    severity error must not be used. Findings quote little of the untrusted
+    text. The result is the same without `shortcuts`, and takes longer.
     """
     if not isinstance(value, dict):
         return None, [_broken("entry-invalid", "the entry is not a JSON object")]
@@ -148,7 +294,7 @@ def check_entry(value: object, *, shortcuts: bool = True) -> tuple[SkillEntry | 
 
 
 def check_entries(values: Sequence[object]) -> Iterator[tuple[SkillEntry | None, list[Finding]]]:
-    """Read each entry as `check_entry` does; most take less time, because they are looked at together."""
+    """Parse each entry as `check_entry` does; faster for many, because plain ones are checked together."""
     for value, plain in zip(values, plain_entries(values), strict=True):
         if plain is None:
             yield check_entry(value)
@@ -168,7 +314,7 @@ def entry_findings(entry: SkillEntry) -> list[Finding]:
 
 
 def segment_findings(uri: SkillUri) -> list[Finding]:
-    """Check the first segment of a skill's path, which stands where other URIs have a host name."""
+    """Check the first segment of a skill's path, which is where other URIs have a host name."""
     first = uri.root.split("/")[2]
     if _FIRST_SEGMENT.fullmatch(first):
         return []
@@ -217,7 +363,7 @@ def name_findings(uri: SkillUri, name: str) -> list[Finding]:
 
 
 def check_frontmatter(value: object, *, shortcuts: bool = True) -> tuple[Frontmatter | None, list[Finding]]:
-    """Read the frontmatter of an entry as `check_entry` does; None when no `SKILL.md` could hold it."""
+    """Parse the frontmatter of an entry as `check_entry` does; None when no `SKILL.md` could contain it."""
     if not isinstance(value, dict):
         return None, [_broken("entry-invalid", "the entry has no `frontmatter` object")]
     fields = cast("dict[str, JsonValue]", value)
@@ -231,7 +377,7 @@ def check_frontmatter(value: object, *, shortcuts: bool = True) -> tuple[Frontma
 
 
 def _frontmatter_problem(fields: dict[str, JsonValue]) -> Finding | None:
-    """Say why no `SKILL.md` holds these fields, if so: its reader refuses the same (FMT-10)."""
+    """Return why no `SKILL.md` could contain these fields, if so: its parser refuses the same (FMT-10)."""
     keys: list[object] = []
     leaves: list[JsonValue] = []
     nodes = 1
@@ -275,7 +421,7 @@ def _text_problem(texts: list[str]) -> Finding | None:
     try:
         "".join(texts).encode()
     except UnicodeEncodeError:
-        return _broken("yaml-syntax", "the frontmatter holds half of a surrogate pair")
+        return _broken("yaml-syntax", "the frontmatter contains a lone surrogate")
     return None
 
 
@@ -299,7 +445,7 @@ def _check_resources(
 
 
 def _check_resource(item: object, inside: str, files: dict[str, ManifestFile]) -> Finding | None:
-    """Add one line of `resources` to `files`, keyed by canonical URI, or say what is wrong with it."""
+    """Add one line of `resources` to `files`, keyed by canonical URI, or return a finding."""
     if not isinstance(item, dict):
         return _broken("resource-invalid", "a line of `resources` is not an object")
     line = cast(Mapping[str, object], item)

@@ -3,10 +3,12 @@
 import re
 import unicodedata
 from collections.abc import Callable, Mapping
-from dataclasses import replace
-from typing import TypeAlias
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from functools import lru_cache
+from typing import Final, TypeAlias
 
-from skillwire.core.characters import visible
+from skillwire.core.characters import quoted, visible
 from skillwire.core.finding import Finding, Line
 from skillwire.core.frontmatter import Frontmatter
 from skillwire.core.yaml12 import JsonValue
@@ -19,14 +21,17 @@ RESERVED_METADATA_PREFIX = "io.modelcontextprotocol/"
 MAX_SAFE_INTEGER = 2**53 - 1
 
 LineOf: TypeAlias = Callable[..., Line]
-"""Tells the line on which a field stands, given the path of keys that leads to it."""
+"""Returns the line of a field, given its path of keys."""
 
+# How similar a key and a field must be, from 0 to 1, for the key to count as a misspelling.
+_NEAR = 0.85
+_MAX_MISSPELLED = 20
 _NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _WHEN = re.compile(r"\b(when|whenever|before|after|if|while|for|use)\b", re.IGNORECASE)
 
 
 def is_name(text: str) -> bool:
-    """Tell whether `text` is a name a skill may have over MCP."""
+    """Return whether `text` is a valid skill name over MCP."""
     return len(text) <= MAX_NAME and _NAME.fullmatch(text) is not None
 
 
@@ -38,7 +43,7 @@ def suggest_name(text: str) -> str:
 
 
 def no_line(*_path: str) -> Line:
-    """A `LineOf` for frontmatter that came without a file."""
+    """Return None: a `LineOf` for frontmatter without a file."""
     return None
 
 
@@ -50,15 +55,30 @@ def field_findings(frontmatter: Frontmatter, line_of: LineOf = no_line) -> list[
         *_description_findings(fields, line_of),
         *_optional_findings(fields, line_of),
         *_metadata_findings(fields, line_of),
+        *_version_findings(fields, line_of),
     ]
-    for key in fields:
-        if key not in KNOWN_FIELDS:
-            shown = _shown(key)
-            message = f"`{shown}` is not a field of the Agent Skills format; it is passed through unchanged"
-            fix = f"keep it, or move it to `metadata.{shown}` as a string"
-            findings.append(Finding("field-unknown", message, line=line_of(key), fix=fix))
+    findings += [_unknown_field(key, line_of(key)) for key in fields if key not in KNOWN_FIELDS]
     findings += _integer_findings(fields, line_of)
     return findings
+
+
+def _unknown_field(key: str, line: Line) -> Finding:
+    shown = _shown(key)
+    if (nearest := _nearest_field(key)) is not None:
+        message = f"`{shown}` is not a field of the Agent Skills format, so no client uses it"
+        return Finding("field-misspelled", message, line=line, fix=f"write `{nearest}`")
+    message = f"`{shown}` is not a field of the Agent Skills format; it is passed through unchanged"
+    fix = f"keep it, or move it to `metadata.{shown}` as a string"
+    return Finding("field-unknown", message, line=line, fix=fix)
+
+
+@lru_cache(maxsize=1024)
+def _nearest_field(key: str) -> str | None:
+    """Return the field that a key such as `allowed_tools` or `Licence` misspells, or None."""
+    if len(key) > _MAX_MISSPELLED:
+        return None
+    spelling = re.sub(r"[ _]+", "-", re.sub(r"(?<=[a-z])(?=[A-Z])", "-", key)).lower()
+    return next(iter(get_close_matches(spelling, sorted(KNOWN_FIELDS), n=1, cutoff=_NEAR)), None)
 
 
 def published_findings(frontmatter: Frontmatter) -> list[Finding]:
@@ -99,7 +119,7 @@ def _name_findings(fields: Mapping[str, JsonValue], line_of: LineOf) -> list[Fin
 
 
 def _is_local_name(name: str) -> bool:
-    """Tell whether a name outside a-z is still one the Agent Skills text allows locally."""
+    """Return whether a name outside a-z is one the Agent Skills specification allows locally."""
     return (
         not name.isascii()
         and len(name) <= MAX_NAME
@@ -199,6 +219,16 @@ def _metadata_findings(fields: Mapping[str, JsonValue], line_of: LineOf) -> list
     return findings
 
 
+def _version_findings(fields: Mapping[str, JsonValue], line_of: LineOf) -> list[Finding]:
+    """Check `version`, which some clients show although the format does not define it."""
+    version = fields.get("version")
+    if isinstance(version, bool) or not isinstance(version, int | float):
+        return []
+    message = "`version` is a number, so 1.10 is the same as 1.1; one with a point is not shown to clients"
+    fix = f'put it in quotes: `version: "{version}"`'
+    return [Finding("version-number", message, line=line_of("version"), fix=fix)]
+
+
 def _metadata_fix(key: str, value: JsonValue) -> str:
     if isinstance(value, dict):
         return f"flatten it to `{key}.…` keys with string values"
@@ -237,9 +267,192 @@ def _kind(value: JsonValue) -> str:
 
 
 def _shown(key: str) -> str:
-    """Return a stranger's key for a message: short, on one line, and inert."""
+    """Return an untrusted key for a message: short, on one line, and without control characters."""
     return visible(key if len(key) <= 40 else key[:37] + "...")
 
 
 def _shortened(text: str) -> str:
     return repr(text if len(text) <= 40 else text[:37] + "...")
+
+
+# The audience and the priority of a skill, as its author declares them.
+
+
+AUDIENCE: Final = "skillwire/audience"
+PRIORITY: Final = "skillwire/priority"
+AUDIENCES: Final = ("user", "assistant")
+
+_NUMBER = re.compile(r"[01](?:\.[0-9]{1,6})?")
+
+
+@dataclass(frozen=True, slots=True)
+class AuthorAnnotations:
+    """What an author declares, and findings about it. Empty and None mean: not declared."""
+
+    audience: tuple[str, ...] = ()
+    priority: float | None = None
+    findings: tuple[Finding, ...] = ()
+
+
+NO_ANNOTATIONS: Final = AuthorAnnotations()
+
+
+def annotations_in(frontmatter: Frontmatter, *, line: Line = None) -> AuthorAnnotations:
+    """Read the annotations of a skill. Never raises: an invalid value becomes a finding, at `line`."""
+    metadata = frontmatter.fields.get("metadata")
+    if not isinstance(metadata, dict) or not metadata.keys() & {AUDIENCE, PRIORITY}:
+        return NO_ANNOTATIONS
+    findings: list[Finding] = []
+    audience = _audience(metadata.get(AUDIENCE), findings, line)
+    priority = _priority(metadata.get(PRIORITY), findings, line)
+    return AuthorAnnotations(audience, priority, tuple(findings))
+
+
+def _audience(value: JsonValue, findings: list[Finding], line: Line) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    words = re.split(r"[\s,]+", value.strip()) if isinstance(value, str) else []
+    if not words or not set(words) <= set(AUDIENCES):
+        _add_finding(
+            findings, AUDIENCE, value, "write `user`, `assistant`, or both with a comma between them", line
+        )
+        return ()
+    return tuple(audience for audience in AUDIENCES if audience in words)
+
+
+def _priority(value: JsonValue, findings: list[Finding], line: Line) -> float | None:
+    if value is None:
+        return None
+    if not isinstance(value, str) or not _NUMBER.fullmatch(value.strip()) or float(value) > 1:
+        _add_finding(findings, PRIORITY, value, 'write a number from 0 to 1 in quotes, such as "0.9"', line)
+        return None
+    return float(value)
+
+
+def _add_finding(findings: list[Finding], key: str, value: JsonValue, fix: str, line: Line) -> None:
+    shown = quoted(str(value)[:80])
+    findings.append(Finding("annotations-invalid", f"`{key}` cannot be {shown}", line=line, fix=fix))
+
+
+# What a skill declares to need: programs and libraries, and authorization scopes.
+
+
+DEPENDENCIES: Final = "skillwire/dependencies"
+SCOPES: Final = "skillwire/scopes"
+
+MAX_NEEDS: Final = 64
+"""How many dependencies, and how many scopes, one skill may declare."""
+MAX_NEED_NAME: Final = 256
+MAX_NEED_DESCRIPTION: Final = 1024
+
+_SHOWN = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Dependency:
+    """A program or library that must be installed. Fields that were not declared are empty."""
+
+    name: str
+    version: str = ""
+    description: str = ""
+
+    def to_json(self) -> dict[str, JsonValue]:
+        return _non_empty(name=self.name, version=self.version, description=self.description)
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """An authorization scope, as the authorization server names it."""
+
+    name: str
+    description: str = ""
+
+    def to_json(self) -> dict[str, JsonValue]:
+        return _non_empty(name=self.name, description=self.description)
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What one skill declares, and findings about it; a line that cannot be read is left out."""
+
+    dependencies: tuple[Dependency, ...] = ()
+    scopes: tuple[Scope, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.dependencies or self.scopes)
+
+    def to_meta(self) -> dict[str, JsonValue]:
+        """Return the declarations as the resource of the skill's `SKILL.md` has them in `_meta`."""
+        meta: dict[str, JsonValue] = {}
+        if self.dependencies:
+            meta[DEPENDENCIES] = [needed.to_json() for needed in self.dependencies]
+        if self.scopes:
+            meta[SCOPES] = [scope.to_json() for scope in self.scopes]
+        return meta
+
+
+NO_NEEDS: Final = Needs()
+
+
+def needs_in(frontmatter: Frontmatter, *, line: Line = None) -> Needs:
+    """Read what a skill needs. Never raises: what cannot be read becomes a finding, at `line`."""
+    metadata = frontmatter.fields.get("metadata")
+    if not isinstance(metadata, dict) or not metadata.keys() & {DEPENDENCIES, SCOPES}:
+        return NO_NEEDS
+    findings: list[Finding] = []
+    dependencies = tuple(Dependency(*parts) for parts in _read(metadata, DEPENDENCIES, findings, line))
+    scopes = tuple(Scope(name, words) for name, _, words in _read(metadata, SCOPES, findings, line))
+    return Needs(dependencies, scopes, tuple(findings))
+
+
+def _read(
+    metadata: Mapping[str, JsonValue], key: str, findings: list[Finding], line: Line
+) -> list[tuple[str, str, str]]:
+    """Return name, bracketed text, and description of each line of `metadata[key]`."""
+    value = metadata.get(key)
+    if value is None:
+        return []
+    if not isinstance(value, str):
+        findings.append(_unusable(key, "is not text", line))
+        return []
+    found: dict[str, tuple[str, str, str]] = {}
+    for text in value.splitlines():
+        if not text.strip():
+            continue
+        if len(found) >= MAX_NEEDS:
+            findings.append(_unusable(key, f"has more than {MAX_NEEDS} lines", line))
+            break
+        name, more, description = _parts(text)
+        # Scopes have no spaces in their names, and no versions.
+        is_odd = key == SCOPES and (bool(more) or " " in name)
+        if not name or is_odd or name in found:
+            findings.append(_unusable(key, f"has an unusable line: {quoted(text.strip()[:_SHOWN])}", line))
+            continue
+        found[name] = name, more, description
+    return list(found.values())
+
+
+def _parts(text: str) -> tuple[str, str, str]:
+    """Split `name (more): description`; the name is empty when the line is not of this form.
+
+    A name may contain colons, as names of scopes do; the description starts
+    after a colon that is followed by a space or ends the line.
+    """
+    head, _, description = f"{text.strip()} ".partition(": ")
+    name, bracket, more = head.strip().partition("(")
+    name = name.strip()
+    if bracket and not more.endswith(")"):
+        return "", "", ""
+    more = more.removesuffix(")").strip()
+    is_plain = not set(name + more) & set("()") and len(name) <= MAX_NEED_NAME and len(more) <= MAX_NEED_NAME
+    return (name, more, description.strip()[:MAX_NEED_DESCRIPTION]) if is_plain else ("", "", "")
+
+
+def _non_empty(**members: str) -> dict[str, JsonValue]:
+    return {name: value for name, value in members.items() if value}
+
+
+def _unusable(key: str, problem: str, line: Line) -> Finding:
+    fix = "write `name: description`" if key == SCOPES else "write `name (version): description`"
+    return Finding("needs-invalid", f"`{key}` {problem}", line=line, fix=fix)

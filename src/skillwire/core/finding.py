@@ -1,22 +1,25 @@
-"""Findings: what validation has to say, in words that are the same everywhere.
+"""Findings: the results of validation.
 
 Every kind of finding is a row of `RULES`: a stable code, the entry of
-`docs/requirements.md` behind it, how bad it is, and one sentence for the
-documentation. The sentence a user sees is written where the finding is made,
-because only that place knows the file's own words.
+`docs/requirements.md` behind it, its severity, and one sentence for the
+documentation. The message of a finding is written where it is created, because
+it depends on the file.
 """
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TypeAlias
 
-from skillwire.core.uri import SKILL_FILE
+# Skill URIs: one canonical spelling, and dangerous ones refused.
+
+
+SKILL_FILE = "SKILL.md"
 
 Line: TypeAlias = int | None
 
 
 class Severity(StrEnum):
-    """How bad a finding is: an error breaks a rule, a warning a recommendation, info neither."""
+    """The severity of a finding: an error breaks a rule, a warning a recommendation, info neither."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -34,7 +37,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One remark about a skill: which rule, how bad, where, what, and what to do.
+    """One result of validating a skill: rule, severity, place, message and fix.
 
     `file` is the path inside the skill, and `line` counts from 1.
     """
@@ -82,7 +85,7 @@ RULES: dict[str, Rule] = {
     "skill-file-case": Rule("FMT-01", _E, "A file is named almost `SKILL.md`; the case must match exactly."),
     "unreadable": Rule("FMT-01", _E, "A file or folder cannot be read."),
     "link": Rule("READ-10", _E, "A symbolic link does not lead to a file inside the same skill."),
-    "special-file": Rule("READ-10", _E, "A device, FIFO or socket stands where a file should."),
+    "special-file": Rule("READ-10", _E, "A path is a device, FIFO or socket instead of a file."),
     "unusable-path": Rule("URI-10", _E, "A file's name cannot be part of a URI."),
     "path-twins": Rule(
         "CACHE-08", _E, "Two paths differ only in case or Unicode form, or a file is also a folder."
@@ -93,18 +96,27 @@ RULES: dict[str, Rule] = {
     "too-many-files": Rule("LIM-03", _E, "The skill has more than 512 files."),
     "too-large": Rule("LIM-03", _E, "The skill's files add up to more than 16 MiB."),
     "generated-file": Rule("LIST-06", _W, "A generated file is part of the skill and changes its manifest."),
-    "unsettled": Rule("SDK-07", _W, "Files are still being written; the skill is taken when they settle."),
-    "linked-folder": Rule("READ-10", _I, "A linked folder is not followed unless the publisher asks for it."),
+    "unsettled": Rule(
+        "SDK-07", _W, "Files are still being written; the skill is published when they stop changing."
+    ),
+    "linked-folder": Rule("READ-10", _I, "A linked folder is not followed unless the publisher enables it."),
     # other servers
-    "upstream-failed": Rule("SDK-08", _W, "A server that is passed on cannot be asked, or only in part."),
-    "upstream-entry": Rule("SDK-08", _E, "A skill of a server that is passed on cannot be served."),
+    "upstream-failed": Rule(
+        "SDK-08", _W, "An upstream server cannot be reached, or its listing is incomplete."
+    ),
+    "upstream-entry": Rule("SDK-08", _E, "A skill of an upstream server cannot be served."),
     # SKILL.md as a file
     "not-utf8": Rule("FMT-02", _E, "`SKILL.md`, or a text that is added to a skill, is not UTF-8."),
+    "text-not-utf8": Rule(
+        "READ-08", _W, "A text file is not UTF-8, so clients receive it as binary content."
+    ),
+    "byte-order-mark": Rule("FMT-02", _I, "`SKILL.md` starts with a byte order mark."),
     "frontmatter-missing": Rule("FMT-02", _E, "`SKILL.md` does not start with frontmatter."),
     "frontmatter-unclosed": Rule("FMT-02", _E, "No `---` line ends the frontmatter."),
     "frontmatter-too-large": Rule("FMT-10", _E, "The frontmatter is larger than 64 KiB."),
     "frontmatter-not-a-mapping": Rule("FMT-02", _E, "The frontmatter is not a mapping."),
     "yaml-syntax": Rule("FMT-10", _E, "The frontmatter is not valid YAML."),
+    "yaml-quote": Rule("FMT-10", _E, "A quoted value of the frontmatter has no closing quote."),
     "yaml-alias": Rule("FMT-10", _E, "The frontmatter uses anchors or aliases."),
     "yaml-tag": Rule("FMT-10", _E, "The frontmatter uses tags."),
     "yaml-directive": Rule("FMT-10", _E, "The frontmatter has a `%` directive."),
@@ -134,18 +146,28 @@ RULES: dict[str, Rule] = {
     "metadata-invalid": Rule("FMT-05", _E, "`metadata` is not a mapping from strings to strings."),
     "metadata-reserved": Rule("FMT-07", _W, "A `metadata` key uses the prefix reserved for MCP extensions."),
     "allowed-tools-invalid": Rule("FMT-05", _W, "`allowed-tools` is not a space-separated string."),
+    "version-number": Rule("P2076-08", _W, "`version` is a number, so 1.10 and 1.1 are the same."),
+    "annotations-invalid": Rule(
+        "EXEC-09", _W, "A declared audience or priority is out of bounds and left out."
+    ),
     "field-unknown": Rule(
         "FMT-06", _I, "A field the Agent Skills format does not define; it is passed through."
     ),
+    "field-misspelled": Rule("FMT-06", _W, "A field that is nearly one of the Agent Skills format."),
     # content
     "hidden-characters": Rule(
         "SEC-13", _W, "Invisible, bidirectional or tag characters hide text from readers."
     ),
-    "terminal-escape": Rule("SEC-13", _W, "Control characters that a terminal would obey."),
-    "html-comment": Rule("SEC-13", _I, "An HTML comment: models read it, people looking at the page do not."),
+    "terminal-escape": Rule("SEC-13", _W, "Control characters that affect a terminal."),
+    "html-comment": Rule(
+        "SEC-13", _I, "An HTML comment: models read it, but it is not visible on a rendered page."
+    ),
     "broken-link": Rule("FMT-08", _W, "`SKILL.md` links to a file the skill does not have."),
     "link-outside": Rule("FMT-08", _W, "`SKILL.md` links to a path outside the skill."),
     "unlinked-file": Rule("FMT-08", _I, "Nothing mentions the file, so an agent will not find it."),
+    "deep-reference": Rule(
+        "FMT-08", _I, "Only another file mentions the file; references are best one level deep."
+    ),
     "long-skill-file": Rule("FMT-09", _I, "`SKILL.md` is longer than 500 lines or about 5,000 tokens."),
     "empty-body": Rule("FMT-09", _W, "`SKILL.md` has no instructions after the frontmatter."),
     # the published entry
@@ -160,24 +182,27 @@ RULES: dict[str, Rule] = {
     "resource-outside": Rule("LIST-07", _E, "A line of `resources` is outside the skill's directory."),
     "resource-self-missing": Rule("LIST-06", _E, "`resources` does not list `SKILL.md` itself."),
     "duplicate-uri": Rule("SDK-05", _E, "Two skills would be served under the same URI."),
+    "uri-reserved": Rule(
+        "URI-13", _E, "A skill's URI is reserved by an older dialect that the server speaks."
+    ),
     "uri-overlap": Rule(
-        "NEST-03", _E, "The skill's URI lies inside another skill that comes from elsewhere."
+        "NEST-03", _E, "The skill's URI is inside another skill that comes from a different folder or source."
     ),
     "duplicate-name": Rule("NAME-02", _W, "Two skills of one catalog share a name."),
     "name-not-unique": Rule("ASK-12", _E, "Two skills that are to be published together share a name."),
     "dynamic-inside-static": Rule(
         "NEST-03", _E, "A dynamic skill lies inside one that promises digests of all its files."
     ),
-    # a list of files beside them
-    "file-list-invalid": Rule("DRAFT-11", _E, "A `_manifest` is no list of the files of its skill."),
-    "file-list-mismatch": Rule("DRAFT-11", _E, "A file is not what the `_manifest` beside it says."),
-    "file-list-unlisted": Rule("DRAFT-11", _W, "A file is missing from the `_manifest` beside it."),
+    # the `_manifest` of a dumped folder
+    "file-list-invalid": Rule("DRAFT-11", _E, "A `_manifest` is not a list of the files of its skill."),
+    "file-list-mismatch": Rule("DRAFT-11", _E, "A file does not match the `_manifest` next to it."),
+    "file-list-unlisted": Rule("DRAFT-11", _W, "A file is missing from the `_manifest` next to it."),
     # an entry of an index
     "index-entry-invalid": Rule(
-        "IDX-02", _E, "An index's entry is not an object with all it needs, or leads to nothing."
+        "IDX-02", _E, "An index entry is not an object, lacks a required field, or has nothing to fetch."
     ),
     "index-digest-invalid": Rule(
-        "IDX-03", _E, "An index's entry has no well-formed digest for its `url`, or a digest for none."
+        "IDX-03", _E, "An index entry has no well-formed digest for its `url`, or a digest without a `url`."
     ),
     "index-archive-invalid": Rule("IDX-04", _E, "An archive of an index's entry is malformed."),
     "index-schema-unknown": Rule("DRAFT-01", _W, "An index's `$schema` is unknown; the index is not used."),
@@ -186,25 +211,23 @@ RULES: dict[str, Rule] = {
         "DRAFT-06", _E, "An index's entry has both `url` and `urlTemplate`, or no usable template."
     ),
     "archives-off": Rule("ARC-18", _E, "A skill comes only as an archive, and archives are not allowed."),
-    "archive-unsupported": Rule(
-        "ARC-02", _E, "A skill comes only as an archive of a kind that is not known."
-    ),
+    "archive-unsupported": Rule("ARC-02", _E, "A skill comes only as an archive of an unknown format."),
     "archive-unverifiable": Rule("ARC-05", _E, "An archive has no digest, so it is not unpacked."),
     "path-differs": Rule("DRAFT-09", _W, "The path of an old server's skill does not end in its name."),
     # the index of a web site
-    "site-invalid": Rule("DISC-02", _E, "What a site serves as its index of skills is none."),
-    "site-form-unknown": Rule("DISC-03", _W, "The index of a site is of a form that is not known."),
+    "site-invalid": Rule("DISC-02", _E, "What a web site serves as its index of skills is not an index."),
+    "site-form-unknown": Rule("DISC-03", _W, "The index of a site has an unknown form."),
     "site-unverifiable": Rule("DISC-03", _W, "The index of a site has no digests to verify anything with."),
     "site-entry-invalid": Rule("DISC-02", _E, "An entry in the index of a site breaks the rules."),
-    "site-type-unknown": Rule(
-        "DISC-05", _W, "An entry in the index of a site is of a type that is not known."
-    ),
+    "site-type-unknown": Rule("DISC-05", _W, "An entry in the index of a site has an unknown type."),
     "site-left-out": Rule(
-        "DISC-14", _W, "A skill has no place on a web site: it is dynamic, or lies inside another."
+        "DISC-14", _W, "A skill cannot be published on a web site: it is dynamic, or lies inside another."
     ),
-    # skills by name, as strangers list them and as authors declare them
+    # skills by name, as servers list them and as authors declare them
     "primitive-item-invalid": Rule("P2076-02", _E, "An item of a listing by name has no usable `name`."),
-    "primitive-skill-invalid": Rule("P2076-03", _E, "A skill got by name has no usable `instructions`."),
+    "primitive-skill-invalid": Rule(
+        "P2076-03", _E, "A skill requested by name has no usable `instructions`."
+    ),
     "primitive-field-invalid": Rule(
         "P2076-02", _W, "An optional field of a skill by name is malformed and left out."
     ),
@@ -218,14 +241,16 @@ RULES: dict[str, Rule] = {
     "exec-result-item": Rule("EXEC-05", _W, "A piece of what a script returned is malformed and left out."),
     "prompt-invalid": Rule("DUAL-12", _E, "A prompt that would be a skill has no usable `name`."),
     "prompt-field-invalid": Rule("DUAL-12", _W, "An optional field of a prompt is malformed and left out."),
-    "prompt-arguments": Rule("DUAL-12", _E, "A prompt that needs arguments is no skill; none are made up."),
-    "arguments-invalid": Rule("P2076-12", _W, "The declared arguments cannot be read; there are none."),
-    "dependencies-invalid": Rule("P2076-05", _W, "The declared dependencies cannot be read; there are none."),
+    "arguments-invalid": Rule("P2076-12", _W, "The declared arguments cannot be read and are ignored."),
+    "dependencies-invalid": Rule("P2076-05", _W, "The declared dependencies cannot be read and are ignored."),
+    "icons-invalid": Rule("P2076-02", _W, "A declared icon cannot be read and is left out."),
     "file-notes-invalid": Rule("EXEC-20", _W, "A line about one of the skill's files cannot be read."),
     "dependency-missing": Rule("P2076-05", _W, "The server does not offer what a skill declares to need."),
-    # what authors declare under our prefix
+    # what authors declare under the `skillwire/` prefix
     "needs-invalid": Rule("ASK-14", _W, "A declared dependency or scope cannot be read and is left out."),
-    "relation-invalid": Rule("ASK-13", _W, "A declared relation cannot be read; there is none."),
-    "relation-unknown": Rule("ASK-13", _W, "A skill names another that is not there, or that several are."),
+    "relation-invalid": Rule("ASK-13", _W, "A declared relation cannot be read and is ignored."),
+    "relation-unknown": Rule(
+        "ASK-13", _W, "A skill names another that does not exist, or a name that several have."
+    ),
     "relation-cycle": Rule("ASK-13", _W, "A skill requires itself or is a part of itself, through others."),
 }

@@ -1,7 +1,7 @@
-"""`SKILL.md` taken apart: frontmatter kept verbatim, and the body after it.
+"""Parsing of `SKILL.md`: verbatim frontmatter, and the body after it.
 
-The file's bytes are what a digest covers, so nothing here changes them. A
-byte order mark and CRLF line ends are read as their authors meant them.
+The digest covers the file's bytes, so nothing here changes them. A byte order
+mark and CRLF line ends are accepted.
 """
 
 import re
@@ -9,21 +9,22 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import cast
 
+from skillwire.core.errors import FrontmatterError
 from skillwire.core.yaml12 import JsonValue, Observer, YamlRefusedError, parse_yaml
-from skillwire.errors import FrontmatterError
 
 MAX_FRONTMATTER_BYTES = 65_536
 
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
 _OPENING = re.compile(rb"(?:\xef\xbb\xbf)?---[ \t]*\r?\n")
 _CLOSING = re.compile(rb"^---[ \t]*\r?$", re.MULTILINE)
-_UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _UNQUOTED_COLON = re.compile(r"[ -]*(?P<key>[A-Za-z][\w-]*): +[^\s'\"|>\[{#&*!].*:(?:\s.*)?")
 _HALF_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Frontmatter:
-    """The frontmatter mapping exactly as written, as the values JSON has.
+    """The frontmatter mapping exactly as written, as JSON values.
 
     Treat `fields` as read-only: entries, listings and comparisons share it.
     """
@@ -32,13 +33,13 @@ class Frontmatter:
 
     @property
     def name(self) -> str:
-        """The `name` field; empty when it is missing or no string."""
+        """The `name` field; empty when it is missing or not a string."""
         value = self.fields.get("name")
         return value if isinstance(value, str) else ""
 
     @property
     def description(self) -> str:
-        """The `description` field; empty when it is missing or no string."""
+        """The `description` field; empty when it is missing or not a string."""
         value = self.fields.get("description")
         return value if isinstance(value, str) else ""
 
@@ -51,7 +52,7 @@ class Frontmatter:
         return hash((self.name, self.description))
 
     def differences(self, other: "Frontmatter") -> list[str]:
-        """Name every top-level field whose value differs, sorted; a missing field is not null."""
+        """Return the top-level fields whose values differ, sorted; a missing field differs from null."""
         keys = sorted(self.fields.keys() | other.fields.keys())
         return [
             key
@@ -72,7 +73,7 @@ class SkillDocument:
 
 
 def parse_skill_md(data: bytes, observer: Observer | None = None) -> SkillDocument:
-    """Read a whole `SKILL.md`.
+    """Parse a whole `SKILL.md`.
 
     Raises:
         FrontmatterError: There is no readable frontmatter, or the file is not UTF-8 text.
@@ -90,7 +91,7 @@ def same_value(left: JsonValue, right: JsonValue) -> bool:
     """Compare two frontmatter values as both sides of the wire must (INT-05).
 
     Numbers are compared as the doubles every JSON reader has, so `1 == 1.0`;
-    booleans are no numbers, so `True != 1`; lists compare in order; a mapping
+    booleans are not numbers, so `True != 1`; lists compare in order; a mapping
     with a missing key differs from one where the key is null.
     """
     if isinstance(left, bool) or isinstance(right, bool):
@@ -98,7 +99,7 @@ def same_value(left: JsonValue, right: JsonValue) -> bool:
     if isinstance(left, int | float) and isinstance(right, int | float):
         try:
             return float(left) == float(right)
-        except OverflowError:  # a stranger's entry may hold an integer no double can
+        except OverflowError:  # an untrusted entry may contain an integer that fits in no double
             return left == right
     if isinstance(left, dict) and isinstance(right, dict):
         return left.keys() == right.keys() and all(same_value(left[key], right[key]) for key in left)
@@ -124,7 +125,7 @@ def _block(data: bytes) -> tuple[int, int, int]:
         raise _missing_block(data)
     start = opening.end()
     closing = _CLOSING.search(data, start, start + MAX_FRONTMATTER_BYTES + 8)
-    # The search limit may have cut the line off, so look at all of it.
+    # The search limit may have cut the line off, so match all of it.
     closing = closing and _CLOSING.match(data, closing.start())
     if closing is None:
         if len(data) - start > MAX_FRONTMATTER_BYTES:
@@ -177,20 +178,30 @@ def _parse_block(data: bytes, start: int, end: int, observer: Observer | None) -
 
 
 def _missing_block(data: bytes) -> FrontmatterError:
-    if data.startswith(_UTF16):
-        return _not_utf8(data, 0)
+    if (position := _first_non_text(data)) is not None:
+        return _not_utf8(data, position)
     later = re.search(rb"^---[ \t]*\r?$", data[:MAX_FRONTMATTER_BYTES], re.MULTILINE)
     if not data.strip():
         message, fix = "the file is empty", "start it with frontmatter that holds `name` and `description`"
-    elif later and re.match(rb"\s*---", data.removeprefix(b"\xef\xbb\xbf")):
+    elif later and re.match(rb"\s*---", data.removeprefix(BYTE_ORDER_MARK)):
         message, fix = (
-            "something stands before the opening --- line",
+            "there is text before the opening --- line",
             "make --- the very first line of the file",
         )
     else:
         message = "the file does not start with frontmatter"
         fix = "start it with a line ---, then `name: …` and `description: …`, then a line ---"
     return FrontmatterError(message, reason="frontmatter-missing", line=1, fix=fix)
+
+
+def _first_non_text(data: bytes) -> int | None:
+    """Return the first position that is not UTF-8 text, or None; null bytes indicate UTF-16."""
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return error.start
+    position = data.find(b"\0")
+    return None if position < 0 else position
 
 
 def _not_utf8(data: bytes, position: int) -> FrontmatterError:
@@ -203,7 +214,7 @@ def _not_utf8(data: bytes, position: int) -> FrontmatterError:
 
 
 def _yaml_fix(text: str, error: YamlRefusedError) -> str:
-    """Say what to change, for the mistakes people make most."""
+    """Return a fix for the most common mistakes."""
     if error.reason != "syntax":
         return _YAML_FIXES[error.reason]
     rows = text.split("\n")
@@ -220,6 +231,7 @@ def _yaml_fix(text: str, error: YamlRefusedError) -> str:
 
 
 _YAML_FIXES = {
+    "quote": "close the quote at the end of the value",
     "alias": "write the value out instead of using & and *",
     "tag": "remove the ! tag; use quotes to make a value a string",
     "directive": "remove the line that starts with %",

@@ -1,4 +1,4 @@
-"""Manifests: every file of a skill with its digest and size, and what they promise."""
+"""Manifests: every file of a skill with its digest and size."""
 
 import hashlib
 import re
@@ -9,37 +9,37 @@ from enum import StrEnum
 from operator import attrgetter
 from typing import Final
 
+from skillwire.core.errors import DigestMismatchError, SizeMismatchError, UnlistedFileError
 from skillwire.core.yaml12 import JsonValue
-from skillwire.errors import DigestMismatchError, SizeMismatchError, UnlistedFileError
 
 MAX_FILES = 512
 MAX_TOTAL_SIZE = 16 * 1024 * 1024
 MAX_JSON_SIZE = 2**63 - 1
 UNKNOWN_SIZE: Final = -1
-"""The size of a file whose publisher tells only its digest, as some older dialects do."""
+"""The size of a file whose publisher gives only its digest, as in some older dialects."""
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 class Coverage(StrEnum):
-    """What of a skill the lines of its manifest promise."""
+    """Which files of a skill the digests of its manifest cover."""
 
     FILES = "files"
     """Every file, each with a line of its own."""
     SKILL_FILE = "skill-file"
-    """`SKILL.md` alone; nobody promises anything about other files."""
+    """`SKILL.md` alone; other files have no digests."""
     ARCHIVE = "archive"
-    """Everything, in one archive; the `SKILL.md` in it may have a line of its own besides."""
+    """All files, in one archive; the `SKILL.md` in it may also have a line of its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class ManifestFile:
-    """One line of a manifest: where the file is, and which bytes it promises.
+    """One line of a manifest: the URI of a file, and the digest and size of its bytes.
 
-    `uri` is canonical. `spelling` is the publisher's own, when it came from a
-    stranger: some servers know a file by that one spelling only. `extra` keeps
-    fields of the wire this version does not know, so that a relay passes them on.
-    `size` may be `UNKNOWN_SIZE`, and then only the digest is held against bytes.
+    `uri` is canonical. `spelling` is the publisher's own, when it was received
+    from one: some servers accept only that spelling. `extra` keeps fields of
+    the wire this version does not know, so that a relay passes them on. `size`
+    may be `UNKNOWN_SIZE`, and then only the digest is compared.
     """
 
     uri: str
@@ -55,24 +55,24 @@ class ManifestFile:
 
     @property
     def published(self) -> str:
-        """The spelling to use when asking the publisher for this file."""
+        """The spelling to use in requests to the publisher of this file."""
         return self.spelling or self.uri
 
     @property
     def known_size(self) -> int | None:
-        """The size in bytes, where the publisher tells it."""
+        """The size in bytes, or None where the publisher does not give it."""
         return None if self.size == UNKNOWN_SIZE else self.size
 
     @property
-    def most_bytes(self) -> int:
-        """How many bytes the file may have: its size, or as many as a whole skill."""
+    def max_bytes(self) -> int:
+        """The maximum size to accept: the file's size, or the limit of a whole skill."""
         return MAX_TOTAL_SIZE if self.size == UNKNOWN_SIZE else self.size
 
     def verify(self, content: bytes) -> None:
         """Check that `content` is the file this line promises.
 
         The length is compared first, so a truncated read is named as such
-        instead of surfacing as a puzzling digest (SEP-2640, "Resources"). A
+        instead of surfacing as a digest mismatch (SEP-2640, "Resources"). A
         match means consistency with the listing, and nothing more.
 
         Raises:
@@ -89,11 +89,11 @@ class ManifestFile:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What is promised about one skill, sorted by URI: each file once, or as much as `coverage` says.
+    """The files of one skill with their digests, sorted by URI; `coverage` says which files are included.
 
-    Kept as columns, because a catalog holds many manifests and looks into
-    few; `uris` and `files` are made on demand. `base` is the directory all
-    files lie in, with a slash, and `references` are their URIs without it.
+    Stored as columns, because a catalog holds many manifests and accesses
+    few; `uris` and `files` are computed on demand. `base` is the directory of
+    all files, with a slash, and `references` are their URIs without it.
     """
 
     base: str
@@ -106,7 +106,7 @@ class Manifest:
 
     @classmethod
     def of(cls, files: Iterable[ManifestFile], coverage: Coverage = Coverage.FILES) -> "Manifest":
-        """Make a manifest of files in any order."""
+        """Build a manifest of files in any order."""
         lines = sorted(files, key=attrgetter("uri"))
         base = _common_directory(lines[0].uri, lines[-1].uri) if lines else ""
         return cls(
@@ -149,7 +149,7 @@ class Manifest:
         """Return the line for the canonical `uri`.
 
         Raises:
-            UnlistedFileError: The manifest has no such file, so it is no part of the skill.
+            UnlistedFileError: The manifest has no such file, so it is not part of the skill.
         """
         found = self.find(uri)
         if found is None:
@@ -172,10 +172,10 @@ def _common_directory(first: str, last: str) -> str:
 
 
 def digest_of(content: bytes) -> str:
-    """Return the digest of raw bytes as the wire spells it."""
+    """Return the digest of raw bytes in wire format."""
     return "sha256:" + hashlib.sha256(content).hexdigest()
 
 
 def is_digest(text: object) -> bool:
-    """Tell whether `text` is `sha256:` and 64 lowercase hexadecimal digits, and nothing else."""
+    """Return whether `text` is `sha256:` and 64 lowercase hexadecimal digits, and nothing else."""
     return isinstance(text, str) and _DIGEST.fullmatch(text) is not None

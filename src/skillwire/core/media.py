@@ -1,8 +1,9 @@
-"""Media types by file name: a fixed table, so that every machine answers alike.
+"""Media types by file name: a fixed table, so that all machines give the same result.
 
-The system's own type database differs from host to host, and a listing that
-changes with the machine would be no snapshot.
+The system's own type database differs between machines, and listings must not.
 """
+
+from enum import StrEnum
 
 DEFAULT_MEDIA_TYPE = "application/octet-stream"
 DIRECTORY_MEDIA_TYPE = "inode/directory"
@@ -121,3 +122,64 @@ def media_type_of(path: str) -> str:
     if dot and stem:
         return _BY_SUFFIX.get(suffix, DEFAULT_MEDIA_TYPE)
     return "text/plain" if name in _TEXT_BY_NAME else DEFAULT_MEDIA_TYPE
+
+
+# Archives: a whole skill as one file, packed reproducibly and unpacked with strict checks.
+
+
+class ArchiveFormat(StrEnum):
+    """An encoding of the same tree of files (ARC-02)."""
+
+    TAR_GZ = "tar.gz"
+    ZIP = "zip"
+
+    @property
+    def media_type(self) -> str:
+        return _MEDIA_TYPES[self]
+
+    @classmethod
+    def of_media_type(cls, media_type: str) -> "ArchiveFormat | None":
+        """Return the format of that media type, or None when it is not supported."""
+        essence = media_type.partition(";")[0].strip().lower()
+        return next((format for format in cls if format.media_type == essence), None)
+
+    @classmethod
+    def of_path(cls, path: str) -> "ArchiveFormat | None":
+        """Return the format by the suffix of `path`, or None.
+
+        Use it only where there is no media type.
+        """
+        name = path.lower()
+        return next((format for suffix, format in _SUFFIXES.items() if name.endswith(suffix)), None)
+
+    @classmethod
+    def of_content(cls, data: bytes) -> "ArchiveFormat | None":
+        """Return the format by the first bytes, which differ between the formats."""
+        return next((format for start, format in _STARTS.items() if data.startswith(start)), None)
+
+
+_MEDIA_TYPES = {ArchiveFormat.TAR_GZ: "application/gzip", ArchiveFormat.ZIP: "application/zip"}
+
+
+_STARTS = {b"\x1f\x8b": ArchiveFormat.TAR_GZ, b"PK": ArchiveFormat.ZIP}
+
+
+_SUFFIXES = {".tar.gz": ArchiveFormat.TAR_GZ, ".tgz": ArchiveFormat.TAR_GZ, ".zip": ArchiveFormat.ZIP}
+
+
+# Resolution of the paths that a skill's texts use, and lists of its files.
+
+
+_SCRIPT_SUFFIXES = frozenset(
+    "bash bat cjs cmd com exe fish jar js ksh lua mjs php pl ps1 psm1 "
+    "py pyw pyz rb sh so ts vbs wasm zsh".split()
+)
+
+
+_TEXT_SUFFIXES = frozenset(("csv", "json", "md", "toml", "txt", "yaml", "yml"))
+
+
+def is_script(path: str) -> bool:
+    """Return whether a file of a skill is a script, by its suffix or its folder."""
+    suffix = path.rpartition("/")[2].rpartition(".")[2].lower()
+    return suffix in _SCRIPT_SUFFIXES or (path.startswith("scripts/") and suffix not in _TEXT_SUFFIXES)

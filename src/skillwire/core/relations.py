@@ -1,4 +1,4 @@
-"""How skills relate to each other, as their authors say it in `metadata` under our prefix.
+"""Relations between skills, as their authors declare them in `metadata` under the `skillwire/` prefix.
 
     metadata:
       skillwire/requires: sql-review, acme/billing/ledger
@@ -6,7 +6,7 @@
       skillwire/part-of: billing
 
 A reference is a skill's name, the end of its path, or its URI. The graph is
-for people and tools that look at a catalog: nothing is ever loaded, approved
+for people and tools that inspect a catalog: nothing is ever loaded, approved
 or fetched because of a relation.
 """
 
@@ -19,14 +19,13 @@ from typing import Final
 
 from skillwire.core.characters import quoted
 from skillwire.core.entry import SkillEntry
-from skillwire.core.finding import Finding
+from skillwire.core.finding import SKILL_FILE, Finding
 from skillwire.core.frontmatter import Frontmatter
-from skillwire.core.uri import SKILL_FILE
 from skillwire.core.yaml12 import JsonValue
 
 
 class Relation(StrEnum):
-    """What one skill is to another: it requires it, is related to it, or is a part of it."""
+    """A kind of relation: a skill requires another, is related to it, or is a part of it."""
 
     REQUIRES = "requires"
     RELATED = "related"
@@ -50,7 +49,7 @@ _STEPS_NAMED = 5
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A skill in the graph: what it is called there, its path, and its frontmatter.
+    """A skill in the graph: its key there, its path, and its frontmatter.
 
     `path` is that of the published skill, with or without a scheme, as
     `skill://acme/refunds` or `acme/refunds`.
@@ -62,13 +61,13 @@ class Node:
 
     @classmethod
     def of(cls, entry: SkillEntry) -> "Node":
-        """Make the node of an entry, called by the URI of its `SKILL.md`."""
+        """Build the node of an entry, with the URI of its `SKILL.md` as key."""
         return cls(entry.uri.text, entry.uri.root, entry.frontmatter)
 
 
 @dataclass(frozen=True, slots=True)
 class Unresolved:
-    """A reference that leads to no skill, or to several, which are then the `candidates`."""
+    """A reference that matches no skill, or several, which are then the `candidates`."""
 
     source: str
     relation: Relation
@@ -77,7 +76,7 @@ class Unresolved:
 
 
 def relations_in(frontmatter: Frontmatter) -> tuple[Mapping[Relation, tuple[str, ...]], list[Finding]]:
-    """Return the references of a skill by relation, and what is wrong with them; nothing raises."""
+    """Return the references of a skill by relation, and findings about them; never raises."""
     metadata = frontmatter.fields.get("metadata")
     found: dict[Relation, tuple[str, ...]] = {}
     findings: list[Finding] = []
@@ -87,7 +86,7 @@ def relations_in(frontmatter: Frontmatter) -> tuple[Mapping[Relation, tuple[str,
             continue
         references = _references(value)
         if references is None or len(references) > MAX_REFERENCES:
-            message = f"`{relation.key}` is no list of at most {MAX_REFERENCES} references to skills"
+            message = f"`{relation.key}` is not a list of at most {MAX_REFERENCES} references to skills"
             findings.append(Finding("relation-invalid", message, fix="name skills, with commas between them"))
         else:
             found[relation] = references
@@ -112,7 +111,7 @@ class RelationGraph:
 
     @classmethod
     def of(cls, entries: Iterable[SkillEntry]) -> "RelationGraph":
-        """Make the graph of published skills, by the URIs of their `SKILL.md`."""
+        """Build the graph of published skills, by the URIs of their `SKILL.md`."""
         return cls(map(Node.of, entries))
 
     def targets(self, key: str, relation: Relation) -> tuple[str, ...]:
@@ -124,40 +123,40 @@ class RelationGraph:
         return tuple(sorted(self._sources[relation].get(key, ())))
 
     def reach(self, key: str, relation: Relation) -> tuple[str, ...]:
-        """Return all skills that one leads to, directly or through others, nearest first, without itself."""
+        """Return all skills reachable from one, directly or through others, nearest first, without itself."""
         found = dict.fromkeys([key])
         waiting = [key]
-        for current in waiting:  # It grows meanwhile.
+        for current in waiting:  # It grows during the loop.
             fresh = [target for target in self.targets(current, relation) if target not in found]
             found.update(dict.fromkeys(fresh))
             waiting += fresh
         return tuple(found)[1:]
 
     def cycles(self, relation: Relation) -> list[tuple[str, ...]]:
-        """Return the groups of skills that lead to each other in circles, each sorted, and the groups too.
+        """Return the groups of skills that form cycles, each sorted, and the groups too.
 
-        Being related is mutual, so there it means nothing.
+        There are none for `related`, which is mutual.
         """
-        return sorted(_circles(self._targets[relation])) if relation in _DIRECTED else []
+        return sorted(_cycles(self._targets[relation])) if relation in _DIRECTED else []
 
     def findings(self) -> dict[str, list[Finding]]:
-        """Return what there is to say about the relations of each skill, by key."""
+        """Return the findings about the relations of each skill, by key."""
         found: defaultdict[str, list[Finding]] = defaultdict(list)
         for node in self._known.values():
             found[node.key] += relations_in(node.frontmatter)[1]
         for item in self.unresolved:
-            found[item.source].append(_unknown(item))
+            found[item.source].append(_unresolved_finding(item))
         for relation in _DIRECTED:
-            for circle in self.cycles(relation):
-                for key in circle:
-                    found[key].append(self._circular(key, relation, circle))
+            for cycle in self.cycles(relation):
+                for key in cycle:
+                    found[key].append(self._cycle_finding(key, relation, cycle))
         return {key: findings for key, findings in found.items() if findings}
 
     def _connect(self, node: Node) -> None:
         for relation, references in relations_in(node.frontmatter)[0].items():
             targets: dict[str, None] = {}
             for reference in references:
-                candidates = self._meant(reference)
+                candidates = self._matching(reference)
                 if len(candidates) == 1:
                     targets[candidates[0]] = None
                 else:
@@ -166,21 +165,21 @@ class RelationGraph:
             for target in targets:
                 self._sources[relation][target].append(node.key)
 
-    def _meant(self, reference: str) -> list[str]:
-        """Return the skills that a reference fits: whole segments of a path from its end, or all of them."""
+    def _matching(self, reference: str) -> list[str]:
+        """Return the skills that a reference matches: by the last segments of the path, or all of them."""
         match = _SCHEME.fullmatch(reference)
         scheme, path = (match[1], match[2]) if match else ("", reference)
         path = path.removesuffix(f"/{SKILL_FILE}")
         fitting = [
             node
             for node in self._by_name.get(path.rpartition("/")[2], ())
-            if f"/{node.path}".endswith(f"/{path}") and _is_of(node.path, scheme)
+            if f"/{node.path}".endswith(f"/{path}") and _has_scheme(node.path, scheme)
         ]
         exact = [node for node in fitting if node.path in (path, reference.removesuffix(f"/{SKILL_FILE}"))]
         return sorted(node.key for node in exact or fitting)
 
-    def _circular(self, key: str, relation: Relation, circle: Sequence[str]) -> Finding:
-        others = [self._name(other) for other in circle if other != key]
+    def _cycle_finding(self, key: str, relation: Relation, cycle: Sequence[str]) -> Finding:
+        others = [self._name(other) for other in cycle if other != key]
         way = ", ".join(others[:_STEPS_NAMED]) + (" and others" if len(others) > _STEPS_NAMED else "")
         verb = "requires" if relation is Relation.REQUIRES else "is a part of"
         message = f"the skill {verb} itself" + (f", by way of {way}" if way else "")
@@ -197,22 +196,22 @@ def _references(value: JsonValue) -> tuple[str, ...] | None:
     return references if all(len(reference) <= MAX_REFERENCE for reference in references) else None
 
 
-def _is_of(path: str, scheme: str) -> bool:
-    """Tell whether a path may be meant by a URI of some scheme; one without a scheme may."""
+def _has_scheme(path: str, scheme: str) -> bool:
+    """Return whether a URI of the given scheme can match a path; one without a scheme always can."""
     return not scheme or "://" not in path or path.startswith(f"{scheme}://")
 
 
-def _unknown(item: Unresolved) -> Finding:
+def _unresolved_finding(item: Unresolved) -> Finding:
     named = f"`{item.relation.key}` names {quoted(item.reference)}"
     if item.candidates:
-        message = f"{named}, which {len(item.candidates)} skills are"
+        message = f"{named}, which matches {len(item.candidates)} skills"
         return Finding("relation-unknown", message, fix="write more of its path")
-    message = f"{named}, and no skill here is that"
-    return Finding("relation-unknown", message, fix="correct it, or look at the folder that holds both")
+    message = f"{named}, which matches no skill here"
+    return Finding("relation-unknown", message, fix="correct it, or check the folder that contains both")
 
 
-def _circles(targets: Mapping[str, Sequence[str]]) -> Iterable[tuple[str, ...]]:
-    """Find the strongly connected parts of a graph that hold a circle (Tarjan's way, without recursion)."""
+def _cycles(targets: Mapping[str, Sequence[str]]) -> Iterable[tuple[str, ...]]:
+    """Yield the strongly connected components with a cycle (Tarjan's algorithm, without recursion)."""
     number: dict[str, int] = {}
     lowest: dict[str, int] = {}
     path: list[str] = []

@@ -5,25 +5,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from skillwire.core.entry import SkillEntry, entry_findings
+from skillwire.core.errors import InvalidSkillError, InvalidUriError
 from skillwire.core.fields import published_findings
-from skillwire.core.finding import Finding
+from skillwire.core.finding import SKILL_FILE, Finding
 from skillwire.core.frontmatter import Frontmatter, SkillDocument, parse_skill_md
 from skillwire.core.manifest import Manifest, ManifestFile
 from skillwire.core.media import media_type_of
-from skillwire.core.uri import DEFAULT_SCHEME, SKILL_FILE, SkillUri
+from skillwire.core.prompt_text import PromptBuilder
+from skillwire.core.uri import DEFAULT_SCHEME, SkillUri
 from skillwire.core.yaml12 import JsonValue
-from skillwire.errors import InvalidSkillError, InvalidUriError
 
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
-# Words that YAML 1.2, or the YAML 1.1 many readers still speak, takes for no string.
+# Words that are not strings in YAML 1.2, or in YAML 1.1, which many readers still use.
 _YAML_WORDS = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})
-# What JSON allows bare inside a string and YAML does not.
+# Characters that need no escape in a JSON string, but do in YAML.
 _UNPRINTABLE = "[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff\ud800-\udfff]"
 
 
 @dataclass(frozen=True, slots=True)
 class SkillFile:
-    """A supporting file: its path inside the skill, its bytes, and what kind of file it is."""
+    """A supporting file: its path inside the skill, its bytes, and its media type."""
 
     path: str
     content: bytes
@@ -69,7 +70,7 @@ class Skill:
         document = parse_skill_md(content)
         if document.frontmatter.name != name:
             raise InvalidSkillError(
-                f"the skill is called {name!r} but its frontmatter says {document.frontmatter.name!r}"
+                f"the skill is named {name!r} but its frontmatter says {document.frontmatter.name!r}"
             )
         errors = [finding for finding in published_findings(document.frontmatter) if finding.is_error]
         if errors:
@@ -105,7 +106,7 @@ class Skill:
     def try_with_reference(
         self, path: str, content: str | bytes, *, media_type: str | None = None
     ) -> "Skill | Finding":
-        """Return this skill with one more supporting file, or a finding that says why not."""
+        """Return this skill with one more supporting file, or a finding if that is not possible."""
         problem = self._path_problem(path)
         if problem:
             return Finding(
@@ -132,6 +133,22 @@ class Skill:
             if file.path == path:
                 return file.content
         raise KeyError(path)
+
+    def prompt_text(self) -> str:
+        """Return the whole skill as one text: exactly what a server serves as its prompt.
+
+        It is `SKILL.md`, then each file under a line with its path, in the
+        order in which they were added; a note at the end names files that are
+        not text. Reading the same resources one by one and joining them by the
+        same rule gives the same bytes.
+
+        Raises:
+            LimitError: It is longer than a prompt may be, which is 1 MiB.
+        """
+        builder = PromptBuilder(self.skill_md)
+        for file in self.files:
+            builder.add(file.path, file.content)
+        return builder.finish().text
 
     def entry(self) -> SkillEntry:
         """Return what is published about this skill."""
@@ -175,7 +192,7 @@ def _encoded(text: str | bytes) -> bytes:
         return text.encode("utf-8") if isinstance(text, str) else text
     except UnicodeEncodeError as error:
         raise InvalidSkillError(
-            "the text holds half of a surrogate pair", fix="pass the bytes of the file instead"
+            "the text contains a lone surrogate", fix="pass the bytes of the file instead"
         ) from error
 
 
@@ -203,7 +220,7 @@ def _synthesised(
 
 
 def write_frontmatter(fields: Mapping[str, JsonValue]) -> str:
-    """Write fields as YAML that every reader understands alike.
+    """Write fields as YAML that every reader interprets the same way.
 
     Values are spelled as JSON, which is YAML too, because PyYAML's own writer
     quotes by the rules of YAML 1.1 and would leave `1e3` or `0o17` bare.
@@ -221,12 +238,12 @@ def write_frontmatter(fields: Mapping[str, JsonValue]) -> str:
 
 
 def _plain(text: str) -> str:
-    """Write a key or a name, in quotes only where some reader would not take it for a string."""
+    """Write a key or a name, in quotes only where some reader would not read it as a string."""
     return text if _PLAIN.fullmatch(text) and text.lower() not in _YAML_WORDS else _json(text)
 
 
 def _json(value: JsonValue) -> str:
-    # Imported here because few programs build skills, and all would pay for it at start-up.
+    # Imported here because few programs build skills, and the import would slow down all others.
     import json
 
     try:

@@ -1,4 +1,4 @@
-"""JSON of strangers, read so that every reader understands it alike, and at a price that is known before."""
+"""Strict parsing of untrusted JSON: nothing ambiguous is accepted, and the cost is limited."""
 
 import json
 import math
@@ -8,25 +8,25 @@ from skillwire.core.characters import quoted
 
 MAX_DEPTH: Final = 64
 MAX_VALUES: Final = 2_000_000
-"""How many values a document may hold: a short text can make a great many of them."""
+"""How many values a document may contain: a short text can contain very many."""
 
 
 class StrictJsonError(ValueError):
-    """What a document is that cannot be used, as the rest of a sentence about it."""
+    """A document cannot be used; the message is a predicate, such as `is not JSON`."""
 
 
 def parse_strictly(data: bytes) -> object:
-    """Read a JSON document.
+    """Parse a JSON document.
 
     Raises:
-        StrictJsonError: It is none, repeats a key, holds half a character or
-            a number that is none, or has more values or levels than any has to have.
+        StrictJsonError: It is not JSON, repeats a key, contains a lone surrogate
+            or a non-finite number, or has too many values or levels.
     """
     if data.count(b",") + data.count(b"[") + data.count(b"{") > MAX_VALUES:
         raise StrictJsonError(f"holds more than {MAX_VALUES} values")
     try:
         value: object = json.loads(
-            data.decode("utf-8-sig"), object_pairs_hook=_once, parse_constant=_no_number
+            data.decode("utf-8-sig"), object_pairs_hook=_unique_keys, parse_constant=_refuse_constant
         )
     except RecursionError as error:
         raise StrictJsonError(f"nests deeper than {MAX_DEPTH} levels") from error
@@ -39,7 +39,7 @@ def parse_strictly(data: bytes) -> object:
 
 
 def _require_plain(value: object) -> None:
-    """Refuse what could be read here and not be written again: endless depth, half characters, `1e999`."""
+    """Refuse values that cannot be written as JSON again: deep nesting, lone surrogates, `1e999`."""
     level = [value]
     for _ in range(MAX_DEPTH):
         texts: list[str] = []
@@ -58,14 +58,14 @@ def _require_plain(value: object) -> None:
         try:
             "".join(texts).encode()
         except UnicodeEncodeError:
-            raise StrictJsonError("holds half of a surrogate pair") from None
+            raise StrictJsonError("contains a lone surrogate") from None
         if not below:
             return
         level = below
     raise StrictJsonError(f"nests deeper than {MAX_DEPTH} levels")
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         seen: set[str] = set()
@@ -76,5 +76,5 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _no_number(text: str) -> object:
-    raise StrictJsonError(f"holds {text}, which is no number")
+def _refuse_constant(text: str) -> object:
+    raise StrictJsonError(f"holds {text}, which is not a JSON number")

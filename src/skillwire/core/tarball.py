@@ -1,8 +1,8 @@
 """Reading and writing tar.gz.
 
-Single headers are left to `tarfile`; walking from one to the next is not. Its
-walk takes a damaged header for the end of the archive, follows sizes below
-zero backwards, recurses once per extended header, and searches those with an
+`tarfile` parses single headers; iterating over them is done here. Its own
+iteration treats a damaged header as the end of the archive, follows negative
+sizes backwards, recurses once per extended header, and searches those with an
 expression whose time grows with the square of their length.
 """
 
@@ -13,13 +13,11 @@ import zlib
 from collections.abc import Iterable, Iterator
 from struct import pack
 
-from skillwire.core.archive_limits import CHUNK, Meter
-from skillwire.core.archive_tree import Member, MemberKind, UnpackedFile
+from skillwire.core.archive_tree import CHUNK, ExpansionMeter, Inflater, Member, MemberKind, UnpackedFile
 from skillwire.core.characters import quoted
-from skillwire.core.inflate import Inflater
-from skillwire.errors import InvalidArchiveError, LimitError
+from skillwire.core.errors import InvalidArchiveError, LimitError
 
-# A long path, or a few extended attributes: more than this is not about a skill.
+# Enough for a long path or a few extended attributes: skills need no more than this.
 MAX_METADATA = 64 * 1024
 MAX_RECORDS = 128
 
@@ -39,15 +37,15 @@ _KINDS = {
 _OVERRIDES = frozenset({"path", "linkpath", "size"})
 _RECORD_LENGTH = re.compile(rb"([0-9]{1,6}) ")
 _SIZE = re.compile("[0-9]{1,19}")
-# No name, no time, "unknown" for the system: nothing in it depends on where it was made.
+# No name, no time, "unknown" for the system: nothing in it depends on the machine.
 _GZIP_HEADER = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\xff"
 
 
-def read_tar_gz(data: bytes, meter: Meter) -> Iterator[Member]:
+def read_tar_gz(data: bytes, meter: ExpansionMeter) -> Iterator[Member]:
     """Read the members of a gzipped tar archive, never more of it than `meter` allows.
 
-    Only zeros may follow the end of the archive: some readers would go on and
-    unpack what stands there, others would not.
+    Only zeros may follow the end of the archive: some readers would continue
+    and unpack what follows, others would not.
 
     Raises:
         InvalidArchiveError: The archive is damaged, cut short, or means
@@ -68,7 +66,7 @@ def read_tar_gz(data: bytes, meter: Meter) -> Iterator[Member]:
         raise _malformed("the archive ends where a member should follow")
     while rest := stream.read(CHUNK):
         if rest.count(0) != len(rest):
-            raise _malformed("something follows the end of the archive")
+            raise _malformed("there are bytes after the end of the archive")
 
 
 def write_tar_gz(files: Iterable[UnpackedFile]) -> bytes:
@@ -92,12 +90,12 @@ def _parse_header(header: bytes) -> tarfile.TarInfo:
     except tarfile.HeaderError as error:
         raise _malformed("the archive has a damaged header") from error
     if info.size < 0:
-        raise _malformed("a member's size is below zero")
+        raise _malformed("a member's size is negative")
     return info
 
 
 def _read_member(
-    stream: Inflater, meter: Meter, header: bytes, info: tarfile.TarInfo, overrides: dict[str, str]
+    stream: Inflater, meter: ExpansionMeter, header: bytes, info: tarfile.TarInfo, overrides: dict[str, str]
 ) -> Member:
     name = overrides.get("path", info.name)
     size = int(overrides.get("size", info.size))
@@ -119,7 +117,7 @@ def _read_member(
         _read_exactly(stream, -size % _BLOCK)
         return Member(kind, name, content, executable=bool(info.mode & 0o111))
     if size:
-        raise _malformed(f"{quoted(name)} has content, though it is no file")
+        raise _malformed(f"{quoted(name)} has content, but is not a file")
     target = overrides.get("linkpath", info.linkname)
     return Member(kind, name, target=target.removeprefix("./") if kind is MemberKind.HARD_LINK else target)
 
@@ -129,13 +127,13 @@ def _read_metadata(stream: Inflater, size: int) -> bytes:
         raise LimitError(f"the archive has metadata of more than {MAX_METADATA} bytes")
     body = _read_exactly(stream, size)
     if any(_read_exactly(stream, -size % _BLOCK)):
-        # Some readers look for the end of a long name beyond its size.
+        # Some readers search for the end of a long name beyond its size.
         raise _malformed("the archive has metadata longer than it claims")
     return body
 
 
 def _collect(overrides: dict[str, str], type_flag: bytes, body: bytes) -> None:
-    """Add what a metadata member says about the member after it."""
+    """Add the overrides that a metadata member has for the member after it."""
     if type_flag == tarfile.GNUTYPE_LONGNAME:
         found = {"path": _text(body.partition(b"\0")[0])}
     elif type_flag == tarfile.GNUTYPE_LONGLINK:
@@ -171,7 +169,9 @@ def _parse_records(body: bytes) -> dict[str, str]:
         position = end
         count += 1
         if count > MAX_RECORDS:
-            raise LimitError(f"the archive says more than {MAX_RECORDS} things about one member")
+            raise LimitError(
+                f"the archive has more than {MAX_RECORDS} extended header records for one member"
+            )
     return records
 
 
@@ -183,7 +183,7 @@ def _read_exactly(stream: Inflater, size: int) -> bytes:
 
 
 def _text(value: bytes) -> str:
-    """Decode a name; what is not UTF-8 becomes surrogates, which no path may hold."""
+    """Decode a name; what is not UTF-8 becomes surrogates, which no path may contain."""
     return value.decode("utf-8", "surrogateescape")
 
 

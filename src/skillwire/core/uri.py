@@ -1,7 +1,7 @@
-"""Skill URIs: one canonical spelling, and every dangerous one refused.
+"""Skill URIs: one canonical spelling, and dangerous ones refused.
 
 A resource URI has the form `scheme://segment/segment/…`. The first segment
-sits where other schemes keep a host name, but it is only a name: it is never
+is where other schemes have a host name, but it is only a name: it is never
 resolved, lower-cased or otherwise interpreted, which is why no URL library is
 used here. Two spellings that decode to the same segments mean the same
 resource and share one canonical spelling.
@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from skillwire.core.characters import quoted
-from skillwire.errors import InvalidUriError
+from skillwire.core.errors import InvalidUriError
+from skillwire.core.finding import SKILL_FILE
 
-SKILL_FILE = "SKILL.md"
 DEFAULT_SCHEME = "skill"
 MAX_URI_LENGTH = 16_384
 MAX_PLAIN_LENGTH = 4096
 
-# Schemes that make a host read the local disk or run text; never a skill's home (URI-12).
+# Schemes that make a host read the local disk or run code; no skill may use them (URI-12).
 UNSAFE_SCHEMES = frozenset(
     {"about", "blob", "data", "file", "filesystem", "javascript", "vbscript", "view-source"}
 )
@@ -36,7 +36,7 @@ _AUTHORITY_SAFE = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwx
 _SEGMENT_SAFE = _AUTHORITY_SAFE | frozenset(b":@")
 _ESCAPE = re.compile(rb"%([0-9A-Fa-f]{2})")
 _PLAIN_SEGMENT = re.compile(r"[A-Za-z0-9\-._~!$&'()*+,;=:@]+")
-# Canonical as it stands: unreserved characters only, so nothing to decode and nothing to encode.
+# Already canonical: unreserved characters only, so nothing needs decoding or encoding.
 _PLAIN_PATH = re.compile(r"[A-Za-z0-9\-_~][A-Za-z0-9\-._~]*(?:/[A-Za-z0-9\-_~][A-Za-z0-9\-._~]*)*")
 _PLAIN_PATHS = re.compile(rf"{_PLAIN_PATH.pattern}(?:\n{_PLAIN_PATH.pattern})*")
 _PLAIN_URI = re.compile(rf"[a-z][a-z0-9+.\-]*://{_PLAIN_PATH.pattern}")
@@ -47,9 +47,9 @@ class SkillUri:
     """The URI of a skill's `SKILL.md`, in canonical spelling.
 
     The text is the identity: two values are equal when they name the same
-    resource. Use `parse` for what a stranger wrote and `build` for a path of
-    your own. `spelling` keeps what the stranger wrote, because some servers
-    know a skill by that one spelling only.
+    resource. Use `parse` for an untrusted URI and `build` for a path of your
+    own. `spelling` keeps the text that was parsed, because some servers accept
+    only the spelling they published.
     """
 
     text: str
@@ -57,7 +57,7 @@ class SkillUri:
 
     @classmethod
     def parse(cls, text: str) -> "SkillUri":
-        """Read the URI of a `SKILL.md`.
+        """Parse the URI of a `SKILL.md`.
 
         Raises:
             InvalidUriError: The URI is malformed, dangerous, or names something else.
@@ -71,7 +71,7 @@ class SkillUri:
 
     @classmethod
     def build(cls, path: str, *, scheme: str = DEFAULT_SCHEME) -> "SkillUri":
-        """Make the URI of the skill at `path`, such as `acme/billing/refunds`.
+        """Build the URI of the skill at `path`, such as `acme/billing/refunds`.
 
         Raises:
             InvalidUriError: A segment of the path cannot be part of a URI, or the URI is too long.
@@ -90,7 +90,7 @@ class SkillUri:
 
     @property
     def published(self) -> str:
-        """The spelling to use when asking the publisher for this skill."""
+        """The spelling to use in requests to the publisher of this skill."""
         return self.spelling or self.text
 
     @property
@@ -118,10 +118,10 @@ class SkillUri:
         return _bounded(f"{self.root}/{path}")
 
     def resolve(self, reference: str) -> str | None:
-        """Return the URI of the file that `reference`, found in this skill's text, means.
+        """Resolve a relative reference in this skill's text to the URI of a file.
 
-        None when the reference does not point at a file of this skill: it has
-        a scheme, is absolute, leaves the root, is only a fragment, or is no
+        None when the reference does not point to a file of this skill: it has
+        a scheme, is absolute, leaves the root, is only a fragment, or is not a
         usable path (SEP-2640, "Reading").
         """
         target = re.split(r"[?#]", reference.strip(), maxsplit=1)[0]
@@ -143,7 +143,7 @@ class SkillUri:
             return None
 
     def contains(self, uri: str) -> bool:
-        """Tell whether `uri` names something inside this skill's directory."""
+        """Return whether `uri` names something inside this skill's directory."""
         try:
             return canonical_uri(uri).startswith(self.root + "/")
         except InvalidUriError:
@@ -166,7 +166,7 @@ class SkillUri:
 
 
 def canonical_uri(text: str) -> str:
-    """Return the one spelling used for every comparison of resource URIs.
+    """Return the canonical spelling, which is used for every comparison of resource URIs.
 
     Raises:
         InvalidUriError: The URI is malformed or dangerous.
@@ -175,23 +175,23 @@ def canonical_uri(text: str) -> str:
 
 
 def segment_of(uri: str) -> str:
-    """Return the last segment of a canonical URI, decoded: what a folder would show."""
+    """Return the last segment of a canonical URI, decoded."""
     return _decode(uri.rpartition("/")[2])
 
 
 def are_plain(paths: Collection[str]) -> bool:
-    """Tell whether paths are short and can stand in a URI as they are: the common case, decided fast."""
+    """Return whether paths are short and need no escaping in a URI: a fast check for the common case."""
     joined = "\n".join(paths)
     return (
         _PLAIN_PATHS.fullmatch(joined) is not None
-        # A path with a line end of its own would pass for two.
+        # A path that contains a newline would count as two.
         and joined.count("\n") == len(paths) - 1
         and (len(joined) <= MAX_PLAIN_LENGTH or max(map(len, paths)) <= MAX_PLAIN_LENGTH)
     )
 
 
 def _is_plain(text: str) -> bool:
-    """Tell whether a URI is harmless and canonical as it stands: the common case, decided fast."""
+    """Return whether a URI is safe and already canonical: a fast check for the common case."""
     return (
         len(text) <= MAX_URI_LENGTH
         and _PLAIN_URI.fullmatch(text) is not None
@@ -200,7 +200,7 @@ def _is_plain(text: str) -> bool:
 
 
 def parse_uri(text: str) -> tuple[str, tuple[str, ...]]:
-    """Take a resource URI apart into its scheme and decoded segments.
+    """Split a resource URI into its scheme and decoded segments.
 
     Raises:
         InvalidUriError: The URI is malformed or dangerous.
@@ -223,11 +223,11 @@ def parse_uri(text: str) -> tuple[str, tuple[str, ...]]:
 
 
 def check_segment(segment: str) -> None:
-    """Check that a decoded segment is harmless, however often it is decoded again.
+    """Check that a decoded segment is safe, however often it is decoded again.
 
     Raises:
-        InvalidUriError: It is empty, `.` or `..`, or hides a separator, a
-            control character or a lone surrogate, or is encoded over and over.
+        InvalidUriError: It is empty, `.` or `..`, contains a separator, a
+            control character or a lone surrogate, or is percent-encoded repeatedly.
     """
     if _PLAIN_SEGMENT.fullmatch(segment) and segment not in (".", ".."):
         return
@@ -239,16 +239,16 @@ def check_segment(segment: str) -> None:
         raise InvalidUriError(f"the path segment {quoted(segment)} is not valid Unicode text") from None
     for _ in range(_MAX_DECODINGS):
         if decoded in (b".", b".."):
-            raise InvalidUriError(f"the path segment {quoted(segment)} walks through the directory tree")
+            raise InvalidUriError(f"the path segment {quoted(segment)} is a relative path component")
         if _HARMFUL.search(decoded):
             raise InvalidUriError(
-                f"the path segment {quoted(segment)} hides a separator or control character"
+                f"the path segment {quoted(segment)} contains a separator or control character"
             )
         again = _unescape(decoded)
         if again == decoded:
             return
         decoded = again
-    raise InvalidUriError(f"the path segment {quoted(segment)} is percent-encoded over and over")
+    raise InvalidUriError(f"the path segment {quoted(segment)} is percent-encoded repeatedly")
 
 
 @lru_cache(maxsize=64)
@@ -257,7 +257,7 @@ def _checked_scheme(scheme: str) -> str:
         raise InvalidUriError(f"{quoted(scheme)} is not a URI scheme")
     scheme = scheme.lower()
     if scheme in UNSAFE_SCHEMES:
-        raise InvalidUriError(f"a skill cannot live under the scheme {scheme!r}")
+        raise InvalidUriError(f"the scheme {scheme!r} is not allowed for skills")
     return scheme
 
 
@@ -289,7 +289,7 @@ def _decode(part: str) -> str:
     if "%" not in part:
         return part
     if _BAD_ESCAPE.search(part):
-        raise InvalidUriError(f"{quoted(part)} has a broken percent-escape")
+        raise InvalidUriError(f"{quoted(part)} has an invalid percent-escape")
     try:
         return _unescape(part.encode()).decode("utf-8")
     except UnicodeError:

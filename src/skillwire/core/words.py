@@ -1,41 +1,42 @@
-"""Text as words that can be compared: without case, accents, and the ways to write an identifier.
+"""Text as words for search: case and accents are folded, identifiers split.
 
-Skills and queries go through the same folding, so what looks alike to a
-reader is found. Scripts that put no spaces between words are cut into pairs of
-characters. Only letters, digits and marks are left: nothing that has a
-meaning in a query language survives.
+Skills and queries go through the same folding. Text in scripts without spaces
+between words is split into pairs of characters. Only letters, digits and marks
+are left, so nothing has a meaning in a query language.
 """
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from skillwire.core.characters import visible
+from skillwire.core.frontmatter import Frontmatter
+from skillwire.core.yaml12 import JsonValue
 
 MAX_QUERY: Final = 500
-"""How many characters of a query are looked at."""
+"""How many characters of a query are used."""
 MAX_WORDS: Final = 16
-"""How many different words of a query count."""
+"""How many different words of a query are used."""
 
-_SHORTEST_START = 2
-_MOST_REMEMBERED = 20_000
+_MIN_PREFIX = 2
+_MAX_CACHED = 20_000
 
-# Thai, Lao, Myanmar, Khmer, kana, Han and Hangul. Korean has spaces, but its endings stick to the words.
+# Thai, Lao, Myanmar, Khmer, kana, Han and Hangul. Korean has spaces, but its suffixes are part of the words.
 _SPACELESS = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3041-\u30ff\u31f0-\u31ff"
     "\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uf900-\ufaff\U00020000-\U0003ffff]+"
 )
-# A capital that begins another word of an identifier: I in csvInsights, S in HTTPServer.
-_HUMP = re.compile("[A-Z](?:(?<=[a-z0-9].)|(?<=[A-Z].)(?=[a-z]))")
-_PARTED = r" \g<0>"
+# A capital that starts another word of an identifier: I in csvInsights, S in HTTPServer.
+_CAMEL_CASE = re.compile("[A-Z](?:(?<=[a-z0-9].)|(?<=[A-Z].)(?=[a-z]))")
+_SPACED = r" \g<0>"
 _RUN = re.compile("[A-Za-z0-9]+")
-# Letters with a stroke or a tail that Unicode does not take for accents.
+# Letters with a stroke or a tail that Unicode does not decompose into a letter and an accent.
 _PLAIN_LETTERS = {"ø": "o", "đ": "d", "ð": "d", "ł": "l", "ħ": "h", "ŧ": "t", "ı": "i", "æ": "ae", "œ": "oe"}
 _BREAKS = frozenset({"Cc", "Cs", "Zl", "Zp"})
-# Words that say nothing about what is looked for, unless they are all there is.
-_EMPTY = frozenset(
+# Words that are ignored, unless the query has no others.
+_STOP_WORDS = frozenset(
     (
         "a an and any are as at be by can could do does for from get has have how i if in into is it me my "
         "need of on or our please should skill skills some that the there this to use using want we what "
@@ -46,27 +47,31 @@ _EMPTY = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """One word of a query: it, `parts` that stand for it together, or with `is_start` what begins with it."""
+    """One word of a query. `parts` match instead of it, together; `is_prefix` also matches longer words."""
 
     text: str
     parts: tuple[str, ...] = ()
-    is_start: bool = False
+    is_prefix: bool = False
 
     @property
     def root(self) -> str:
-        """The beginning that forms of the word share, near enough to point at them in a text."""
+        """An approximation of the word's stem, to locate its forms in a text."""
         return self.text if is_spaceless(self.text) else self.text[: max(4, len(self.text) - 3)]
 
 
 def query_words(query: str) -> tuple[Word, ...]:
-    """Return the different words of a query that count; of the last one a beginning is enough."""
+    """Return the different words of a query without stop words; the last one matches as a prefix."""
     text = query[:MAX_QUERY]
-    humps = {run.lower(): tuple(parts) for run in _RUN.findall(text) if len(parts := _humps(run)) > 1}
+    camel_case = {
+        run.lower(): tuple(parts) for run in _RUN.findall(text) if len(parts := _camel_parts(run)) > 1
+    }
     pieces = _pieces(_folded(text, MAX_QUERY), lasts=False)
-    words = list(dict.fromkeys(piece for piece in pieces if piece not in _EMPTY) or dict.fromkeys(pieces))
+    words = list(
+        dict.fromkeys(piece for piece in pieces if piece not in _STOP_WORDS) or dict.fromkeys(pieces)
+    )
     words = words[:MAX_WORDS]
     return tuple(
-        Word(word, humps.get(word, ()), _is_start(word, is_last=number == len(words)))
+        Word(word, camel_case.get(word, ()), _is_prefix(word, is_last=number == len(words)))
         for number, word in enumerate(words, start=1)
     )
 
@@ -74,37 +79,37 @@ def query_words(query: str) -> tuple[Word, ...]:
 def index_text(text: str, most: int) -> str:
     """Return the first `most` characters of a text as words with spaces or ASCII punctuation between them.
 
-    An identifier of several words is there as a whole and in parts. ASCII
-    keeps its capitals, which whoever takes the text apart must fold.
+    An identifier of several words is included as a whole and in parts. ASCII
+    keeps its capitals, which the tokenizer must fold.
     """
     text = text[:most]
-    if _HUMP.search(text):
-        runs = [run for run in _RUN.findall(text) if not run.islower() and _HUMP.search(run)]
-        text = f"{text} {_HUMP.sub(_PARTED, ' '.join(runs))}"
+    if _CAMEL_CASE.search(text):
+        runs = [run for run in _RUN.findall(text) if not run.islower() and _CAMEL_CASE.search(run)]
+        text = f"{text} {_CAMEL_CASE.sub(_SPACED, ' '.join(runs))}"
     return text if text.isascii() else " ".join(_pieces(_folded(text, 2 * most), lasts=True))
 
 
 def joined(identifier: str) -> str:
-    """Return an identifier without what parts its words: `csv-insights` as `csvinsights`."""
+    """Return an identifier without separators: `csv-insights` as `csvinsights`."""
     return identifier.replace("-", "").replace("_", "")
 
 
 def aligned(text: str) -> str:
-    """Fold a text character by character, so that positions stay what they are."""
+    """Fold a text character by character, so that positions do not change."""
     return "".join([(_FOLDED[ord(character)] or " ")[0] for character in text])
 
 
 def is_spaceless(text: str) -> bool:
-    """Tell whether a text is of a script without spaces between words."""
+    """Return whether a text is in a script without spaces between words."""
     return _SPACELESS.fullmatch(text) is not None
 
 
-def _humps(run: str) -> list[str]:
-    return _HUMP.sub(_PARTED, run).lower().split()
+def _camel_parts(run: str) -> list[str]:
+    return _CAMEL_CASE.sub(_SPACED, run).lower().split()
 
 
 def _folded(text: str, most: int) -> str:
-    # Some characters stand for many, so the length is bounded once more.
+    # Some characters expand to several, so the length is limited again.
     return unicodedata.normalize("NFKC", text)[:most].translate(_FOLDED)
 
 
@@ -115,10 +120,10 @@ def _pieces(folded: str, *, lasts: bool) -> list[str]:
 
 
 def _pairs(run: str, *, lasts: bool) -> Iterable[str]:
-    """Yield every two neighbours of a run, and with `lasts` its last character alone.
+    """Yield every pair of adjacent characters of a run, and with `lasts` its last character alone.
 
-    With those, each character begins something, and a query of a single
-    character finds it as a beginning.
+    With that one, every character starts a token, so that a query of a single
+    character matches as a prefix.
     """
     for position in range(len(run) - 1):
         yield run[position : position + 2]
@@ -126,16 +131,16 @@ def _pairs(run: str, *, lasts: bool) -> Iterable[str]:
         yield run[-1]
 
 
-def _is_start(word: str, *, is_last: bool) -> bool:
-    return (is_last and len(word) >= _SHORTEST_START) or (len(word) == 1 and is_spaceless(word))
+def _is_prefix(word: str, *, is_last: bool) -> bool:
+    return (is_last and len(word) >= _MIN_PREFIX) or (len(word) == 1 and is_spaceless(word))
 
 
 class _Folding(dict[int, str]):
-    """What becomes of each character, found out when it is first met."""
+    """A translation table that computes the folding of each character on first use."""
 
     def __missing__(self, code: int) -> str:
         folded = _fold_character(chr(code))
-        if len(self) < _MOST_REMEMBERED:
+        if len(self) < _MAX_CACHED:
             self[code] = folded
         return folded
 
@@ -150,9 +155,93 @@ def _fold_character(character: str) -> str:
 
 
 def _is_accent(part: str) -> bool:
-    """Tell whether a mark can be left out: accents and vowel points, not what makes another letter."""
+    """Return whether a mark can be dropped: accents and vowel points, not marks that change the letter."""
     kind = unicodedata.combining(part)
     return 10 <= kind <= 36 or kind >= 200
 
 
 _FOLDED = _Folding()
+
+
+# Excerpts of a text around the words that matched a query.
+
+
+MAX_EXCERPT: Final = 240
+
+_LEAD = 40
+_MAX_HITS = 40
+# An entity in escaped text is not a word, and must not be cut in two.
+_ENTITY = re.compile("&(?:amp|lt|gt);")
+_OPEN_ENTITY = re.compile("&[a-z]*$")
+_CUT = "…"
+
+
+def excerpt_of(line: str, words: Sequence[Word]) -> str:
+    """Return at most `MAX_EXCERPT` characters of one line of text, around the matching words if any."""
+    if len(line) <= MAX_EXCERPT:
+        return line
+    start = _start(line, words)
+    text = line[start:]
+    before = _CUT if start else ""
+    room = MAX_EXCERPT - len(before)
+    if len(text) <= room:
+        return before + text
+    text = _OPEN_ENTITY.sub("", text[: room - len(_CUT)])
+    end = text.rfind(" ", len(text) - _LEAD)
+    return before + (text[:end] if end > 0 else text).rstrip() + _CUT
+
+
+def _start(line: str, words: Sequence[Word]) -> int:
+    """Return the start of the first excerpt that shows the most different words."""
+    hits = _hits(line, words)
+    reach = MAX_EXCERPT - _LEAD - 2 * len(_CUT)
+    best, most = 0, 0
+    for number, (position, _) in enumerate(hits):
+        within = {root for later, root in hits[number:] if later + len(root) <= position + reach}
+        if len(within) > most:
+            best, most = position, len(within)
+    if best <= _LEAD:
+        return 0
+    return line.find(" ", best - _LEAD, best) + 1 or best
+
+
+def _hits(line: str, words: Sequence[Word]) -> list[tuple[int, str]]:
+    if not words:
+        return []
+    roots = {word.root for word in words}
+    ways = [root if is_spaceless(root) else rf"\b{root}" for root in sorted(roots, key=len, reverse=True)]
+    text = aligned(_ENTITY.sub(lambda entity: " " * len(entity.group()), line))
+    found: list[tuple[int, str]] = []
+    for match in re.finditer("|".join(ways), text):
+        found.append((match.start(), match.group()))
+        if len(found) == _MAX_HITS:
+            break
+    return found
+
+
+# The tags of a skill, wherever the frontmatter has them.
+
+
+MAX_TAGS: Final = 512
+"""How many characters of all tags together are used."""
+
+_FIELDS = ("tags", "keywords", "categories", "category")
+_MAX_VALUES = 64
+
+
+def tags_of(frontmatter: Frontmatter) -> str:
+    """Return a skill's tags as one text: those among its fields, and those in `metadata`."""
+    fields = frontmatter.fields
+    metadata = fields.get("metadata")
+    holders = (fields, metadata) if isinstance(metadata, dict) else (fields,)
+    tags = [text for holder in holders for key in _FIELDS if key in holder for text in _texts(holder[key])]
+    return " ".join(tags)[:MAX_TAGS]
+
+
+def _texts(value: JsonValue) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value[:MAX_TAGS]
+    elif isinstance(value, list):
+        for item in value[:_MAX_VALUES]:
+            if isinstance(item, str):
+                yield item[:MAX_TAGS]

@@ -1,13 +1,13 @@
-"""YAML read the one way both sides of the wire agree on.
+"""A YAML reader whose result both sides of the wire agree on.
 
 The grammar is libyaml's; the typing is the YAML 1.2 core schema, so `yes`,
-`2026-01-02`, `12:30` and `1_000` stay strings. What has no JSON form, or could
-mean different things to different readers, is refused: aliases, anchors, tags
+`2026-01-02`, `12:30` and `1_000` stay strings. What has no JSON form, or is
+interpreted differently by different readers, is refused: aliases, anchors, tags
 and directives, duplicate and non-string keys, `.inf` and `.nan`, integers
-beyond 64 bits, and line ends that only some readers take for one.
+beyond 64 bits, and line ends that only some readers recognise.
 
 Values are built straight from libyaml's events. That is faster than PyYAML's
-own constructors, and shows every anchor, tag and line on the way.
+own constructors, and exposes every anchor, tag and line.
 """
 
 import math
@@ -42,7 +42,7 @@ _WORDS: dict[str, bool | None] = {
     "FALSE": False,
 }
 # `key: text`, `  key: text`, `key: "text"` or `key:`, all on one line and of printable characters. A text
-# starts with a letter, so it is no number, and ends in neither a blank nor a colon.
+# starts with a letter, so it is not a number, and ends in neither a blank nor a colon.
 _MAX_SIMPLE = 8192
 _SIMPLE_LINE = re.compile(
     r"(  )?([A-Za-z][A-Za-z0-9_-]{0,99}):(?: (?:\"([ !#-\[\]-~]*)\"|([A-Za-z](?:[ -~]*[!-9;-~])?)))?"
@@ -52,12 +52,19 @@ _MAX_NUMBER_LENGTH = 64
 # libyaml ends a line at each of these. YAML 1.2 does so only at the first, and the official SDK at none.
 # At the start of a line, libyaml skips a byte order mark yet counts it as indentation; others do neither.
 _DISPUTED = re.compile("\r(?!\n)|[\x85\u2028\u2029]|^\ufeff", re.MULTILINE)
+# A value that opens with a quote, and the rest of such a value up to its closing quote.
+_QUOTED_VALUE = re.compile(r"""^[ ]*(?:-[ ]+)*(?:[\w.-]+:[ \t]+)?(?P<quote>["'])""", re.MULTILINE)
+_UP_TO_QUOTE = {
+    '"': re.compile(r'(?:[^"\\]++|\\.)*+"', re.DOTALL),
+    "'": re.compile(r"(?:[^']++|'')*+'"),
+}
+_REST_OF_VALUE = re.compile(r"[ \t]*(?:#[^\n]*|:[^\n]*)?\r?$", re.MULTILINE)
 
 
 class YamlRefusedError(ValueError):
-    """The text is not YAML, or not YAML that means one thing to every reader.
+    """The text is not YAML, or not YAML that every reader interprets the same way.
 
-    `line` counts from 0. `reason` is stable: `syntax`, `alias`, `tag`,
+    `line` counts from 0. `reason` is stable: `syntax`, `quote`, `alias`, `tag`,
     `directive`, `duplicate-key`, `non-string-key`, `number`, `too-deep`,
     `too-large`, `documents`, `line-break`.
     """
@@ -77,7 +84,7 @@ class Mark(Protocol):
 
 
 class Event(Protocol):
-    """What we use of PyYAML's events, which carry no type information of their own."""
+    """The attributes used of PyYAML's events, which have no type information."""
 
     anchor: str | None
     tag: str | None
@@ -99,8 +106,8 @@ The start and the end of the stream, and an alias, are not reported.
 """
 
 
-class _Open:
-    """A collection still being read: a mapping with the key that waits for its value, or a sequence."""
+class _OpenCollection:
+    """A collection that is being read: a mapping with the key of the next value, or a sequence."""
 
     __slots__ = ("key", "mapping", "sequence")
 
@@ -116,7 +123,7 @@ class _Parser(Protocol):
 
 
 def parse_yaml(text: str, observer: Observer | None = None) -> JsonValue:
-    """Read one YAML document into the values JSON has.
+    """Parse one YAML document into JSON values.
 
     Raises:
         YamlRefusedError: See the class.
@@ -132,26 +139,49 @@ def parse_yaml(text: str, observer: Observer | None = None) -> JsonValue:
             parser.dispose()
     except yaml.MarkedYAMLError as error:
         mark = cast("Mark | None", error.problem_mark or error.context_mark)
+        if mark is not None and (line := _line_of_open_quote(text, mark.line)) is not None:
+            message = "a quoted value starts here and has no closing quote"
+            raise YamlRefusedError("quote", message, line) from None
         problem = error.problem or "not valid YAML"
         raise YamlRefusedError("syntax", problem, mark.line if mark else None) from None
     except yaml.YAMLError as error:
         position = cast("int | None", getattr(error, "position", None))
         line = text.encode().count(b"\n", 0, position) if position is not None else None
-        raise YamlRefusedError("syntax", "it holds a character YAML does not allow", line) from None
+        raise YamlRefusedError("syntax", "it contains a character YAML does not allow", line) from None
     except UnicodeEncodeError as error:
         line = text.count("\n", 0, error.start)
-        raise YamlRefusedError("syntax", "it holds half of a surrogate pair", line) from None
+        raise YamlRefusedError("syntax", "it contains a lone surrogate", line) from None
     except UnicodeDecodeError:
-        # libyaml checks every text but the one a tag's percent-escapes stand for.
+        # libyaml checks every text except the decoded percent-escapes of a tag.
         raise YamlRefusedError("tag", "it uses a tag that is not UTF-8; remove it", None) from None
 
 
-def parse_simple(text: str) -> "dict[str, JsonValue] | None":
-    """Read a mapping of one-line texts, with at most one level of such mappings inside; else None.
+def _line_of_open_quote(text: str, last: int) -> int | None:
+    """Return the line of an opening quote that is not closed as the author intended, or None.
 
-    Most frontmatter is of this shape, and reading it this way takes a fraction
-    of the time. A test holds it against the full reader: where this one
-    answers, both answer the same.
+    libyaml reports where parsing stopped, at line `last`: the end of the text,
+    or what follows the next quote, which it took for the closing one.
+    """
+    position = 0
+    while opening := _QUOTED_VALUE.search(text, position):
+        line = text.count("\n", 0, opening.end())
+        if line > last:
+            return None
+        value = _UP_TO_QUOTE[opening["quote"]].match(text, opening.end())
+        if value is None:
+            return line
+        if "\n" in value.group() and not _REST_OF_VALUE.match(text, value.end()):
+            return line
+        position = value.end()
+    return None
+
+
+def parse_simple(text: str) -> "dict[str, JsonValue] | None":
+    """Parse a mapping of one-line texts, with at most one level of such mappings inside; else None.
+
+    Most frontmatter has this form, and parsing it this way takes a fraction of
+    the time. A test compares it with the full parser: where this one returns a
+    value, both return the same.
     """
     if len(text) > _MAX_SIMPLE or not text.isascii():
         return None
@@ -196,9 +226,9 @@ def _refuse_disputed_characters(text: str) -> None:
 
 def _build(text: str, parser: _Parser, observer: Observer | None) -> JsonValue:
     """Turn the event stream into a value, without recursion."""
-    stack: list[_Open] = []
+    stack: list[_OpenCollection] = []
     result: list[JsonValue] = []
-    top = _Open(result)
+    top = _OpenCollection(result)
     nodes = documents = 0
     next_event = parser.get_event
     while True:
@@ -246,12 +276,12 @@ def _build(text: str, parser: _Parser, observer: Observer | None) -> JsonValue:
         else:
             assert kind is yaml.StreamStartEvent, "two copies of PyYAML are loaded"
         if nodes > MAX_NODES:
-            raise _refused("too-large", f"it holds more than {MAX_NODES} values", event)
+            raise _refused("too-large", f"it contains more than {MAX_NODES} values", event)
 
 
-def _opened(parent: _Open, event: Event, *, is_mapping: bool) -> _Open:
-    """Put a new collection where the next value of `parent` goes, and return it."""
-    opened = _Open([], {} if is_mapping else None)
+def _opened(parent: _OpenCollection, event: Event, *, is_mapping: bool) -> _OpenCollection:
+    """Add a new collection as the next value of `parent`, and return it."""
+    opened = _OpenCollection([], {} if is_mapping else None)
     value: JsonValue = opened.sequence if opened.mapping is None else opened.mapping
     if parent.mapping is None:
         parent.sequence.append(value)
@@ -270,14 +300,14 @@ def _checked_key(mapping: dict[str, JsonValue], value: JsonValue, event: Event, 
         raise _refused("duplicate-key", f"the key {value!r} appears twice", event)
     index = event.start_mark.index
     if text[index - 1 : index] == "?":
-        # libyaml takes `[?x]` for the key `x`, and YAML 1.2 for the string `?x`.
+        # `[?x]` is the key `x` for libyaml, and the string `?x` in YAML 1.2.
         raise _refused("syntax", "a value inside [ ] or { } starts with ?; quote it", event)
     return value
 
 
 def _check_document(event: Event, number: int) -> None:
     if number > 1:
-        raise _refused("documents", "it holds more than one YAML document", event)
+        raise _refused("documents", "it contains more than one YAML document", event)
     if event.version is not None or event.tags:
         raise _refused("directive", "it has a % directive; remove it", event)
 

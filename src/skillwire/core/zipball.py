@@ -1,10 +1,9 @@
 """Reading and writing zip.
 
-A zip file says everything twice, in its central directory and beside each
-file, and readers differ in what they believe. Here both must agree, and the
-pieces must fill the archive from its first byte to its last: nothing in front,
-nothing between, nothing shared. `zipfile` reads more kindly than that, so it
-is used for writing only.
+A zip file describes each member twice, in its central directory and in a local
+header, and readers differ in which one they use. Here both must agree, and the
+members must fill the archive from its first byte to its last, without gaps or
+overlaps. `zipfile` is more lenient than that, so it is used for writing only.
 """
 
 import io
@@ -16,11 +15,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from struct import Struct, pack
 
-from skillwire.core.archive_limits import Meter
-from skillwire.core.archive_tree import Member, MemberKind, UnpackedFile
+from skillwire.core.archive_tree import ExpansionMeter, Inflater, Member, MemberKind, UnpackedFile
 from skillwire.core.characters import quoted
-from skillwire.core.inflate import Inflater
-from skillwire.errors import InvalidArchiveError
+from skillwire.core.errors import InvalidArchiveError
 
 _END = Struct("<4s4H2LH")
 _CENTRAL = Struct("<4s6H3L5H2L")
@@ -30,7 +27,7 @@ _MAX_COMMENT = 0xFFFF
 
 _DESCRIPTOR = 1 << 3
 _UTF8 = 1 << 11
-_EFFORT = 0b110  # how hard the compressor tried: of no interest to a reader
+_EFFORT = 0b110  # compression level: irrelevant for reading
 _KNOWN_FLAGS = _EFFORT | _DESCRIPTOR | _UTF8
 _UNICODE_PATH = 0x7075
 _UNICODE_PATH_HEAD = 5
@@ -42,8 +39,8 @@ _NAME_KINDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
-    """One line of the central directory."""
+class _ZipEntry:
+    """One entry of the central directory."""
 
     raw_name: bytes
     flags: int
@@ -64,7 +61,7 @@ class _Entry:
             raise InvalidArchiveError(message) from error
 
 
-def read_zip(data: bytes, meter: Meter) -> Iterator[Member]:
+def read_zip(data: bytes, meter: ExpansionMeter) -> Iterator[Member]:
     """Read the members of a zip archive, never more of it than `meter` allows.
 
     A comment at the end is ignored. Encryption, zip64, several disks and
@@ -79,7 +76,7 @@ def read_zip(data: bytes, meter: Meter) -> Iterator[Member]:
     entries.sort(key=lambda entry: entry.offset)
     starts = [*(entry.offset for entry in entries), directory]
     if starts[0] != 0:
-        raise _malformed("something stands in front of the archive")
+        raise _malformed("there are bytes before the start of the archive")
     for entry, (start, end) in zip(entries, pairwise(starts), strict=True):
         yield _read_member(entry, memoryview(data)[start:end], meter)
 
@@ -96,19 +93,19 @@ def write_zip(files: Iterable[UnpackedFile]) -> bytes:
     return buffer.getvalue()
 
 
-def _read_directory(data: bytes, meter: Meter) -> tuple[list[_Entry], int]:
-    """Return the lines of the central directory, and where it starts."""
+def _read_directory(data: bytes, meter: ExpansionMeter) -> tuple[list[_ZipEntry], int]:
+    """Return the entries of the central directory, and its offset."""
     end = data.rfind(b"PK\5\6", max(0, len(data) - _END.size - _MAX_COMMENT))
     if end < 0 or end + _END.size > len(data):
         raise _malformed("the archive has no central directory")
     _, disk, first_disk, here, count, size, start, comment = _END.unpack_from(data, end)
     if count == 0xFFFF or 0xFFFFFFFF in (size, start) or data[max(0, end - 20) : end].startswith(b"PK\6\7"):
-        raise _unsupported("the archive needs zip64, which nothing this small does")
+        raise _unsupported("the archive uses zip64, which is not supported")
     if disk or first_disk or here != count:
         raise _unsupported("the archive spans several disks")
     if end + _END.size + comment != len(data) or start + size != end:
         raise _malformed("the archive's central directory is not where it should be")
-    entries: list[_Entry] = []
+    entries: list[_ZipEntry] = []
     position = start
     for _ in range(count):
         meter.count_member()
@@ -119,8 +116,8 @@ def _read_directory(data: bytes, meter: Meter) -> tuple[list[_Entry], int]:
     return entries, start
 
 
-def _read_entry(data: bytes, position: int, end: int) -> tuple[_Entry, int]:
-    """Return the line at `position`, and where the next one starts."""
+def _read_entry(data: bytes, position: int, end: int) -> tuple[_ZipEntry, int]:
+    """Return the entry at `position`, and the offset of the next one."""
     if position + _CENTRAL.size > end or not data.startswith(b"PK\1\2", position):
         raise _malformed("the archive's central directory is damaged")
     (_, _, _, flags, method, _, _, crc, packed, size, name_length, extra_length, comment_length, disk, _,
@@ -132,15 +129,15 @@ def _read_entry(data: bytes, position: int, end: int) -> tuple[_Entry, int]:
     raw_name = data[position + _CENTRAL.size : name_end]
     _check_extra(data[name_end:extra_end], raw_name)
     if disk or 0xFFFFFFFF in (packed, size, offset):
-        raise _unsupported("the archive needs zip64 or several disks, which nothing this small does")
+        raise _unsupported("the archive uses zip64 or several disks, which is not supported")
     if flags & ~_KNOWN_FLAGS or method not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise _unsupported("the archive is encrypted or compressed in a way that is not supported")
-    entry = _Entry(raw_name, flags, method, crc, packed, size, attributes >> 16, offset)
+        raise _unsupported("the archive is encrypted, or uses an unsupported compression method")
+    entry = _ZipEntry(raw_name, flags, method, crc, packed, size, attributes >> 16, offset)
     return entry, extra_end + comment_length
 
 
-def _read_member(entry: _Entry, piece: memoryview, meter: Meter) -> Member:
-    """Read the member that `entry` describes and `piece` holds, and nothing but that."""
+def _read_member(entry: _ZipEntry, piece: memoryview, meter: ExpansionMeter) -> Member:
+    """Read the member that `entry` describes from `piece`, which must contain nothing else."""
     name, kind = entry.name, _kind_of(entry)
     packed = _check_local(entry, piece)
     if kind is MemberKind.FILE:
@@ -148,7 +145,7 @@ def _read_member(entry: _Entry, piece: memoryview, meter: Meter) -> Member:
         content = _unpack(entry, packed, meter)
         return Member(kind, name.removeprefix("./"), content, executable=bool(entry.mode & 0o111))
     if entry.size > (meter.limits.max_path_length if kind is MemberKind.SYMBOLIC_LINK else 0):
-        raise _malformed(f"{quoted(name)} has content, though it is no file")
+        raise _malformed(f"{quoted(name)} has content, but is not a file")
     try:
         target = _unpack(entry, packed, meter).decode()
     except UnicodeDecodeError as error:
@@ -159,20 +156,20 @@ def _read_member(entry: _Entry, piece: memoryview, meter: Meter) -> Member:
     return Member(kind, name.removeprefix("./"), target=target)
 
 
-def _kind_of(entry: _Entry) -> MemberKind:
+def _kind_of(entry: _ZipEntry) -> MemberKind:
     file_type = stat.S_IFMT(entry.mode)
     if entry.raw_name.endswith(b"/"):
         kind = MemberKind.DIRECTORY if file_type in (0, stat.S_IFDIR) else None
     else:
         kind = _NAME_KINDS.get(file_type)
     if kind is None:
-        message = f"{quoted(entry.name)} is not a file, a directory or a link, or says two things"
+        message = f"{quoted(entry.name)} is not a file, a directory or a link, or is ambiguous"
         raise InvalidArchiveError(message, requirement="ARC-08")
     return kind
 
 
-def _check_local(entry: _Entry, piece: memoryview) -> memoryview:
-    """Check that what stands beside the file agrees with `entry`, and return its packed bytes."""
+def _check_local(entry: _ZipEntry, piece: memoryview) -> memoryview:
+    """Check that the local header agrees with `entry`, and return the packed bytes."""
     if len(piece) < _LOCAL.size or bytes(piece[:4]) != b"PK\3\4":
         raise _malformed("members of the archive overlap, or are damaged")
     _, _, flags, method, _, _, crc, packed, size, name_length, extra_length = _LOCAL.unpack_from(piece)
@@ -192,12 +189,12 @@ def _check_local(entry: _Entry, piece: memoryview) -> memoryview:
         raise _malformed(f"the archive contradicts itself about {quoted(entry.name)}")
     _check_extra(bytes(piece[extra_start:start]), entry.raw_name)
     if bytes(piece[end:]) not in (_descriptors(*promised) if streamed else (b"",)):
-        raise _malformed(f"something unexplained follows {quoted(entry.name)}")
+        raise _malformed(f"unexpected bytes follow {quoted(entry.name)}")
     return piece[start:end]
 
 
 def _descriptors(crc: int, packed: int, size: int) -> tuple[bytes, ...]:
-    """Return the ways to write the numbers after a file, when it was written as a stream."""
+    """Return the possible forms of a data descriptor, which follows a file that was written as a stream."""
     short, long = pack("<3L", crc, packed, size), pack("<L2Q", crc, packed, size)
     return short, long, b"PK\7\x08" + short, b"PK\7\x08" + long
 
@@ -214,7 +211,7 @@ def _check_extra(extra: bytes, raw_name: bytes) -> None:
             raise _malformed("the archive gives a member two names")
 
 
-def _unpack(entry: _Entry, packed: memoryview, meter: Meter) -> bytes:
+def _unpack(entry: _ZipEntry, packed: memoryview, meter: ExpansionMeter) -> bytes:
     if entry.method == zipfile.ZIP_STORED:
         meter.spend(len(packed))
         content, complete = bytes(packed), len(packed) == entry.size

@@ -1,8 +1,8 @@
-"""Many upstream servers, of any generation, served as one that keeps to the released extension.
+"""Many upstream servers, of any dialect, served as one in the released extension.
 
-The only room that sees both halves: it hears servers as a host does and
-publishes what they have as a source does. It approves nothing and judges
-nothing; whoever uses the skills is told where they come from.
+The only package that uses both `host` and `sources`: it connects to servers as
+a host does and publishes their skills as a source does. It approves and
+validates nothing on behalf of the user; each entry names its upstream.
 """
 
 from skillwire.gateway.gateway import Gateway

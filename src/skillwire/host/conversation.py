@@ -1,66 +1,279 @@
-"""`Conversation`: what one model has loaded, what it reads of it, and what it may do meanwhile."""
+"""`Conversation`: the skills that one model has loaded, their files, and which tool calls they allow."""
 
 import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from skillwire.core.characters import quoted
-from skillwire.core.uri import SKILL_FILE
-from skillwire.errors import UnlistedFileError
-from skillwire.host.activation import Activation, Windows, fresh_boundary
-from skillwire.host.approval.approvals import Grant, Occasion, Question
+import anyio.to_thread
+
+from skillwire.core import SKILL_FILE, Dialect, Manifest, UnlistedFileError, quoted
 from skillwire.host.approval.consent import Actor
-from skillwire.host.events import tell
-from skillwire.host.failures import (
+from skillwire.host.listing.frozen import ConversationListings, FrozenListing
+from skillwire.host.listing.text import ListingForm
+from skillwire.host.model import (
+    Activation,
     ApprovalDeniedError,
     ApprovalError,
+    ApprovalState,
     CrossOriginError,
+    Grant,
+    KnownSkill,
     NotLoadedError,
+    Occasion,
+    ProvenanceResult,
+    Question,
+    Refusal,
+    ShowRule,
+    SkillActivated,
+    TokenCounter,
     UnknownReferenceError,
+    Windows,
+    emit,
+    new_boundary,
 )
-from skillwire.host.gate import Decision, OpenWindow, ToolCall, ToolKind, Verdict, allowed_tools, decide
-from skillwire.host.introduction import Introduction
-from skillwire.host.loading import is_same, load, recorded, require_unchanged
-from skillwire.host.presentation import (
+from skillwire.host.registry.naming import match
+from skillwire.host.use.context import RESTORED_TOKENS, Nudges, Restored, is_present, restored
+from skillwire.host.use.explain import complete_variable, missing_dependency
+from skillwire.host.use.files import (
+    canonical_file_uri,
+    children_of,
+    directory_lines,
+    dynamic_file_lines,
+    published_directory,
+    text_of,
+    uri_of,
+)
+from skillwire.host.use.gate import Decision, OpenWindow, ToolCall, ToolKind, Verdict, allowed_tools, decide
+from skillwire.host.use.load import (
+    Machinery,
+    Preview,
+    content_of,
+    is_current,
+    load,
+    pages_of,
+    preview,
+    recording_refusals,
+    require_unchanged,
+    review,
+)
+from skillwire.host.use.present import (
     FramedText,
     LoadedSkill,
+    PagedText,
     SkillFileLine,
     files_of,
     frame_file,
     frame_resource,
     frame_skill,
 )
-from skillwire.host.reading import content_of
-from skillwire.host.registry.known import KnownSkill
-from skillwire.host.registry.naming import match
-from skillwire.host.running.preparing import require_on
-from skillwire.host.running.results import RanScript
-from skillwire.host.running.running import run_script
-from skillwire.host.skillfiles import (
-    as_they_come,
-    children_of,
-    file_meant,
-    published_directory,
-    text_of,
-    told_files,
-    uri_of,
-)
-from skillwire.host.tools import Tool, tools_for
-from skillwire.wire.dialect import Dialect
+from skillwire.host.use.script_results import RanScript, ScriptPreview
+from skillwire.host.use.scripts import preview_script, require_runner, run_script
+from skillwire.host.use.search import SearchPage
+from skillwire.host.use.tools import Tool, tools_for
+from skillwire.runner.availability import Availability
+
+# `Introduction`: the list of skills for a model, search, hints before tool calls, and restored texts.
+
+
+RESULTS_PER_PAGE = 10
+CHANGES_SECONDS = 1.0
+
+
+class Introduction:
+    """The part of a conversation that tells its model which skills it can load."""
+
+    def __init__(self, machinery: Callable[[], Machinery], windows: Windows) -> None:
+        self._machinery = machinery
+        self._windows = windows
+        self._listings = ConversationListings()
+        self._nudges = Nudges()
+        self._sent: set[str] = set()
+
+    @property
+    def loaded(self) -> tuple[Activation, ...]:
+        """The loaded skills that this model may be acting on, the oldest first."""
+        return self._windows.all()
+
+    def listing(
+        self,
+        *,
+        budget_tokens: int | None = None,
+        form: ListingForm | None = None,
+        count: TokenCounter | None = None,
+    ) -> str:
+        """Return the list of skills for the model's instructions; empty when there is nothing to list.
+
+        Servers that have not answered, or could not be asked, are named in it.
+        It is made once for the same arguments: later calls return the same
+        bytes, so that prompt caches stay valid. A call without arguments
+        returns the latest list, and `listing_changes` returns what to append
+        to it. `count` counts tokens as the model in use does; without it
+        tokens are estimated as UTF-8 bytes divided by four.
+        """
+        machinery = self._machinery()
+        view = machinery.registry.view
+        return self._listings.text(
+            view.skills,
+            machinery.show_rules,
+            form=form,
+            budget_tokens=budget_tokens,
+            count=count,
+            servers=view.servers,
+        )
+
+    async def listing_changes(self, *, wait_seconds: float = CHANGES_SECONDS) -> str:
+        """Return what changed since the listing was made, or since the last call; usually nothing.
+
+        Call it before each request to the model and append what it returns,
+        without changing earlier messages. Servers whose listing is no longer
+        fresh are asked again. Changes of servers that take longer than
+        `wait_seconds` are returned by a later call.
+        """
+        machinery = self._machinery()
+        view = await machinery.registry.refresh(wait_seconds=wait_seconds)
+        return self._listings.changes(view.skills, machinery.show_rules)
+
+    def close(self, reference: str) -> bool:
+        """Unload a skill whose text, and everything derived from it, has left the context."""
+        window = self._windows.by_reference(reference)
+        if window is None:
+            return False
+        self._machinery().audit.record("close", reference=reference, uri=window.skill.id.uri)
+        return self._windows.close(window.skill.id)
+
+    def on_compaction(self, gone: Iterable[str] = ()) -> tuple[Activation, ...]:
+        """Unload the skills that are `gone` from a summarised context; return those that stay loaded.
+
+        A summary can contain instructions of a skill, so all others stay loaded.
+        """
+        for reference in gone:
+            self.close(reference)
+        return self.loaded
+
+    def after_compaction(
+        self,
+        gone: Iterable[str] = (),
+        *,
+        budget_tokens: int = RESTORED_TOKENS,
+        count: TokenCounter | None = None,
+    ) -> Restored:
+        """Do as `on_compaction`, and return what to put into the context again, within `budget_tokens`.
+
+        That is the current list of skills, and the texts of the skills loaded
+        in this conversation, framed as before: the newest first, long ones cut
+        with a line on how to read the rest. Skills that are no longer approved
+        are left out. Nothing is fetched.
+        """
+        self.on_compaction(gone)
+        self._listings.renew()
+        counter = count or self._listings.count
+        listing = self.listing()
+        if counter(listing) * 2 > budget_tokens:
+            listing = self._short_listing(budget_tokens // 2, counter)
+        left = budget_tokens - counter(listing) - 1
+        found = restored(self._machinery(), self._windows, self._windows.shown(), left, counter)
+        return replace(found, listing=listing)
+
+    def restore(self, context: Iterable[str], *, budget_tokens: int = RESTORED_TOKENS) -> str:
+        """Return the texts of loaded skills that the model had before and that `context` no longer has.
+
+        `context` is what will be sent to the model, as texts in any form. Call
+        it before each request, and append what it returns, usually nothing.
+        Then compaction need not be detected elsewhere, and the model receives
+        no text that it never had. If changes were appended to the list, the
+        next call of `listing` makes a new one.
+        """
+        given = self._windows.shown()
+        if not given:
+            return ""
+        texts = tuple(context)
+        there = {window.boundary for window in given if is_present(window, texts)}
+        lost = [window for window in given if window.boundary in self._sent - there]
+        if not lost:
+            self._sent |= there
+            return ""
+        self._listings.renew()
+        found = restored(self._machinery(), self._windows, lost, budget_tokens, self._listings.count)
+        # A text for which there is no room now is not looked for again with every request.
+        self._sent = there | {skill.boundary for skill in found.skills}
+        return found.texts
+
+    def _short_listing(self, budget_tokens: int, count: TokenCounter) -> str:
+        machinery = self._machinery()
+        view, form = machinery.registry.view, self._listings.form
+        return FrozenListing().text(
+            view.skills,
+            machinery.show_rules,
+            form=form,
+            budget_tokens=budget_tokens,
+            count=count,
+            servers=view.servers,
+        )
+
+    async def search(
+        self,
+        query: str,
+        *,
+        limit: int = RESULTS_PER_PAGE,
+        cursor: str | None = None,
+        label: str = "",
+        everything: bool = False,
+    ) -> SearchPage:
+        """Search the listed skills by words. Nothing is read, and no server is asked.
+
+        `label` limits the search to one server, or with `local` to local
+        skills. `everything` adds the skills that only people may load.
+
+        Raises:
+            InvalidCursorError: The cursor is not from this search, or the skills have changed since.
+        """
+        machinery = self._machinery()
+        view = machinery.registry.view
+        found = await anyio.to_thread.run_sync(
+            partial(
+                machinery.search.find,
+                view,
+                query,
+                limit=limit,
+                cursor=cursor,
+                label=label,
+                include=None if everything else machinery.show_rules.may_model_load,
+            )
+        )
+        machinery.audit.record("search", found=found.total)
+        return found
+
+    def unanswered(self) -> tuple[str, ...]:
+        """Return the labels of the servers whose first listing has not arrived yet."""
+        servers = self._machinery().registry.view.servers
+        return tuple(status.origin.label for status in servers if status.is_unanswered)
+
+    def nudge(self, tool: str, server: str = "") -> str:
+        """Return a hint for the model at a skill that explains the tool it is about to call.
+
+        `server` is the label of the tool's MCP server. Each skill is named
+        once in a conversation; usually the hint is empty.
+        """
+        machinery = self._machinery()
+        loaded = {window.skill.id for window in self.loaded}
+        view = machinery.registry.view
+        return self._nudges.for_call(view, machinery.show_rules, tool=tool, server=server, loaded=loaded)
+
 
 logger = logging.getLogger(__name__)
 
 
 class Conversation(Introduction):
-    """One model's context: which skills are in it, and what that means for its tool calls.
+    """The context of one model: which skills are loaded in it, and which tool calls they allow.
 
-    Made by a host, which is its user's own conversation, or by `child` for a sub-agent.
+    A host is the conversation of its own model; `child` makes one for a sub-agent.
     """
 
     def tools(self, *, with_resources: bool = False) -> tuple[Tool, ...]:
-        """Return the tools for the model; none when there is neither a skill nor a server to have one.
+        """Return the tools for the model; none when there is neither a skill nor a server.
 
         `with_resources` adds a tool that reads any resource of a server.
         """
@@ -70,34 +283,46 @@ class Conversation(Introduction):
             return ()
         return tools_for(self, with_resources=with_resources, with_scripts=machinery.runner is not None)
 
-    async def load(self, reference: str, *, page: int = 1, actor: Actor = "model") -> LoadedSkill:
-        """Load a skill, and return what the model shall receive.
+    async def load(
+        self,
+        reference: str,
+        *,
+        page: int = 1,
+        arguments: Mapping[str, str] | None = None,
+        actor: Actor = "model",
+    ) -> LoadedSkill:
+        """Load a skill, and return the text for the model.
 
-        A skill that is loaded already is answered from its window, as are
-        further pages. `actor` is "user" when a person asked for exactly this
-        skill, who is then asked again even after an earlier no.
+        A skill that is already loaded is returned from memory, as are further
+        pages. `arguments` are sent to servers that build a skill from them,
+        after the user has seen them; different arguments load the skill again.
+        `actor` is "user" when a person asked for exactly this skill; the user
+        is then asked again even after a denial.
 
         Raises:
             UnknownReferenceError: No skill has this reference.
-            ApprovalError: The user has not agreed to exactly this content.
-            VerificationError: The server does not keep its promise.
-            SkillError: The skill cannot be had, or must not be.
+            InvalidArgumentsError: The skill does not take these arguments; nothing was sent.
+            ArgumentsNeededError: It needs arguments that are missing; nothing was sent.
+            ApprovalError: The user has not approved exactly this content.
+            VerificationError: The content does not match the entry.
+            SkillError: The skill cannot be fetched, or is not allowed.
         """
         machinery = self._machinery()
-        with recorded(machinery.audit, "load", reference):
+        with recording_refusals(machinery.audit, "load", reference):
             skill = await self._resolved(reference, actor)
             window = self._windows.find(skill.id)
-            is_again = window is not None and self._still_answers(window, skill)
+            is_again = window is not None and is_current(machinery, window, skill, arguments)
             if window is None or not is_again:
-                window = await load(machinery, skill, actor)
+                window = await load(machinery, skill, actor, arguments)
             framed = frame_skill(
                 window,
                 page,
                 page_length=machinery.page_length,
                 is_again=is_again,
-                is_away=machinery.fetcher.is_away(window.skill),
+                is_away=machinery.files.is_away(window.skill),
+                texts=machinery.texts,
             )
-        self._windows.open(window)
+        self._windows.open(window, page)
         machinery.audit.record(
             "load",
             reference=reference,
@@ -105,9 +330,10 @@ class Conversation(Introduction):
             uri=window.skill.id.uri,
             page=page,
             again=is_again,
+            arguments=sorted(window.fetched.arguments),
         )
-        if not is_again:
-            tell(machinery.on_activation, window)
+        if machinery.on_event is not None and not is_again:
+            emit(machinery.on_event, SkillActivated.of(window))
         return framed
 
     async def read_skill_file(
@@ -122,17 +348,16 @@ class Conversation(Introduction):
         Raises:
             NotLoadedError: The skill is not loaded.
             UnlistedFileError: It has no such file; nothing was sent.
-            UnverifiedFileError: The file has no digest, and such files are not wanted.
-            NotTextError: The file is no text.
+            UnverifiedFileError: The file has no digest, and the policy declines such files.
+            NotTextError: The file is not text.
             SkillChangedError: The skill changed since it was loaded.
-            SkillError: The file cannot be had.
+            SkillError: The file cannot be fetched.
         """
         machinery = self._machinery()
-        with recorded(machinery.audit, "read_skill_file", reference):
+        with recording_refusals(machinery.audit, "read_skill_file", reference):
             window = self._require_window(reference)
             uri = uri_of(window.skill, path, relative_to)
-            content = await content_of(machinery, window, uri)
-            text = text_of(content, uri)
+            text = await pages_of(machinery, window, uri)
             return frame_file(window, uri, text, page, page_length=machinery.page_length)
 
     async def read_skill_bytes(self, reference: str, path: str) -> bytes:
@@ -141,12 +366,12 @@ class Conversation(Introduction):
         Raises:
             SkillError: As for `read_skill_file`, except that it need not be text.
         """
-        with recorded(self._machinery().audit, "read_skill_bytes", reference):
+        with recording_refusals(self._machinery().audit, "read_skill_bytes", reference):
             window = self._require_window(reference)
             return await content_of(self._machinery(), window, uri_of(window.skill, path))
 
     def list_skill_files(self, reference: str) -> tuple[SkillFileLine, ...]:
-        """List the supporting files of a loaded skill, from the entry that is held; nothing is sent.
+        """Return the supporting files of a loaded skill, from the loaded entry; nothing is sent.
 
         Raises:
             NotLoadedError: The skill is not loaded.
@@ -154,34 +379,36 @@ class Conversation(Introduction):
         return files_of(self._require_window(reference).skill)
 
     async def read_skill_directory(self, reference: str, path: str = "") -> tuple[SkillFileLine, ...]:
-        """Ask a loaded skill's server what one of its directories holds now.
+        """Return what a directory of a loaded skill contains now, as its server lists it.
 
-        What the manifest does not list is not returned, and the manifest does
-        not grow: such a file means that the skill changed. Only where not all
-        files have digests the answer is taken as it comes. A skill out of an
-        archive is answered for from there.
+        A file that the manifest does not list is not returned; it means that
+        the skill changed. Only if not all files have digests, the server's
+        answer is returned as it is. For a skill from an archive, the unpacked
+        archive is listed.
 
         Raises:
             NotLoadedError: The skill is not loaded.
             NotDeclaredError: The server does not offer to read directories.
-            SkillChangedError: There are files now which the approved skill does not have.
+            SkillChangedError: There are files that the approved skill does not have.
             SkillError: The directory cannot be read.
         """
         machinery = self._machinery()
-        with recorded(machinery.audit, "read_skill_directory", reference):
+        with recording_refusals(machinery.audit, "read_skill_directory", reference):
             window = self._require_window(reference)
             skill = window.skill
             inside = path.strip("/")
             uri = skill.entry.uri.root if inside in ("", ".") else uri_of(skill, inside)
             if not skill.is_remote or skill.entry.unpacked is not None:
                 return children_of(skill, uri)
-            connection = machinery.fetcher.connection(skill.id.origin.label)
+            connection = machinery.files.connection(skill.id.origin.label)
             if skill.entry.is_dynamic and skill.dialect is not Dialect.CORE:
-                # No older dialect has directories; what it tells of a skill names the files.
-                return told_files(await connection.get_skill(skill.entry.uri), uri)
+                # Older dialects have no directories; their answer for a skill names the files.
+                return dynamic_file_lines(
+                    await connection.get_skill(skill.entry.uri, arguments=window.fetched.arguments), uri
+                )
             items = await connection.read_directory(published_directory(skill, uri))
             if skill.entry.files is None:
-                return as_they_come(skill, items)
+                return directory_lines(skill, items)
             held = skill.entry.files.uris
             strange = [item.uri for item in items if not item.is_directory and item.uri not in held]
             if strange:
@@ -193,38 +420,42 @@ class Conversation(Introduction):
             return children_of(skill, uri)
 
     async def read_resource(self, server: str, uri: str, *, page: int = 1) -> FramedText:
-        """Read any resource of a server, as ordinary content. It never loads a skill.
+        """Read any resource of a server, as ordinary content. This never loads a skill.
 
         While a skill of another server is loaded, the user is asked about
-        each such read. A file of a loaded skill is checked as one.
+        each read. A file of a loaded skill is verified like its other files.
 
         Raises:
             UnknownReferenceError: No server has this label.
-            CrossOriginError: The user has not allowed this one read.
-            UnlistedFileError: It would be a file of a loaded skill, which does not list it.
-            NotTextError: The resource is no text.
+            CrossOriginError: The user has not allowed this read.
+            UnlistedFileError: It is inside a loaded skill, whose manifest does not list it.
+            NotTextError: The resource is not text.
             SkillError: It cannot be read.
         """
         machinery = self._machinery()
-        with recorded(machinery.audit, "read_resource", f"{server} {uri}"):
-            connection = machinery.fetcher.connection(server)
+        with recording_refusals(machinery.audit, "read_resource", f"{server} {uri}"):
+            connection = machinery.files.connection(server)
             await self._require_own_origin(ToolCall("read_resource", ToolKind.READ, server=server, uri=uri))
             if (held := self._held_file(server, uri)) is not None:
                 window, file = held
-                text = text_of(await content_of(machinery, window, file), file)
+                text = await pages_of(machinery, window, file)
                 return frame_file(window, file, text, page, page_length=machinery.page_length)
             machinery.audit.record("read", origin=server, uri=uri, source="server")
-            content = await connection.read_resource(uri)
-            text = text_of(content.content, uri)
+            content = (await connection.read_resource(uri)).content
+            text = machinery.texts.prepared(
+                (connection.origin, "resource", uri),
+                content,
+                lambda: PagedText.of(text_of(content, uri), machinery.page_length),
+            )
         return frame_resource(
-            connection.origin, uri, text, fresh_boundary(), page, page_length=machinery.page_length
+            connection.origin, uri, text, new_boundary(), page, page_length=machinery.page_length
         )
 
     def gate(self, call: ToolCall) -> Decision:
         """Decide whether a tool call may run while these skills are loaded.
 
-        Nothing is asked and nothing runs here. "ask" means that the user has
-        to agree to this one call, which `authorise` does.
+        Nobody is asked, and nothing runs. "ask" means that the user has to
+        agree to this one call; `authorise` asks.
         """
         return self._decided(call, self._windows.all())
 
@@ -244,9 +475,9 @@ class Conversation(Introduction):
         return decision
 
     async def authorise(self, call: ToolCall) -> Decision:
-        """Decide on a call and ask the user where that is needed; the verdict is allow or deny.
+        """Decide whether a tool call may run, and ask the user if needed; the verdict is allow or deny.
 
-        The answer is for this one call. When nobody can be asked it is no.
+        The answer holds for this one call. If nobody can be asked, it is deny.
         """
         decision = self.gate(call)
         if decision.verdict is not Verdict.ASK:
@@ -261,23 +492,23 @@ class Conversation(Introduction):
         try:
             agreed = await self._machinery().consent.permit(question)
         except ApprovalError as error:
-            logger.info("a call was not allowed: %s", error)
+            logger.info("tool call denied: %s", error)
             agreed = False
         return replace(decision, verdict=Verdict.ALLOW if agreed else Verdict.DENY)
 
     async def request_scripts(self, reference: str, path: str) -> bytes:
-        """Ask the user, showing this one, whether a loaded skill's scripts may be run; return its bytes.
+        """Ask the user whether the scripts of a loaded skill may be run, showing this one; return its bytes.
 
-        What was shown is what was checked, and what the caller must run: the
-        very bytes returned here, not a file the model can rewrite. About a
-        script without a digest the user is asked each time.
+        The caller must run exactly the bytes returned here, which were shown
+        and verified, and not a file that the model can rewrite. For a script
+        without a digest the user is asked each time.
 
         Raises:
-            ApprovalError: The user does not want it, or cannot be asked.
-            SkillError: The script cannot be had.
+            ApprovalError: The user does not agree, or cannot be asked.
+            SkillError: The script cannot be fetched.
         """
         machinery = self._machinery()
-        with recorded(machinery.audit, "request_scripts", reference):
+        with recording_refusals(machinery.audit, "request_scripts", reference):
             window = self._require_window(reference)
             skill = window.skill
             uri = uri_of(skill, path)
@@ -296,7 +527,7 @@ class Conversation(Introduction):
                 await machinery.consent.request(question, Grant.SCRIPTS)
             elif not await machinery.consent.permit(question):
                 raise ApprovalDeniedError(
-                    f"the user does not want {quoted(path)} of {skill.reference} to be run",
+                    f"the user does not allow {quoted(path)} of {skill.reference} to be run",
                     reference=skill.reference,
                 )
         return content
@@ -309,27 +540,27 @@ class Conversation(Introduction):
         *,
         actor: Actor = "model",
     ) -> RanScript:
-        """Run a script of a loaded skill in a sandbox, or have its server run it where only that can.
+        """Run a script of a loaded skill in a sandbox, or on its server if only the server can run it.
 
-        The user is shown exactly what would run, unless that was agreed to
-        for this content before; about a run with network or secrets, of a
-        script without a digest, or on a server, each time. For a person, who
-        is `actor` "user", the skill is loaded first. A script that failed, or
-        was stopped at a limit, is a result. Cancelling this ends the script.
+        The user is shown exactly what would run, unless this content was
+        approved before. A run with network or secrets, of a script without a
+        digest, or on a server is shown each time. With `actor` "user", the
+        skill is loaded first. A script that failed, or was stopped at a limit,
+        is a result. Cancelling the call ends the script.
 
         Raises:
             ScriptsOffError: This host runs no scripts.
             NotLoadedError: The skill is not loaded.
             ApprovalError: The user does not agree, or cannot be asked; nothing was run or sent.
-            SandboxUnavailableError: Nothing here can hold it.
-            SkillError: It cannot be had, does not take these arguments, or could not be run.
+            SandboxUnavailableError: This machine has no sandbox for it.
+            SkillError: It cannot be fetched, does not take these arguments, or could not be run.
         """
         machinery = self._machinery()
-        with recorded(machinery.audit, "run_script", reference):
-            require_on(machinery, reference)
+        with recording_refusals(machinery.audit, "run_script", reference):
+            require_runner(machinery, reference)
         if actor == "user":
             await self.load(reference, actor=actor)
-        with recorded(machinery.audit, "run_script", reference):
+        with recording_refusals(machinery.audit, "run_script", reference):
             return await run_script(
                 machinery,
                 self._require_window(reference),
@@ -343,10 +574,10 @@ class Conversation(Introduction):
         """Ask the user whether a loaded skill may use the tools its frontmatter names, and return them.
 
         Raises:
-            ApprovalError: The user does not want it, or cannot be asked.
+            ApprovalError: The user does not agree, or cannot be asked.
         """
         machinery = self._machinery()
-        with recorded(machinery.audit, "request_allowed_tools", reference):
+        with recording_refusals(machinery.audit, "request_allowed_tools", reference):
             skill = self._require_window(reference).skill
             tools = allowed_tools(skill)
             if tools:
@@ -354,49 +585,25 @@ class Conversation(Introduction):
                 await machinery.consent.request(question, Grant.ALLOWED_TOOLS)
             return tools
 
-    def close(self, reference: str) -> bool:
-        """Close a skill's window, because its text, and all that was made of it, has left the context."""
-        window = self._windows.by_reference(reference)
-        if window is None:
-            return False
-        self._machinery().audit.record("close", reference=reference, uri=window.skill.id.uri)
-        return self._windows.close(window.skill.id)
-
-    def on_compaction(self, gone: Iterable[str] = ()) -> tuple[Activation, ...]:
-        """Say that the context was summarised, and which skills left no trace in it; return what stays open.
-
-        A summary carries instructions on, so windows stay open unless the
-        caller knows better.
-        """
-        for reference in gone:
-            self.close(reference)
-        return self.loaded
-
     def child(self) -> "Conversation":
-        """Make a sub-agent's conversation: whatever is loaded here is loaded there too."""
+        """Return a conversation for a sub-agent, in which the same skills are loaded."""
         return Conversation(self._machinery, Windows(self._windows.all()))
 
     def adopt(self, child: "Conversation") -> None:
-        """Take over a finished sub-agent's windows: its answer carries what it has read."""
+        """Add the skills that a finished sub-agent loaded: its answer can contain their instructions."""
         self._windows.adopt(child._windows)
 
     async def _resolved(self, reference: str, actor: Actor) -> KnownSkill:
-        """Find a skill; a model to which not all of them are shown is not told of others like it either."""
+        """Return a skill. An error names similar skills only if the model may know all skills."""
         machinery = self._machinery()
         try:
             return await machinery.registry.resolve(reference)
         except UnknownReferenceError as error:
-            if actor == "user" or machinery.attention.is_settled:
+            if actor == "user" or machinery.show_rules.is_static:
                 raise
             raise UnknownReferenceError(
                 f"no skill is called {quoted(reference)}", reference=error.reference
             ) from error
-
-    def _still_answers(self, window: Activation, skill: KnownSkill) -> bool:
-        """Tell whether a window holds what a new load would bring, and what the user still agrees to."""
-        if window.skill.entry.is_dynamic:
-            return is_same(window.skill, skill)
-        return is_same(window.skill, skill) and self._machinery().consent.covers(window.skill)
 
     def _require_window(self, reference: str) -> Activation:
         window = self._windows.by_reference(reference)
@@ -408,34 +615,135 @@ class Conversation(Introduction):
                     f"{quoted(reference)} is not loaded", reference=reference[:200]
                 ) from error
             window = self._windows.find(skill.id)
-        assert window is not None, "only loaded skills were looked through"
+        assert window is not None, "only loaded skills were matched"
         return window
 
     async def _require_own_origin(self, call: ToolCall) -> None:
         decision = await self.authorise(call)
         if decision.verdict is not Verdict.ALLOW:
             raise CrossOriginError(
-                f"skills of {', '.join(decision.origins)} are loaded, and this would read from {call.server}",
+                f"skills of {', '.join(decision.origins)} are loaded, and this reads from {call.server}",
                 reference=call.server,
             )
 
     def _held_file(self, server: str, uri: str) -> tuple[Activation, str] | None:
-        """Return the window, the innermost of several, and the file of it that `uri` means."""
+        """Return the loaded skill, the innermost of several, and its file that has this URI."""
         found = [
             (window, file)
             for window in self._windows.all()
             if window.skill.is_remote and window.skill.id.origin.label == server
-            if (file := file_meant(window.skill, uri)) is not None
+            if (file := canonical_file_uri(window.skill, uri)) is not None
         ]
         return max(found, key=lambda held: len(held[0].skill.id.uri), default=None)
 
     def _objections(self, call: ToolCall, own: Activation) -> tuple[str, ...]:
-        """Put a run to the gate, and return the other loaded skills that do not allow it.
+        """Return the other loaded skills that do not allow a run.
 
-        Whether a skill's own script may run is no question of grants alone, and asked elsewhere.
+        Whether the skill itself allows its own script depends on more than grants, and is decided elsewhere.
         """
         others = [window for window in self._windows.all() if window.skill.id != own.skill.id]
         return self._decided(call, others).skills
 
     def _grants(self, window: Activation) -> frozenset[Grant]:
         return self._machinery().consent.grants(window.skill)
+
+
+# `Inspection`: what a person can find out about a skill before it is loaded.
+
+
+class Inspection(Conversation):
+    """A conversation that can also inspect skills without loading them."""
+
+    async def find(self, reference: str) -> KnownSkill:
+        """Return the skill with this reference; an unlisted skill of a server has `label/URI`.
+
+        Raises:
+            UnknownReferenceError: No skill has this reference.
+            AmbiguousReferenceError: Several skills match.
+            SkillError: The server failed, or does not have the skill.
+        """
+        return await self._machinery().registry.resolve(reference)
+
+    async def preview(self, reference: str, path: str = SKILL_FILE) -> Preview:
+        """Fetch one file of a skill for a person to read. Nothing is loaded.
+
+        Raises:
+            SkillError: The file cannot be fetched, or does not match the entry.
+        """
+        return await preview(self._machinery(), reference, path)
+
+    def review(self, skill: KnownSkill) -> AsyncGenerator[Preview]:
+        """Yield every file of a skill for a person to read. Nothing is loaded.
+
+        Each file is fetched when the caller asks for it, and checked against
+        the entry in `skill`: `SKILL.md` first, then scripts. The files stay in
+        the cache, so that `compare` can show the lines of both sides when an
+        approved skill has changed.
+
+        Raises:
+            SkillError: A file cannot be fetched, or does not match the entry.
+        """
+        return review(self._machinery(), skill)
+
+    @property
+    def scripts_availability(self) -> Availability | None:
+        """Whether scripts can run on this machine, and if not, why; None when this host runs no scripts."""
+        runner = self._machinery().runner
+        return None if runner is None else runner.availability
+
+    async def preview_script(
+        self, reference: str, script: str, arguments: Mapping[str, Any] | None = None
+    ) -> ScriptPreview:
+        """Return what `run_script` would run: the bytes, where, and on which terms. Nothing is run or loaded.
+
+        Without `arguments` none are checked.
+
+        Raises:
+            ScriptsOffError: This host runs no scripts.
+            SkillError: The script does not exist, cannot be fetched, or does not take these arguments.
+        """
+        machinery = self._machinery()
+        with recording_refusals(machinery.audit, "preview_script", reference):
+            skill = await machinery.registry.resolve(reference)
+            return await preview_script(machinery, skill, script, arguments)
+
+    def attention(self, skill: KnownSkill) -> ShowRule:
+        """Return how the settings show a skill to the model."""
+        return self._machinery().show_rules.of(skill)
+
+    async def check_provenance(self, skill: KnownSkill) -> ProvenanceResult | None:
+        """Return what the provenance provider says about this content; None when there is no provider."""
+        check = self._machinery().provenance
+        return None if check is None else await check.result_for(skill)
+
+    async def missing_dependencies(self, skill: KnownSkill) -> Refusal | None:
+        """Return which tools and prompts a skill declares to need and its server does not list.
+
+        Raises:
+            SkillError: The server cannot list its tools or prompts.
+        """
+        return await missing_dependency(self._machinery().files, skill)
+
+    async def complete(
+        self, label: str, template: str, variable: str, typed: str, *, others: Mapping[str, str] | None = None
+    ) -> tuple[str, ...]:
+        """Return a server's completions for a variable of one of its templates in `view.templates`.
+
+        The values are untrusted text, for a person to choose from. What the
+        template expands to is the URI of a skill, found as `label/URI`.
+
+        Raises:
+            UnknownReferenceError: There is no such server, template or variable.
+            SkillError: The server failed.
+        """
+        machinery = self._machinery()
+        view = machinery.registry.view
+        return await complete_variable(machinery.files, view, label, template, variable, typed, others)
+
+    def approval_state(self, skill: KnownSkill) -> ApprovalState:
+        """Return whether a skill as it is now is approved, and how."""
+        return self._machinery().consent.approval_state(skill)
+
+    def previous(self, skill: KnownSkill) -> Manifest | None:
+        """Return the manifest of a skill that the user last approved, if any; nothing is fetched."""
+        return self._machinery().consent.previous(skill)

@@ -1,16 +1,20 @@
-"""`scripts/manifest.json`: what a skill says about its scripts. It asks; a policy decides."""
+"""`scripts/manifest.json`: what a skill declares about its scripts. It only requests; a policy grants."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeVar, cast
 
-from skillwire.core.characters import quoted
-from skillwire.core.strictjson import StrictJsonError, parse_strictly
-from skillwire.core.uri import check_segment
-from skillwire.core.yaml12 import JsonValue
-from skillwire.errors import InvalidUriError
-from skillwire.runner.limitnames import SCRIPT_LIMITS, limit_problem
+from skillwire.core import (
+    InvalidUriError,
+    JsonValue,
+    StrictJsonError,
+    check_segment,
+    digest_of,
+    parse_strictly,
+    quoted,
+)
+from skillwire.runner.policy import SCRIPT_LIMITS, limit_problem
 from skillwire.runner.schema import schema_problem
 
 FOLDER: Final = "scripts/"
@@ -35,11 +39,11 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True)
 class ScriptInterface:
-    """What a script declares: what it is for, what it takes and leaves, and what it asks for.
+    """What a script declares: its description, arguments and outputs, and what it requests.
 
-    `arguments` is a JSON Schema, or None where any object will do. `limits`
+    `arguments` is a JSON Schema, or None where any object is accepted. `limits`
     has names of `Limits`, `network` hosts (`host` or `host:port`), `secrets` names.
-    With a `problem` nobody can tell what it takes, and it cannot be run.
+    With a `problem` the declaration is invalid, and the script cannot be run.
     """
 
     description: str = ""
@@ -54,10 +58,10 @@ class ScriptInterface:
 
 
 def parse_interfaces(content: bytes) -> tuple[dict[str, ScriptInterface], list[str]]:
-    """Read what is declared about each script, by path, and say what is wrong with it.
+    """Return the declaration of each script, by path, and the problems found.
 
-    Nothing raises. What is malformed is left out, so a script gets nothing
-    by it; where that is its schema, or all of it, the script has a `problem`.
+    Never raises. A malformed member is left out and so grants nothing; if the
+    schema or the whole declaration is malformed, the script has a `problem`.
     """
     remarks = _Remarks()
     try:
@@ -77,10 +81,10 @@ def parse_interfaces(content: bytes) -> tuple[dict[str, ScriptInterface], list[s
 
 
 def interface_of(content: bytes | None, path: str) -> tuple[ScriptInterface, list[str]]:
-    """Return what is declared about one script, and what is wrong with it.
+    """Return the declaration of one script, and the problems found.
 
-    A script that is not described takes any object. Where the description
-    as a whole cannot be read, nobody knows whether it is described: it has a `problem`.
+    A script that is not declared accepts any object. If the file cannot be
+    read as a whole, the script has a `problem`.
     """
     if content is None:
         return ScriptInterface(), []
@@ -97,18 +101,18 @@ def interface_of(content: bytes | None, path: str) -> tuple[ScriptInterface, lis
 
 
 def is_host(text: object) -> bool:
-    """Tell whether `text` is a lower-case DNS name, with or without a port: no address, and no pattern."""
+    """Return whether `text` is a lower-case DNS name, with or without a port: no address, no pattern."""
     match = _HOST.fullmatch(text) if isinstance(text, str) else None
     return match is not None and int(match[1] or 443) <= 65535
 
 
 def is_secret_name(text: object) -> bool:
-    """Tell whether `text` can be the name of a secret, which is the name of a file in the sandbox."""
+    """Return whether `text` can be the name of a secret, which is a file name in the sandbox."""
     return isinstance(text, str) and _SECRET_NAME.fullmatch(text) is not None
 
 
 class _Remarks:
-    """Collects sentences about what is wrong, up to a number."""
+    """Collects descriptions of problems, up to a limit."""
 
     def __init__(self, prefix: str = "", sentences: list[str] | None = None) -> None:
         self.sentences: list[str] = [] if sentences is None else sentences
@@ -124,7 +128,7 @@ class _Remarks:
     def unknown(self, members: Iterable[str], known: frozenset[str]) -> None:
         for name in members:
             if name not in known:
-                self.add(f"has a member {quoted(name)} that means nothing here")
+                self.add(f"has an unknown member {quoted(name)}")
 
 
 def _declared(content: bytes, remarks: _Remarks) -> Mapping[str, object]:
@@ -141,23 +145,23 @@ def _declared(content: bytes, remarks: _Remarks) -> Mapping[str, object]:
 def _interface(value: object, remarks: _Remarks) -> ScriptInterface:
     members = _object(value)
     if members is None:
-        remarks.add(problem := "it is not described by an object")
+        remarks.add(problem := "its declaration is not an object")
         return ScriptInterface(problem=problem)
     remarks.unknown(members, _MEMBERS)
     arguments = members.get("arguments")
     problem = "" if arguments is None else schema_problem(arguments)
     if problem:
         remarks.add(problem := f"`arguments` {problem}")
-    outputs = _optional(members, "outputs", _object, "is no object", remarks) or {}
+    outputs = _optional(members, "outputs", _object, "is not an object", remarks) or {}
     outputs_remarks = remarks.about("`outputs` ")
     outputs_remarks.unknown(outputs, frozenset({"stdout", "files"}))
     passing = members.get("args")
     if passing not in (None, ARGV, STDIN):
         remarks.add(f'`args` is neither "{ARGV}" nor "{STDIN}"')
     return ScriptInterface(
-        description=_optional(members, "description", _text, "is no text, or too long", remarks) or "",
+        description=_optional(members, "description", _text, "is not a string, or too long", remarks) or "",
         arguments=None if problem else cast("Mapping[str, JsonValue] | None", arguments),
-        stdout=_optional(outputs, "stdout", _text, "is no text, or too long", outputs_remarks) or "",
+        stdout=_optional(outputs, "stdout", _text, "is not a string, or too long", outputs_remarks) or "",
         outputs=_texts(outputs, "files", lambda text: _text(text) is not None, outputs_remarks),
         limits=_limits(members, remarks),
         network=() if members.get("network") is False else _texts(members, "network", is_host, remarks),
@@ -169,7 +173,7 @@ def _interface(value: object, remarks: _Remarks) -> ScriptInterface:
 
 def _limits(members: Mapping[str, object], remarks: _Remarks) -> dict[str, float]:
     limits: dict[str, float] = {}
-    for name, value in (_optional(members, "limits", _object, "is no object", remarks) or {}).items():
+    for name, value in (_optional(members, "limits", _object, "is not an object", remarks) or {}).items():
         known = SCRIPT_LIMITS.get(name)
         problem = limit_problem(value, known)
         if known is None or problem:
@@ -182,20 +186,20 @@ def _limits(members: Mapping[str, object], remarks: _Remarks) -> dict[str, float
 def _texts(
     members: Mapping[str, object], name: str, is_good: Callable[[object], bool], remarks: _Remarks
 ) -> tuple[str, ...]:
-    """Return the good texts of a list, each once; the others are left out."""
+    """Return the valid strings of a list, without duplicates; the others are left out."""
     value = members.get(name)
     if value is None:
         return ()
     if not isinstance(value, list):
-        remarks.add(f"`{name}` is no list")
+        remarks.add(f"`{name}` is not a list")
         return ()
     items = cast("list[object]", value)
     if len(items) > MAX_ITEMS:
-        remarks.add(f"`{name}` has {len(items)} items; only the first {MAX_ITEMS} are looked at")
+        remarks.add(f"`{name}` has {len(items)} items; only the first {MAX_ITEMS} are used")
     for item in items[:MAX_ITEMS]:
         if not is_good(item):
             shown = quoted(item) if isinstance(item, str) else "an item"
-            remarks.add(f"`{name}` has {shown}, which cannot stand there")
+            remarks.add(f"`{name}` has {shown}, which is not valid there")
     return tuple(dict.fromkeys(cast(str, item) for item in items[:MAX_ITEMS] if is_good(item)))
 
 
@@ -229,3 +233,30 @@ def _is_file_name(name: str) -> bool:
     except InvalidUriError:
         return False
     return True
+
+
+# `ScriptRun`: the checked input of one run of a script.
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptRun:
+    """A script to be run once: its origin, all files of its skill, and its arguments.
+
+    `skill` is the URI of the skill's `SKILL.md`, `script` a path inside the
+    skill, and `files` holds the checked bytes by path; the script is one of
+    them. `origin` is the label of the server the skill comes from, empty for
+    this program's own skills. `approval` identifies the approval, for the audit. Created by `prepare`.
+    """
+
+    skill: str
+    script: str
+    files: Mapping[str, bytes]
+    arguments: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
+    interface: ScriptInterface = field(default_factory=ScriptInterface)
+    origin: str = ""
+    approval: str = ""
+
+    @property
+    def digest(self) -> str:
+        """The digest of the script's bytes."""
+        return digest_of(self.files[self.script])

@@ -1,11 +1,15 @@
-"""`Outcome`: what became of one run of a script."""
+"""`Outcome`: the result of one run of a script."""
 
+import logging
 import signal
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
+from typing import TypeAlias
 
-from skillwire.core.yaml12 import JsonValue
+import orjson
+
+from skillwire.core import JsonValue, visible
 from skillwire.runner.policy import Limits
 
 
@@ -13,9 +17,9 @@ class Ending(StrEnum):
     """How a run ended."""
 
     EXITED = "exited"
-    """The script ended by itself, with an exit status."""
+    """The script exited with a status."""
     SIGNALLED = "signalled"
-    """A signal ended it: it crashed, or killed itself."""
+    """A signal ended it, such as a crash."""
     LIMIT = "limit"
     """It was stopped at a limit."""
 
@@ -38,7 +42,7 @@ def _number(value: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a run used. `memory_bytes` and `processes` are the most that was seen at one time."""
+    """The resources a run used. `memory_bytes` and `processes` are peak values."""
 
     wall_seconds: float = 0.0
     cpu_seconds: float = 0.0
@@ -52,7 +56,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class OutputFile:
-    """A file that a script left in its output folder: its path in there, and its bytes."""
+    """A file that a script left in its output folder: its relative path, and its bytes."""
 
     path: str
     content: bytes
@@ -68,12 +72,12 @@ class SkippedOutput:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a run: how it ended, what it wrote, what it used.
+    """The result of a run: how it ended, what it wrote, what it used.
 
     `stdout` and `stderr` are text that can be shown anywhere: decoded, without
     control and hidden characters, without secrets. `structured` is standard
     output as JSON, if all of it is one JSON object. `limit` is what stopped the
-    run; `reached` are limits it ran into and went on. Nothing of all this is trusted.
+    run; `reached` are limits it reached without being stopped. None of this is trusted.
     """
 
     run_id: str
@@ -96,7 +100,7 @@ class Outcome:
 
     @property
     def verdict(self) -> str:
-        """How it ended, in a few words."""
+        """How the run ended, in a few words."""
         if self.limit is not None:
             return f"stopped at a limit: {self.limit}"
         if self.ending is Ending.SIGNALLED and self.signal is not None:
@@ -105,3 +109,50 @@ class Outcome:
             except ValueError:
                 return f"ended by signal {self.signal}"
         return f"exit status {self.exit_code}"
+
+
+# `RunRecord`: the audit record of a run: what ran and how it ended, without argument values or output.
+
+
+logger = logging.getLogger(__name__)
+
+_MAX_TEXT = 500
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """What ran and how it ended. `outcome` is an `Ending`, or the refusal code when nothing ran."""
+
+    run_id: str
+    origin: str
+    skill: str
+    script: str
+    script_digest: str
+    arguments_digest: str
+    approval: str
+    limits: str
+    secrets: tuple[str, ...]
+    network: tuple[str, ...]
+    outcome: str
+    detail: str
+    duration_seconds: float
+    cpu_seconds: float
+    memory_bytes: int
+    is_pooled: bool
+    traffic: str = ""
+
+    def line(self) -> str:
+        """Return the record as one line of JSON, with hidden characters escaped."""
+        inert = {
+            key: visible(value, most=_MAX_TEXT) if isinstance(value, str) else value
+            for key, value in asdict(self).items()
+        }
+        return orjson.dumps(inert).decode()
+
+
+Recorder: TypeAlias = Callable[[RunRecord], None]
+
+
+def log_record(record: RunRecord) -> None:
+    """Write the record to this module's logger."""
+    logger.info("%s", record.line())

@@ -1,26 +1,27 @@
-"""`Policy`: what an operator lets scripts have. Scripts only ever ask."""
+"""`Policy`: what an operator grants to scripts. Scripts only request."""
 
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from typing import Final
 
 MIB = 1024 * 1024
 
 DEFAULT_UID = 65534
-"""Whom scripts run as when this process is root: nobody."""
+"""The user that scripts run as when this process is root: nobody."""
 
 SecretSource = Callable[[], bytes]
-"""Gets the value of a secret, at the moment a script that was granted it is run."""
+"""Returns the value of a secret; called when a script that was granted it is run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much one run may use. Each is enforced, and each is reported with the outcome.
+    """How much one run may use. Each limit is enforced and reported with the outcome.
 
     `cpu_seconds`, `memory_bytes` and `processes` count all processes of a run
-    together; threads count as processes. `disk_bytes` and `disk_files` are what
-    it may have written at any one time. Of standard output and error the first
+    together; threads count as processes. `disk_bytes` and `disk_files` limit what
+    is on its disk at any one time. Of standard output and error the first
     `stdout_bytes` and `stderr_bytes` are kept, and a run that writes more than
     `flood_bytes` is stopped. `output_files` and `output_bytes` are what may be
     returned as files.
@@ -40,9 +41,9 @@ class Limits:
     output_bytes: int = 16 * MIB
 
     def asked(self, wanted: Mapping[str, float], most: "Limits") -> "Limits":
-        """Return these limits with what a script asks for, as far as `most` allows it.
+        """Return these limits with the values that a script requests, capped by `most`.
 
-        `wanted` has names of fields. It may ask for more or less than the default.
+        `wanted` has names of fields. A script may request more or less than the default.
         """
         known = {one.name for one in fields(self)}
         granted = {name: min(value, getattr(most, name)) for name, value in wanted.items() if name in known}
@@ -50,16 +51,16 @@ class Limits:
 
 
 MOST = Limits(wall_seconds=300, cpu_seconds=300, memory_bytes=2048 * MIB, processes=256, disk_bytes=256 * MIB)
-"""What a script may ask for at most, unless the operator says otherwise."""
+"""The most a script may request, unless the operator sets other values."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptRule:
-    """What an operator grants one script of one skill, beyond running.
+    """What an operator grants to one script of one skill: secrets and network access.
 
-    `origin` is the label of the server it comes from, empty for skills of this
-    program's own. With `digest` it is granted to exactly these bytes. `secrets`
-    are delivered as files by these names, if the script declares them.
+    `origin` is the label of the server it comes from, empty for this program's
+    own skills. With `digest` it is granted to exactly these bytes. `secrets`
+    are delivered as files with these names, if the script declares them.
     `network` are hosts it may reach, `host` or `host:port` (443 otherwise), if it declares them.
     """
 
@@ -73,10 +74,10 @@ class ScriptRule:
 
 @dataclass(frozen=True, slots=True)
 class Interpreter:
-    """A program that runs scripts: its path, what it is called with before the script's path, what it needs.
+    """A program that runs scripts: its path, its arguments before the script's path, and what it needs.
 
-    `trees` are folders outside `/usr` that it needs to see. `address_space` is
-    how much one process of it may map at least; some reserve far more than they use.
+    `trees` are folders outside `/usr` that it needs to read. `address_space` is
+    the least that one process may map; some reserve far more than they use.
     """
 
     path: Path
@@ -89,15 +90,16 @@ class Interpreter:
 class Policy:
     """How scripts are run here.
 
-    `limits` are what a script gets that asks for nothing, and `most` what it
-    may ask for. `interpreters` go by suffix (`.py`), and come before those found
-    on this machine; None means that there is none. The one for `.py` also starts
-    the sandbox.
-    `concurrent` runs go on at once, `queue` more wait, at most `queue_seconds`.
-    `pool` sandboxes are started ahead. `bubblewrap` is found unless given.
-    `uid` is whom scripts run as when this process is root. `cgroup` is a
-    control group (version 2) that was delegated to this process and hands on
-    memory and processes; without it our own is tried.
+    `limits` apply to a script that requests nothing, and `most` is the maximum
+    it may request. `interpreters` are keyed by suffix (`.py`) and override those
+    found on this machine; None means that there is none. The one for `.py` also
+    starts the sandbox.
+    At most `concurrent` scripts run at once, and `queue` more wait for at most
+    `queue_seconds`. `pool` sandboxes are started in advance. `bubblewrap` is
+    found unless given. `uid` is the user that scripts run as when this process
+    is root. `cgroup` is a control group (version 2) that was delegated to this
+    process with the memory and pids controllers; without it the process's own
+    group is tried.
     """
 
     limits: Limits = field(default_factory=Limits)
@@ -113,7 +115,7 @@ class Policy:
     cgroup: Path | None = None
 
     def rule_for(self, *, origin: str, skill: str, script: str, digest: str) -> ScriptRule | None:
-        """Return what was granted to exactly this script, if anything was."""
+        """Return the rule for exactly this script, if there is one."""
         for rule in self.rules:
             if (rule.origin, rule.skill, rule.script) == (origin, skill, script) and rule.digest in (
                 "",
@@ -121,3 +123,72 @@ class Policy:
             ):
                 return rule
         return None
+
+
+# The names of limits in policy files and script manifests, where sizes are in MiB.
+
+
+_DAY = 86_400
+_MANY = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class LimitName:
+    """A limit as a file names it: the field of `Limits` it sets, and its allowed range."""
+
+    field: str
+    least: float
+    most: float
+    is_whole: bool = False
+    factor: int = 1
+
+    def amount(self, value: float) -> float:
+        """Return the value of the field."""
+        return int(value * self.factor) if self.is_whole or self.factor != 1 else value
+
+
+def _seconds(field: str) -> LimitName:
+    return LimitName(field, 0.1, _DAY)
+
+
+def _count(field: str, least: int = 1) -> LimitName:
+    return LimitName(field, least, _MANY, is_whole=True)
+
+
+def _mib(field: str, least: float = 1) -> LimitName:
+    return LimitName(field, least, _MANY, factor=MIB)
+
+
+SCRIPT_LIMITS: Final[Mapping[str, LimitName]] = {
+    "wall_seconds": _seconds("wall_seconds"),
+    "cpu_seconds": _seconds("cpu_seconds"),
+    "memory_mib": _mib("memory_bytes"),
+    "processes": _count("processes"),
+    "open_files": _count("open_files"),
+    "disk_mib": _mib("disk_bytes"),
+    "disk_files": _count("disk_files"),
+    "output_files": _count("output_files", 0),
+    "output_mib": _mib("output_bytes", 0),
+}
+"""The limits that a script may request."""
+
+OPERATOR_LIMITS: Final[Mapping[str, LimitName]] = {
+    **SCRIPT_LIMITS,
+    "stdout_mib": _mib("stdout_bytes", 0),
+    "stderr_mib": _mib("stderr_bytes", 0),
+    "flood_mib": _mib("flood_bytes"),
+}
+"""The limits that an operator may set; a script may not request the last three."""
+
+
+def limit_problem(value: object, limit: LimitName | None) -> str:
+    """Return what is wrong with the value of a limit, as a predicate; empty when it is valid."""
+    if limit is None:
+        return "is not a known limit"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return "is not a number"
+    if not limit.least <= value <= limit.most:
+        return f"is not between {limit.least:g} and {limit.most:g}"
+    if limit.is_whole and value != int(value):
+        return "is not a whole number"
+    return ""

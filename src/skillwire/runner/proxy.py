@@ -1,13 +1,14 @@
-"""`AllowListProxy`: the only way out of a sandbox, to the hosts an operator has listed.
+"""`AllowListProxy`: the only network access of a sandbox, to the hosts an operator has allowed.
 
-A script has no network but a port of its own loopback, behind which this
-proxy listens from outside. It resolves names itself, refuses a host if any of
-its addresses is not a public one, and connects to an address it has checked.
+A script can reach only one port of its own loopback interface, where this
+proxy accepts connections from outside the sandbox. It resolves names itself,
+refuses a host if any of its addresses is not public, and connects to an
+address it has checked.
 
-What it does not see: a tunnel is opaque. The name that a script gives inside
-it, in TLS or in HTTP, may be another one that the same server answers to, and
-what a script sends to an allowed host is for that host to see. A public
-address of this very machine is a public address like any other.
+Limits of this protection: a tunnel is opaque. The name that a script sends
+inside it, in TLS or in HTTP, may be another one that the same server answers
+to, and an allowed host sees whatever a script sends to it. A public address
+of this machine is treated like any other public address.
 """
 
 import logging
@@ -22,8 +23,8 @@ from http import HTTPStatus
 from types import TracebackType
 from typing import Final, TypeAlias
 
-from skillwire.core.addresses import Address, Reach, reach_of
-from skillwire.runner.proxy_links import READ, IsRefused, Link, Meter, Phase, ProxyLimits
+from skillwire.core import Address, Reach, reach_of
+from skillwire.runner.proxy_relay import READ, IsRefused, Phase, ProxyConnection, ProxyLimits, TrafficMeter
 from skillwire.runner.proxy_requests import AllowList, RefusedRequestError
 
 __all__ = ["AllowListProxy", "ProxyLimits", "ProxyTraffic", "Resolve"]
@@ -37,17 +38,17 @@ _CLOSING_SECONDS: Final = 2.0
 _LONGEST_WAIT: Final = 1.0
 _ACCEPT_PAUSE: Final = 0.1
 _DEFAULT_LIMITS: Final = ProxyLimits()
-# The system cannot be told to stop looking a name up, so some may go on that nobody waits for any more.
+# A name lookup cannot be cancelled, so some may continue after their connection has ended.
 _MOST_LOOKUPS: Final = 32
-# Connections beyond the limit are told so; then nobody listens any more.
-_MOST_TOLD: Final = 64
+# So many connections beyond the limit get a refusal; after that the listener is closed.
+_MOST_REFUSED: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
 class ProxyTraffic:
-    """What a run did with its way out: which `host:port` it reached, how many bytes went up and down.
+    """The network traffic of a run: each `host:port` it reached, and the bytes sent and received.
 
-    `refusals` counts requests that got nothing, by why: `not-allowed`,
+    `refusals` counts refused requests by reason: `not-allowed`,
     `address`, `unreachable`, `malformed`, `method`, `too-large`, `slow`, `limit`.
     """
 
@@ -59,25 +60,25 @@ class ProxyTraffic:
 
 
 def resolve_host(host: str, port: int) -> Sequence[str]:
-    """Ask the system for the addresses of a host."""
+    """Return the addresses of a host from the system's resolver."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
 def is_refused_address(address: Address) -> bool:
-    """Tell whether no script may reach an address: all that are not known to be public."""
+    """Return whether scripts may not reach an address, because it is not public."""
     return reach_of(address) is not Reach.PUBLIC
 
 
 class AllowListProxy:
-    """Serves one run, on a listening socket that it owns from now on.
+    """A proxy for one run, on a listening socket that it takes over.
 
-    `allowed` are hosts, as `host` (port 443) or `host:port`. `start` begins in
-    a thread of its own, and `close` ends that and every connection. `traffic`
-    can be looked at any time. `resolve` and `is_refused` are for tests.
+    `allowed` are hosts, as `host` (port 443) or `host:port`. `start` serves in
+    a thread of its own, and `close` ends it and every connection. `traffic`
+    can be read at any time. `resolve` and `is_refused` are for tests.
 
     Raises:
-        RunnerError: One of `allowed` is no host.
+        RunnerError: One of `allowed` is not a host.
     """
 
     def __init__(
@@ -93,11 +94,11 @@ class AllowListProxy:
         self._listener = listener
         self._resolve = resolve
         self._is_refused = is_refused
-        self._meter = Meter(limits)
-        self._links: set[Link] = set()
+        self._meter = TrafficMeter(limits)
+        self._connections: set[ProxyConnection] = set()
         self._watched: dict[socket.socket, int] = {}
-        self._owners: dict[socket.socket, Link] = {}
-        self._found: queue.SimpleQueue[tuple[Link, Sequence[str]]] = queue.SimpleQueue()
+        self._owners: dict[socket.socket, ProxyConnection] = {}
+        self._resolved: queue.SimpleQueue[tuple[ProxyConnection, Sequence[str]]] = queue.SimpleQueue()
         self._lookups = threading.BoundedSemaphore(_MOST_LOOKUPS)
         self._accept_again = 0.0
         self._is_closing = False
@@ -126,7 +127,7 @@ class AllowListProxy:
         )
 
     def start(self) -> None:
-        """Begin to serve."""
+        """Start serving in a thread."""
         woken, self._wake = socket.socketpair()
         for one in (woken, self._wake, self._listener):
             one.setblocking(False)
@@ -134,7 +135,7 @@ class AllowListProxy:
         self._thread.start()
 
     def close(self) -> None:
-        """End every connection, and return once the thread is gone."""
+        """End every connection, and wait for the thread to end."""
         self._is_closing = True
         if self._thread is None:
             self._listener.close()
@@ -142,7 +143,7 @@ class AllowListProxy:
         self._wake_up()
         self._thread.join(_CLOSING_SECONDS)
         if self._thread.is_alive():
-            logger.error("the proxy of a run did not end in time")
+            logger.error("the proxy of a run did not stop in time")
 
     def _serve(self, woken: socket.socket) -> None:
         with selectors.DefaultSelector() as selector:
@@ -152,9 +153,9 @@ class AllowListProxy:
                     self._watch(selector)
                     self._step(selector, woken)
             except Exception:
-                logger.exception("the proxy of a run ends early")
+                logger.exception("the proxy of a run failed")
             finally:
-                for link in self._links:
+                for link in self._connections:
                     link.abandon()
                     _close_all(link.discarded)
                 self._listener.close()
@@ -164,11 +165,11 @@ class AllowListProxy:
                         self._wake.close()
 
     def _watch(self, selector: selectors.BaseSelector) -> None:
-        """Bring what the selector waits for up to date, and close what nobody waits for any more."""
-        over = {link for link in self._links if link.phase is Phase.OVER}
-        self._links -= over
-        self._owners = {one: link for link in self._links for one in link.interest()}
-        wanted = {one: events for link in self._links for one, events in link.interest().items()}
+        """Update the sockets that the selector watches, and close those that are no longer needed."""
+        over = {link for link in self._connections if link.phase is Phase.OVER}
+        self._connections -= over
+        self._owners = {one: link for link in self._connections for one in link.interest()}
+        wanted = {one: events for link in self._connections for one, events in link.interest().items()}
         if self._may_accept(time.monotonic()):
             wanted[self._listener] = READ
         for one in self._watched.keys() - wanted.keys():
@@ -179,22 +180,22 @@ class AllowListProxy:
             elif self._watched[one] != events:
                 selector.modify(one, events)
         self._watched = wanted
-        for link in self._links | over:
+        for link in self._connections | over:
             _close_all(link.discarded)
         if self._is_exhausted:
             self._listener.close()
 
     def _may_accept(self, now: float) -> bool:
-        has_room = len(self._links) < self._meter.limits.connections
+        has_room = len(self._connections) < self._meter.limits.connections
         return has_room and not self._is_exhausted and now >= self._accept_again
 
     @property
     def _is_exhausted(self) -> bool:
-        return self._meter.connections >= self._meter.limits.total_connections + _MOST_TOLD
+        return self._meter.connections >= self._meter.limits.total_connections + _MOST_REFUSED
 
     def _step(self, selector: selectors.BaseSelector, woken: socket.socket) -> None:
         begun = time.monotonic()
-        first = min((link.deadline for link in self._links), default=begun + _LONGEST_WAIT)
+        first = min((link.deadline for link in self._connections), default=begun + _LONGEST_WAIT)
         ready = selector.select(min(_LONGEST_WAIT, max(0.0, first - begun)))
         now = time.monotonic()
         for key, events in ready:
@@ -205,48 +206,48 @@ class AllowListProxy:
                 _drain(woken)
             elif isinstance(one, socket.socket):
                 self._ready(self._owners[one], one, events, now)
-        while not self._found.empty():
-            link, addresses = self._found.get()
-            link.resolved(addresses, now)
-        for link in self._links:
+        while not self._resolved.empty():
+            link, addresses = self._resolved.get()
+            link.on_resolved(addresses, now)
+        for link in self._connections:
             if link.phase is not Phase.OVER and link.deadline <= now:
-                link.late(now)
+                link.on_deadline(now)
 
     def _accept(self, now: float) -> None:
         try:
             client, _ = self._listener.accept()
         except OSError:
-            # This process may have run out of descriptors. Others may give some back.
+            # The process may be out of descriptors; try again a little later.
             self._accept_again = now + _ACCEPT_PAUSE
             return
         self._meter.connections += 1
-        self._links.add(Link(client, self._allowed, self._meter, self._is_refused, now))
+        self._connections.add(ProxyConnection(client, self._allowed, self._meter, self._is_refused, now))
 
-    def _ready(self, link: Link, one: socket.socket, events: int, now: float) -> None:
+    def _ready(self, link: ProxyConnection, one: socket.socket, events: int, now: float) -> None:
         if one in link.discarded:
             return
         was_asking = link.phase is Phase.HEAD
         try:
-            link.ready(one, events, now)
+            link.on_ready(one, events, now)
             if was_asking and link.phase is Phase.RESOLVING:
-                self._look_up(link, now)
+                self._start_lookup(link, now)
         except Exception:
-            logger.exception("a connection of a script ends early")
+            logger.exception("a proxy connection of a script failed")
             link.abandon()
 
-    def _look_up(self, link: Link, now: float) -> None:
+    def _start_lookup(self, link: ProxyConnection, now: float) -> None:
         if not self._lookups.acquire(blocking=False):
             link.refuse(
                 RefusedRequestError(
-                    HTTPStatus.TOO_MANY_REQUESTS, "limit", "too many names are being looked up"
+                    HTTPStatus.TOO_MANY_REQUESTS, "limit", "too many host names are being resolved"
                 ),
                 now,
             )
             return
-        # The system's resolver may hang, and must hold up neither `close` nor the end of the program.
-        threading.Thread(target=self._find, args=(link,), name="skillwire-lookup", daemon=True).start()
+        # The system's resolver may hang, and must delay neither `close` nor the end of the program.
+        threading.Thread(target=self._lookup, args=(link,), name="skillwire-lookup", daemon=True).start()
 
-    def _find(self, link: Link) -> None:
+    def _lookup(self, link: ProxyConnection) -> None:
         assert link.request is not None
         addresses: Sequence[str] = ()
         try:
@@ -255,7 +256,7 @@ class AllowListProxy:
             logger.debug("a host could not be resolved", exc_info=True)
         finally:
             self._lookups.release()
-        self._found.put((link, addresses))
+        self._resolved.put((link, addresses))
         self._wake_up()
 
     def _wake_up(self) -> None:

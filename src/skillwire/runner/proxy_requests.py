@@ -1,7 +1,7 @@
-"""What a script may ask the proxy for, read strictly: one request, one meaning, one host of the list.
+"""Strict parsing of a script's requests to the proxy, and the list of allowed hosts.
 
-Everything that two readers of HTTP could understand differently is refused,
-because the proxy and the server behind it are two readers.
+Everything that two HTTP parsers could read differently is refused, because
+the proxy and the server behind it are two parsers.
 """
 
 import re
@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
 
-from skillwire.core.characters import quoted
-from skillwire.errors import RunnerError
+from skillwire.core import RunnerError, quoted
 from skillwire.runner.interface import is_host
 
 HEAD_END: Final = b"\r\n\r\n"
@@ -27,14 +26,14 @@ _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"[\t -~\x80-\xff]*")
 _LENGTH = re.compile(r"[0-9]{1,15}")
 _ODD_LINE_END = re.compile(rb"(?<!\r)\n|\r(?!\n)|\x00")
-# Headers of one connection, not of the request; and those the proxy writes itself.
+# Hop-by-hop headers, and those that the proxy writes itself.
 _NOT_PASSED_ON: Final = frozenset(
     {"connection", "content-length", "host", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"}
 )
 
 
 class RefusedRequestError(Exception):
-    """A request that gets an answer of the proxy's own: a status, why in one word, and a line of text."""
+    """A request is refused by the proxy, with a status, a reason in one word, and a line of text."""
 
     def __init__(self, status: HTTPStatus, why: str, line: str) -> None:
         super().__init__(line)
@@ -55,10 +54,10 @@ class RefusedRequestError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ProxyRequest:
-    """What a script asks for: a tunnel to a port of a host, or one request that is passed on to it.
+    """What a script requests: a tunnel to a port of a host, or one request that is forwarded to it.
 
-    `head` is what the server gets first; empty for a tunnel. `body_bytes` is
-    how much of what follows belongs to the request; None when all of it does.
+    `head` is what is sent to the server first; empty for a tunnel. `body_bytes`
+    is the length of the request's body; None for a tunnel.
     """
 
     host: str
@@ -71,60 +70,60 @@ class ProxyRequest:
         return self.body_bytes is None
 
     @property
-    def place(self) -> str:
+    def authority(self) -> str:
         return f"{self.host}:{self.port}"
 
 
 class AllowList:
-    """The hosts a script may reach, each with a port: 443 where none is written."""
+    """The hosts that a script may reach, each with a port; 443 by default."""
 
     def __init__(self, allowed: Iterable[str]) -> None:
-        self._places: set[tuple[str, int]] = set()
+        self._endpoints: set[tuple[str, int]] = set()
         for text in allowed:
             if not is_host(text):
                 raise RunnerError(
-                    f"{quoted(str(text)[:200])} is no host that scripts can be allowed to reach",
+                    f"{quoted(str(text)[:200])} is not a host that scripts can be allowed to reach",
                     fix="write a name in lower case, such as api.example.org or api.example.org:8443",
                 )
             host, _, port = text.partition(":")
-            self._places.add((host, int(port or _PORTS["https"])))
+            self._endpoints.add((host, int(port or _PORTS["https"])))
 
     def require(self, request: ProxyRequest) -> None:
-        """Check that a request goes to a host of the list.
+        """Check that a request goes to an allowed host.
 
         Raises:
-            RefusedRequestError: It does not.
+            RefusedRequestError: The host is not allowed.
         """
-        if (request.host, request.port) not in self._places:
+        if (request.host, request.port) not in self._endpoints:
             raise RefusedRequestError(
                 HTTPStatus.FORBIDDEN,
                 "not-allowed",
-                f"{quoted(request.place)} is not among the hosts that this script may reach",
+                f"{quoted(request.authority)} is not among the hosts that this script may reach",
             )
 
 
 def parse_request(head: bytes) -> ProxyRequest:
-    """Read the head of a request, up to and without the empty line at its end.
+    """Parse the head of a request, without the empty line at its end.
 
     Raises:
-        RefusedRequestError: It is malformed, ambiguous, or nothing a proxy does.
+        RefusedRequestError: It is malformed, ambiguous, or not supported.
     """
     if _ODD_LINE_END.search(head):
         raise _malformed("the request has a line that does not end in CRLF")
     first, *lines = head.decode("latin-1").split("\r\n")
     match = _LINE.fullmatch(first)
     if match is None:
-        raise _malformed("this is no request of HTTP/1.1")
+        raise _malformed("not an HTTP/1.1 request")
     method, target = match.groups()
     headers = _headers(lines)
     length = _body_length(headers)
     if method == "CONNECT":
         if length:
-            raise _malformed("a request for a tunnel has no body")
+            raise _malformed("a CONNECT request must not have a body")
         return ProxyRequest(*_place(target, None))
     if method not in _METHODS:
         raise RefusedRequestError(
-            HTTPStatus.METHOD_NOT_ALLOWED, "method", f"this proxy does not pass on {quoted(method)}"
+            HTTPStatus.METHOD_NOT_ALLOWED, "method", f"this proxy does not forward {quoted(method)}"
         )
     host, port, path = _split_url(target)
     return ProxyRequest(host, port, _head(method, host, port, path, headers, length), length or 0)
@@ -135,7 +134,7 @@ def _headers(lines: list[str]) -> list[tuple[str, str]]:
         raise RefusedRequestError(
             HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
             "too-large",
-            f"at most {_MOST_HEADERS} headers are read",
+            f"at most {_MOST_HEADERS} headers are allowed",
         )
     headers: list[tuple[str, str]] = []
     for line in lines:
@@ -147,7 +146,7 @@ def _headers(lines: list[str]) -> list[tuple[str, str]]:
 
 
 def _body_length(headers: list[tuple[str, str]]) -> int | None:
-    """Return how long the body is; None when nothing is said of one."""
+    """Return the length of the body; None when no header declares one."""
     by_name: dict[str, list[str]] = {}
     for name, value in headers:
         by_name.setdefault(name.lower(), []).append(value)
@@ -157,26 +156,26 @@ def _body_length(headers: list[tuple[str, str]]) -> int | None:
     (length,) = by_name.get("content-length", [None])
     if "transfer-encoding" in by_name:
         if length is not None:
-            raise _malformed("the request says in two ways how long its body is")
+            raise _malformed("the request has both Content-Length and Transfer-Encoding")
         raise RefusedRequestError(
             HTTPStatus.LENGTH_REQUIRED,
             "malformed",
-            "a body needs a Content-Length; other encodings are not passed on",
+            "a body needs a Content-Length; Transfer-Encoding is not supported",
         )
     if length is None:
         return None
     if not _LENGTH.fullmatch(length):
-        raise _malformed("the Content-Length is no number")
+        raise _malformed("the Content-Length is not a number")
     return int(length)
 
 
 def _split_url(target: str) -> tuple[str, int, str]:
     match = _URL.fullmatch(target)
     if match is None:
-        raise _malformed("this is a proxy: it takes whole URLs, without a fragment")
+        raise _malformed("a proxy request needs an absolute URL without a fragment")
     scheme, authority, rest = match.groups()
     if scheme.lower() != "http":
-        raise _malformed("only http:// is passed on; for https:// ask for a tunnel with CONNECT")
+        raise _malformed("only http:// is forwarded; use CONNECT for https://")
     host, port = _place(authority, _PORTS["http"])
     path = rest or "/"
     return host, port, path if path.startswith("/") else f"/{path}"
@@ -184,10 +183,10 @@ def _split_url(target: str) -> tuple[str, int, str]:
 
 def _place(authority: str, default: int | None) -> tuple[str, int]:
     if "@" in authority:
-        raise _malformed("a user name or password in a URL is not passed on")
+        raise _malformed("a user name or password in a URL is not allowed")
     match = _AUTHORITY.fullmatch(authority)
     if match is None and not authority.startswith("["):
-        raise _malformed(f"{quoted(authority[:80])} is no host")
+        raise _malformed(f"{quoted(authority[:80])} is not a host")
     port = int(match[2]) if match and match[2] else default
     host = match[1].lower().removesuffix(".") if match else ""
     if port is None and match:
@@ -196,7 +195,7 @@ def _place(authority: str, default: int | None) -> tuple[str, int]:
         raise RefusedRequestError(
             HTTPStatus.FORBIDDEN,
             "not-allowed",
-            f"{quoted(authority[:80])} is no name of a host, and addresses cannot be reached",
+            f"{quoted(authority[:80])} is not a host name; IP addresses are not allowed",
         )
     return host, port
 
@@ -204,7 +203,7 @@ def _place(authority: str, default: int | None) -> tuple[str, int]:
 def _head(
     method: str, host: str, port: int, path: str, headers: list[tuple[str, str]], length: int | None
 ) -> bytes:
-    """Write the request as the server gets it."""
+    """Return the head of the request as it is sent to the server."""
     dropped = set(_NOT_PASSED_ON)
     for name, value in headers:
         if name.lower() == "connection":

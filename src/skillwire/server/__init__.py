@@ -1,22 +1,21 @@
-"""Serving skills over MCP: on a server of your own, or with `skillwire serve`.
+"""Serve skills over MCP: from a server of your own, or with `skillwire serve`.
 
-Both protocol generations, stdio and streamable HTTP. Everything that is
-answered comes from the snapshots of `skillwire.sources`; nothing here reads a
-folder, and nothing here knows of hosts.
+Both protocol generations, stdio and streamable HTTP. Every answer comes from
+the snapshots of `skillwire.sources`. This package does not import
+`skillwire.host`.
 """
 
-from skillwire.core.skill import Skill
-from skillwire.server.install import add_skills
-from skillwire.server.listing import Listing
-from skillwire.server.notes import Annotate, Subject, with_format
-from skillwire.server.pointer import pointer_to
+from skillwire.core import Skill
+from skillwire.server.attach import add_skills
+from skillwire.server.meta import Annotate, Subject, with_format
 from skillwire.server.skills import Skills
-from skillwire.sources import DynamicSkill
+from skillwire.server.visibility import ListingRules, pointer_to
+from skillwire.sources.memory import DynamicSkill
 
 __all__ = [
     "Annotate",
     "DynamicSkill",
-    "Listing",
+    "ListingRules",
     "Skill",
     "Skills",
     "Subject",

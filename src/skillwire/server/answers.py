@@ -1,49 +1,237 @@
-"""`Answers`: what each method answers, as JSON values, for either protocol generation.
+"""`Answers`: the result of each method as JSON values, for both protocol generations.
 
-This is the plain path. `hot.py` gives the same answers as prepared bytes.
+This is the plain path. `hot.py` returns the same results as prepared bytes.
 """
 
+import threading
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Container, Iterator, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Container, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from operator import attrgetter, itemgetter
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from skillwire.core.characters import quoted
-from skillwire.core.entry import SkillEntry
-from skillwire.core.media import media_type_of
-from skillwire.core.uri import DEFAULT_SCHEME, SKILL_FILE, SkillUri, canonical_uri, segment_of
-from skillwire.errors import InvalidUriError, NotFoundError
-from skillwire.server.browsing import MAX_COMPLETED, children_of, completions, schemes_of
-from skillwire.server.listing import EVERYTHING_LISTED, Lister, Listing
-from skillwire.server.notes import NO_NOTES, Notes
-from skillwire.server.pages import DEFAULT_PAGE_SIZE, EntryPages, cut
-from skillwire.sources import Catalog, Snapshot
+from starlette.requests import Request
+
+from skillwire.core import (
+    DEFAULT_SCHEME,
+    SKILL_FILE,
+    InvalidUriError,
+    NotFoundError,
+    SkillEntry,
+    SkillUri,
+    canonical_uri,
+    media_type_of,
+    quoted,
+    segment_of,
+)
+from skillwire.server.browse import MAX_COMPLETED, children_of, completions, schemes_of
+from skillwire.server.meta import NO_NOTES, Notes
+from skillwire.server.visibility import EVERYTHING_LISTED, ListingFilter, ListingRules
+from skillwire.sources.catalog import CombinedSource
+from skillwire.sources.snapshot import Snapshot
 from skillwire.wire.core import (
     LIST_RESOURCES,
     LIST_SKILLS,
     READ_DIRECTORY,
     CacheScope,
     JsonDict,
+    encode,
     file_contents,
+    read_cursor,
     skill_resource,
+    write_cursor,
+    write_entry,
 )
-from skillwire.wire.cursor import read_cursor, write_cursor
-from skillwire.wire.encoding import encode
+
+# `ByteCache`: an LRU cache limited by bytes.
+
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+class ByteCache(Generic[Key, Value]):
+    """Values by key; when they outgrow `limit` bytes, the least recently used go first.
+
+    Safe to use from several threads.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._size = 0
+        self._values: OrderedDict[Key, tuple[Value, int]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    @property
+    def size(self) -> int:
+        """The size of all values in bytes."""
+        return self._size
+
+    def get(self, key: Key) -> Value | None:
+        cached = self._values.get(key)
+        if cached is None:
+            return None
+        try:
+            self._values.move_to_end(key)
+        except KeyError:
+            pass  # Another thread dropped it in between.
+        return cached[0]
+
+    def put(self, key: Key, value: Value, size: int) -> None:
+        """Store a value of `size` bytes, unless it is larger than half the limit."""
+        if size > self._limit // 2:
+            return
+        with self._lock:
+            self._drop(key)
+            self._values[key] = (value, size)
+            self._size += size
+            while self._size > self._limit:
+                self._drop(next(iter(self._values)))
+
+    def items(self) -> list[tuple[Key, Value, int]]:
+        """Return all values, the least recently used first."""
+        with self._lock:
+            return [(key, value, size) for key, (value, size) in self._values.items()]
+
+    def discard(self, key: Key) -> None:
+        with self._lock:
+            self._drop(key)
+
+    def _drop(self, key: Key) -> None:
+        cached = self._values.pop(key, None)
+        if cached is not None:
+            self._size -= cached[1]
+
+
+# Pages of listings, limited by count and by bytes.
+
+
+Item = TypeVar("Item")
+
+DEFAULT_PAGE_SIZE = 250
+"""Skills per page: far below the limit in bytes, and enough for few requests per catalog."""
+# Some clients refuse a message of more than 1 MiB; the rest is for the envelope.
+MAX_PAGE_BYTES = 900_000
+_KEPT_BYTES = 24 * 1024 * 1024
+
+_TEXT = attrgetter("uri.text")
+
+
+@dataclass(frozen=True, slots=True)
+class EntryPage:
+    """Entries `start` to `stop` of a listing, written as the items of a JSON array.
+
+    `ending` closes the array and adds the cursor of the next page, if any.
+    """
+
+    start: int
+    stop: int
+    items: bytes
+    ending: bytes
+    next_cursor: str | None
+
+    @property
+    def is_last(self) -> bool:
+        return self.next_cursor is None
+
+
+def _as_it_is(entry: SkillEntry) -> SkillEntry:
+    return entry
+
+
+class EntryPages:
+    """The pages of `skills/list` over the listed entries, written once and then cached.
+
+    `entries` are sorted by URI. A page begins after a URI, not at a number, so
+    that a cursor works across snapshots and processes. `completed` adds `_meta`
+    to an entry.
+    """
+
+    def __init__(
+        self,
+        entries: tuple[SkillEntry, ...],
+        page_size: int,
+        completed: Callable[[SkillEntry], SkillEntry] = _as_it_is,
+        *,
+        kept_bytes: int = _KEPT_BYTES,
+    ) -> None:
+        self.entries = entries
+        self._page_size = page_size
+        self._completed = completed
+        self._kept_bytes = kept_bytes
+        self._cache: ByteCache[int, EntryPage] = ByteCache(kept_bytes)
+
+    @property
+    def kept_bytes(self) -> int:
+        """The size of the cached pages in bytes."""
+        return self._cache.size
+
+    def after(self, uri: str | None) -> EntryPage:
+        """Return the page that begins after the entry at `uri`, or the first."""
+        entries = self.entries
+        start = 0 if uri is None else bisect_right(entries, uri, key=_TEXT)
+        page = self._cache.get(start)
+        if page is None:
+            page = self._write_page(start)
+            self._cache.put(start, page, len(page.items))
+        return page
+
+    def for_entries(self, entries: tuple[SkillEntry, ...]) -> "EntryPages":
+        """Return the pages of a newer listing, reusing those whose entries are the same objects."""
+        pages = EntryPages(entries, self._page_size, self._completed, kept_bytes=self._kept_bytes)
+        before, now = self.entries, entries
+        for start, page, size in self._cache.items():
+            same = len(now) >= page.stop and all(
+                old is new for old, new in zip(before[start : page.stop], now[start : page.stop], strict=True)
+            )
+            if same and page.is_last == (page.stop == len(now)):
+                pages._cache.put(start, page, size)
+        return pages
+
+    def _write_page(self, start: int) -> EntryPage:
+        entries = self.entries
+        written, stop = cut(
+            entries, start, self._page_size, lambda entry: write_entry(self._completed(entry))
+        )
+        cursor = None if stop == len(entries) else write_cursor(LIST_SKILLS, entries[stop - 1].uri.text)
+        ending = b"]" if cursor is None else f'],"nextCursor":"{cursor}"'.encode()
+        return EntryPage(start, stop, b",".join(written), ending, cursor)
+
+
+def cut(
+    items: Sequence[Item], start: int, count: int, write: Callable[[Item], bytes]
+) -> tuple[list[bytes], int]:
+    """Write items from `start` on until a page is full; return them and the end position.
+
+    A page has at least one item, however large.
+    """
+    written: list[bytes] = []
+    room = MAX_PAGE_BYTES
+    stop = start
+    for item in items[start : start + count]:
+        text = write(item)
+        room -= len(text) + 1
+        if room < 0 and written:
+            break
+        written.append(text)
+        stop += 1
+    return written, stop
+
 
 _URI = itemgetter("uri")
 _ENTRY_URI = attrgetter("uri.text")
 _MAX_COMPLETIONS = 100
-# How far up to look for the skill that a directory may belong to.
+# How many parents are checked for the skill that a directory may belong to.
 _MAX_DEPTH = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """On which terms answers are given: how many items to a page, how long they stay fresh, and for whom.
+    """Settings of results: page size, `ttlMs`, `cacheScope`, and the size of the response cache.
 
-    `kept_bytes` is how much is kept ready to be sent: pages of listings, and files.
+    `kept_bytes` limits the cache of written listing pages and files.
     """
 
     page_size: int = DEFAULT_PAGE_SIZE
@@ -54,10 +242,10 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class FileContent:
-    """A file as it is answered: the URI as it was asked for, its media type, its bytes.
+    """A file as `resources/read` returns it: the requested URI, the media type, the bytes.
 
-    `digest` is the manifest's, and empty when the skill promises none. What
-    `is_private` is for its caller alone, and no cache may share it.
+    `digest` is the one in the manifest, and empty for a dynamic skill. With
+    `is_private`, only this caller may read it, and no shared cache may store it.
     """
 
     uri: str
@@ -68,35 +256,35 @@ class FileContent:
 
 
 class Answers:
-    """Answers from a catalog's current snapshot.
+    """Results of methods, from the current snapshot of a catalog.
 
-    With `modern`, a result carries what revision 2026-07-28 asks for, and
-    never otherwise: `resultType`, `ttlMs` and `cacheScope`.
+    With `modern`, a result has the members that revision 2026-07-28 requires:
+    `resultType`, `ttlMs` and `cacheScope`. Older revisions never get them.
     """
 
     def __init__(
         self,
-        catalog: Catalog,
+        catalog: CombinedSource,
         terms: Terms,
         notes: Notes = NO_NOTES,
-        listing: Listing = EVERYTHING_LISTED,
+        listing: ListingRules = EVERYTHING_LISTED,
         unlisted: Collection[str] = (),
     ) -> None:
-        """Answer on these terms; what `listing` leaves out and the URIs in `unlisted` are not listed."""
+        """Use these settings; skills that `listing` hides and URIs in `unlisted` are not listed."""
         self.catalog = catalog
         self.terms = terms
         self.notes = notes
-        self._lister = Lister(listing, unlisted)
+        self._lister = ListingFilter(listing, unlisted)
         self._listed: tuple[Snapshot, tuple[SkillEntry, ...]] | None = None
         self._pages = EntryPages((), terms.page_size, notes.entry, kept_bytes=terms.kept_bytes * 3 // 5)
 
     @property
     def listed(self) -> tuple[SkillEntry, ...]:
-        """The entries that are listed now, sorted by URI: all or some of those that are served."""
+        """The entries that are listed now, sorted by URI."""
         return self.listed_of(self.catalog.snapshot)
 
     def listed_of(self, snapshot: Snapshot) -> tuple[SkillEntry, ...]:
-        """Return the entries of a snapshot that are listed; of the current one they are found out once."""
+        """Return the listed entries of a snapshot; for the current snapshot they are cached."""
         known = self._listed
         if known is not None and known[0] is snapshot:
             return known[1]
@@ -105,15 +293,20 @@ class Answers:
             self._listed = snapshot, listed
         return listed
 
+    @property
+    def kept_bytes(self) -> int:
+        """The size of the cached pages in bytes."""
+        return self._pages.kept_bytes
+
     def is_listed(self, entry: SkillEntry) -> bool:
-        """Tell whether a skill is listed now."""
+        """Return whether a skill is listed now."""
         listed = self.listed
         position = bisect_left(listed, entry.uri.text, key=_ENTRY_URI)
         return position < len(listed) and listed[position].uri == entry.uri
 
     @property
     def pages(self) -> EntryPages:
-        """The pages of the listing as it is now."""
+        """The pages of the current listing."""
         pages, listed = self._pages, self.listed
         if pages.entries is not listed:
             pages = self._pages = pages.for_entries(listed)
@@ -123,7 +316,7 @@ class Answers:
         """Answer `skills/list`.
 
         Raises:
-            InvalidCursorError: The cursor is none of ours.
+            InvalidCursorError: The cursor is not from this listing.
         """
         after = None if cursor is None else read_cursor(LIST_SKILLS, cursor)
         pages = self.pages
@@ -159,19 +352,19 @@ class Answers:
         content = await self.catalog.read_file(uri)
         snapshot, wanted, digest = self.catalog.snapshot, canonical_uri(uri), ""
         is_skill_file = wanted in snapshot.by_uri
-        # When the catalog moved on meanwhile, only the bytes are certain.
+        # If the snapshot was replaced meanwhile, the digest may not belong to these bytes.
         if snapshot is before:
             try:
                 file = snapshot.locate(wanted)[1]
                 digest = "" if file is None else file.digest
             except NotFoundError:
-                is_skill_file = segment_of(wanted) == SKILL_FILE  # Of a skill that nobody lists.
+                is_skill_file = segment_of(wanted) == SKILL_FILE  # Not in the snapshot.
         own_type = self.notes.media_type if is_skill_file else ""
         media_type = own_type or snapshot.media_types.get(wanted) or media_type_of(wanted)
         return FileContent(uri, media_type, content, digest)
 
     def read_result(self, file: FileContent, *, modern: bool) -> JsonDict:
-        """Make the result of `resources/read`. What has no digest is stale at once."""
+        """Return the result of `resources/read`. A file without a digest gets `ttlMs` 0."""
         item = file_contents(file.uri, media_type=file.media_type, content=file.content)
         result = self.on_terms({"contents": [item]}, modern=modern)
         if modern and not file.digest:
@@ -185,7 +378,7 @@ class Answers:
 
         Raises:
             NotFoundError: No directory is served there.
-            InvalidCursorError: The cursor is none of ours.
+            InvalidCursorError: The cursor is not from this listing.
         """
         try:
             directory = canonical_uri(uri)
@@ -199,24 +392,27 @@ class Answers:
         return self.on_terms(self._directory_page(children, snapshot.by_uri), modern=modern)
 
     def directory_page(self, children: Sequence[JsonDict], cursor: str | None, *, modern: bool) -> JsonDict:
-        """Answer `resources/directory/read` with children, sorted by URI, from wherever they come.
+        """Answer `resources/directory/read` with the given children, which are sorted by URI.
 
         Raises:
-            InvalidCursorError: The cursor is none of ours.
+            InvalidCursorError: The cursor is not from this listing.
         """
         return self.on_terms(self._page(READ_DIRECTORY, children, cursor), modern=modern)
 
     async def read_unlisted_directory(self, uri: str, cursor: str | None, *, modern: bool) -> JsonDict:
-        """Answer `resources/directory/read` for a directory of a skill that is served and not listed.
+        """Answer `resources/directory/read` for a directory of a skill that is not in the snapshot.
 
         Raises:
             NotFoundError: No directory is served there.
-            InvalidCursorError: The cursor is none of ours.
+            InvalidCursorError: The cursor is not from this listing.
         """
         root = directory = canonical_uri(uri)
         for _ in range(_MAX_DEPTH):
+            if root.count("/") < 2:
+                break
             try:
-                entry = await self.catalog.get_skill(SkillUri.parse(f"{root}/{SKILL_FILE}"))
+                # A prefix of a canonical URI is canonical.
+                entry = await self.catalog.get_skill(SkillUri(f"{root}/{SKILL_FILE}"))
             except (NotFoundError, InvalidUriError):
                 root = root.rpartition("/")[0]
                 continue
@@ -228,7 +424,7 @@ class Answers:
         raise NotFoundError(f"{directory} is not a directory", uri=uri)
 
     def is_directory(self, uri: str) -> bool:
-        """Tell whether `uri`, in any spelling, names a directory."""
+        """Return whether `uri`, in any spelling, is a directory."""
         try:
             return children_of(self.catalog.snapshot, canonical_uri(uri)) is not None
         except InvalidUriError:
@@ -238,7 +434,7 @@ class Answers:
         """Return a page of `resources/list`: the `SKILL.md` of every listed skill.
 
         Raises:
-            InvalidCursorError: The cursor is none of ours.
+            InvalidCursorError: The cursor is not from this listing.
         """
         entries = self.listed
         start = 0
@@ -252,7 +448,7 @@ class Answers:
         return result
 
     def templates(self) -> list[JsonDict]:
-        """Return a resource template for each scheme, for people who browse."""
+        """Return a resource template for each scheme."""
         return [
             {
                 "name": f"{scheme}-files",
@@ -264,22 +460,22 @@ class Answers:
         ]
 
     def complete(self, template: str, argument: str, typed: str) -> JsonDict | None:
-        """Complete the path in one of our templates; None when the template is not ours."""
+        """Complete the path in a template of `templates`; return None for any other template."""
         scheme, separator, rest = template.partition("://")
         if not separator or rest != "{+path}" or argument != "path" or scheme not in self._schemes:
             return None
         values = completions(self.catalog.snapshot, scheme, typed)
-        # Nobody needs to know how many there are beyond thousands, and counting them takes long.
+        # An exact total beyond this number would take long to count.
         total = {"total": len(values)} if len(values) < MAX_COMPLETED else {}
         return {"values": values[:_MAX_COMPLETIONS], **total, "hasMore": len(values) > _MAX_COMPLETIONS}
 
     def describe(self, entry: SkillEntry) -> JsonDict:
-        """Describe a skill's `SKILL.md` as the resource it is."""
+        """Return the resource of a skill's `SKILL.md`."""
         described = skill_resource(entry, modified=self.catalog.modified_at(entry.uri))
         return self.notes.describe(described, entry)
 
     def on_terms(self, result: JsonDict, *, modern: bool = True) -> JsonDict:
-        """Add what every modern result carries, and nothing to an older one."""
+        """Add the members that every modern result has; leave older results unchanged."""
         if modern:
             result["ttlMs"] = self.terms.ttl_ms
             result["cacheScope"] = self.terms.cache_scope
@@ -308,8 +504,17 @@ class Answers:
         return result
 
     def _note_others(self, children: Sequence[JsonDict], skills: Container[str]) -> None:
-        """Add notes to the resources that are no skill's `SKILL.md`; those have theirs."""
+        """Add `_meta` to every resource except a `SKILL.md`, which already has it."""
         if self.notes.annotate is not None:
             for child in children:
                 if child["uri"] not in skills:
                     self.notes.describe_other(child)
+
+
+# `If-None-Match`.
+
+
+def etag_matches(request: Request, etag: str) -> bool:
+    """Return whether the `If-None-Match` header of a request matches `etag`."""
+    tags = ",".join(request.headers.getlist("if-none-match"))
+    return tags.strip() == "*" or etag in (tag.strip().removeprefix("W/") for tag in tags.split(","))

@@ -1,4 +1,4 @@
-"""`ArchiveShelf`: skills as archives, each packed once for what is in it."""
+"""`ArchiveCache`: skills as archives, each packed once per content."""
 
 import hashlib
 from collections import OrderedDict
@@ -11,22 +11,28 @@ from weakref import WeakValueDictionary
 import anyio
 import anyio.to_thread
 
-from skillwire.core.archive import ArchiveFormat, pack
-from skillwire.core.entry import SkillEntry
-from skillwire.core.manifest import Manifest, digest_of
-from skillwire.errors import NotFoundError, SourceError, VerificationError
-from skillwire.server.bytecache import ByteCache
-from skillwire.sources import Catalog
+from skillwire.core import (
+    ArchiveFormat,
+    Manifest,
+    NotFoundError,
+    SkillEntry,
+    SourceError,
+    VerificationError,
+    digest_of,
+)
+from skillwire.core.archive import pack
+from skillwire.server.answers import ByteCache
+from skillwire.sources.catalog import CombinedSource
 
 _KEPT_BYTES = 32 * 1024 * 1024
-_KEPT_LABELS = 262_144
+_MAX_DIGESTS = 262_144
 
 Key: TypeAlias = tuple[str, ArchiveFormat]
 
 
 @dataclass(frozen=True, slots=True)
-class Label:
-    """What is promised about an archive: its digest and its size in bytes."""
+class ArchiveDigest:
+    """The digest of an archive and its size in bytes."""
 
     digest: str
     size: int
@@ -42,68 +48,73 @@ class Archive:
     media_type: str
 
 
-class ArchiveShelf:
-    """Packs skills, and remembers what came of it.
+class ArchiveCache:
+    """Packs skills and caches the archives.
 
-    Archives are known by what they hold, so a skill that was moved, or that
-    changed and changed back, is not packed again. Digests and sizes are kept
-    for every archive, bytes only for some that were asked for: the rest are
-    packed again then, and come out the same. Packing happens in a thread, and for
-    whoever asks for the same skill meanwhile, too.
+    The key is the content, so a skill that was moved, or changed and changed
+    back, is not packed again. Digests and sizes are cached for every archive,
+    the bytes only for recently requested ones; the others are packed again, with
+    the same bytes. Packing runs in a thread, once for all concurrent requests
+    for the same skill.
     """
 
     def __init__(self, *, kept_bytes: int = _KEPT_BYTES) -> None:
-        self._labels: OrderedDict[Key, Label] = OrderedDict()
+        self._digests: OrderedDict[Key, ArchiveDigest] = OrderedDict()
         self._bytes: ByteCache[Key, bytes] = ByteCache(kept_bytes)
         self._locks: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
 
-    async def archive(self, entry: SkillEntry, format: ArchiveFormat, catalog: Catalog) -> Archive:
+    @property
+    def kept_bytes(self) -> int:
+        """The size of the cached archives in bytes."""
+        return self._bytes.size
+
+    async def archive(self, entry: SkillEntry, format: ArchiveFormat, catalog: CombinedSource) -> Archive:
         """Return a skill of `catalog` as an archive.
 
         Raises:
-            NotFoundError: The skill is dynamic, or is not served any more.
-            SourceError: Its files cannot be read as `entry` promises them.
-            InvalidArchiveError: Its files have names that no archive may have.
+            NotFoundError: The skill is dynamic, or no longer served.
+            SourceError: Its files cannot be read, or do not match the digests in `entry`.
+            InvalidArchiveError: A file name is not allowed in an archive.
         """
-        content = _content_of(entry)
-        held = self._held(content, format)
-        if held is None:
+        content = _content_key(entry)
+        cached = self._cached(content, format)
+        if cached is None:
             async with self._lock(content):
-                held = self._held(content, format)
-                if held is None:
+                cached = self._cached(content, format)
+                if cached is None:
                     data = (await self._pack(entry, content, [format], catalog))[format]
-                    held = self._labels[content, format], data
+                    cached = self._digests[content, format], data
                     self._bytes.put((content, format), data, len(data))
-        label, data = held
-        return Archive(label.digest, label.size, data, format.media_type)
+        known, data = cached
+        return Archive(known.digest, known.size, data, format.media_type)
 
-    async def labels(
-        self, entry: SkillEntry, formats: Sequence[ArchiveFormat], catalog: Catalog
-    ) -> Mapping[ArchiveFormat, Label]:
-        """Return digest and size of a skill's archives; the skill is packed only if nobody did before.
+    async def digests(
+        self, entry: SkillEntry, formats: Sequence[ArchiveFormat], catalog: CombinedSource
+    ) -> Mapping[ArchiveFormat, ArchiveDigest]:
+        """Return digest and size of a skill's archives; pack the skill if they are not cached.
 
-        Raises as `archive` does.
+        Raises the same errors as `archive`.
         """
-        content = _content_of(entry)
-        known = self.known_labels(entry, formats)
+        content = _content_key(entry)
+        known = self.known_digests(entry, formats)
         if known is None:
             async with self._lock(content):
-                missing = [format for format in formats if (content, format) not in self._labels]
+                missing = [format for format in formats if (content, format) not in self._digests]
                 await self._pack(entry, content, missing, catalog)
-                known = {format: self._labels[content, format] for format in formats}
+                known = {format: self._digests[content, format] for format in formats}
         return known
 
-    def known_labels(
+    def known_digests(
         self, entry: SkillEntry, formats: Sequence[ArchiveFormat]
-    ) -> Mapping[ArchiveFormat, Label] | None:
-        """Return digest and size of a skill's archives if all of them have been packed before."""
-        content = _content_of(entry)
-        known = {format: label for format in formats if (label := self._labels.get((content, format)))}
+    ) -> Mapping[ArchiveFormat, ArchiveDigest] | None:
+        """Return digest and size of a skill's archives, or None if any of them is not cached."""
+        content = _content_key(entry)
+        known = {format: found for format in formats if (found := self._digests.get((content, format)))}
         return known if len(known) == len(formats) else None
 
-    def _held(self, content: str, format: ArchiveFormat) -> tuple[Label, bytes] | None:
-        label, data = self._labels.get((content, format)), self._bytes.get((content, format))
-        return None if label is None or data is None else (label, data)
+    def _cached(self, content: str, format: ArchiveFormat) -> tuple[ArchiveDigest, bytes] | None:
+        known, data = self._digests.get((content, format)), self._bytes.get((content, format))
+        return None if known is None or data is None else (known, data)
 
     def _lock(self, content: str) -> anyio.Lock:
         lock = self._locks.get(content)
@@ -112,25 +123,25 @@ class ArchiveShelf:
         return lock
 
     async def _pack(
-        self, entry: SkillEntry, content: str, formats: Sequence[ArchiveFormat], catalog: Catalog
+        self, entry: SkillEntry, content: str, formats: Sequence[ArchiveFormat], catalog: CombinedSource
     ) -> Mapping[ArchiveFormat, bytes]:
         files = await _files_of(entry, catalog)
-        packed = await anyio.to_thread.run_sync(partial(_packed, files, formats))
+        packed = await anyio.to_thread.run_sync(partial(_pack_all, files, formats))
         for format, (data, digest) in packed.items():
-            self._remember((content, format), Label(digest, len(data)))
+            self._remember((content, format), ArchiveDigest(digest, len(data)))
         return {format: data for format, (data, _) in packed.items()}
 
-    def _remember(self, key: Key, label: Label) -> None:
-        promised = self._labels.get(key)
-        if promised is not None and promised != label:
-            raise SourceError("an archive came out differently when it was packed again")
-        self._labels[key] = label
-        if len(self._labels) > _KEPT_LABELS:
-            self._labels.popitem(last=False)
+    def _remember(self, key: Key, known: ArchiveDigest) -> None:
+        promised = self._digests.get(key)
+        if promised is not None and promised != known:
+            raise SourceError("packing the same skill again gave a different archive")
+        self._digests[key] = known
+        if len(self._digests) > _MAX_DIGESTS:
+            self._digests.popitem(last=False)
 
 
-async def _files_of(entry: SkillEntry, catalog: Catalog) -> dict[str, bytes]:
-    """Read all files of a skill, exactly as its entry promises them."""
+async def _files_of(entry: SkillEntry, catalog: CombinedSource) -> dict[str, bytes]:
+    """Read all files of a skill and verify them against its manifest."""
     manifest = _manifest_of(entry)
     files: dict[str, bytes] = {}
     for line in manifest.files:
@@ -143,7 +154,7 @@ async def _files_of(entry: SkillEntry, catalog: Catalog) -> dict[str, bytes]:
     return files
 
 
-def _packed(
+def _pack_all(
     files: Mapping[str, bytes], formats: Sequence[ArchiveFormat]
 ) -> dict[ArchiveFormat, tuple[bytes, str]]:
     packed: dict[ArchiveFormat, tuple[bytes, str]] = {}
@@ -153,8 +164,8 @@ def _packed(
     return packed
 
 
-def _content_of(entry: SkillEntry) -> str:
-    """Return what stands for all a skill's archive holds: the paths of its files, and their digests."""
+def _content_key(entry: SkillEntry) -> str:
+    """Return a hash of the paths and digests of all files of a skill."""
     manifest = _manifest_of(entry)
     lines = map(" ".join, zip(manifest.references, manifest.digests, strict=True))
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Telling clients that something changed: which URIs, to whom, and not too often."""
+"""Change notifications: which URIs changed, which clients are notified, and how often."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
@@ -13,9 +13,9 @@ from mcp.server.connection import Connection
 from mcp.server.context import ServerRequestContext
 from mcp.server.subscriptions import ResourcesListChanged, ResourceUpdated, ServerEvent, SubscriptionBus
 
-from skillwire.core.entry import SkillEntry
-from skillwire.core.uri import MAX_URI_LENGTH
-from skillwire.sources import Catalog, Snapshot
+from skillwire.core import MAX_URI_LENGTH, SkillEntry
+from skillwire.sources.catalog import CombinedSource
+from skillwire.sources.snapshot import Snapshot
 
 MAX_SUBSCRIPTIONS = 4096
 # Changes within this time of each other are announced together.
@@ -26,24 +26,24 @@ logger = logging.getLogger(__name__)
 
 
 def changed_files(before: Snapshot, now: Snapshot) -> frozenset[str]:
-    """Return the URI of every file that was added, removed, or has other bytes."""
+    """Return the URI of every file that was added, removed or changed."""
     changes = now.changes_since(before)
     changed: set[str] = set()
     for uri in (*changes.added, *changes.removed, *changes.changed):
-        old, new = _promises(before.by_uri.get(uri)), _promises(now.by_uri.get(uri))
+        old, new = _digests(before.by_uri.get(uri)), _digests(now.by_uri.get(uri))
         changed.update(file for file in old.keys() | new.keys() if old.get(file) != new.get(file))
         changed.add(uri)
     return frozenset(changed)
 
 
-def _promises(entry: SkillEntry | None) -> dict[str, str]:
+def _digests(entry: SkillEntry | None) -> dict[str, str]:
     if entry is None or entry.manifest is None:
         return {}
     return dict(zip(entry.manifest.uris, entry.manifest.digests, strict=True))
 
 
 class ChangeBus:
-    """Where `subscriptions/listen` streams hear of changes; publishing to nobody costs nothing."""
+    """The bus of `subscriptions/listen` streams; false when it has no listeners."""
 
     def __init__(self) -> None:
         self._listeners: dict[object, Callable[[ServerEvent], None]] = {}
@@ -54,7 +54,7 @@ class ChangeBus:
     async def publish(self, event: ServerEvent) -> None:
         for listener in tuple(self._listeners.values()):
             listener(event)
-        await anyio.lowlevel.checkpoint()  # Lets the streams write before their buffers are full.
+        await anyio.lowlevel.checkpoint()  # Streams must write before their buffers are full.
 
     def subscribe(self, listener: Callable[[ServerEvent], None]) -> Callable[[], None]:
         token = object()
@@ -68,7 +68,7 @@ class ChangeBus:
 
 @dataclass(slots=True, eq=False)
 class _Subscriber:
-    """A connection of the handshake era that can be written to at any time."""
+    """A connection of the handshake era that has a channel for notifications."""
 
     connection: Connection
     uris: set[str] = field(default_factory=set[str])
@@ -77,13 +77,12 @@ class _Subscriber:
 
 
 class Announcer:
-    """Watches a catalog and tells every client that wants to know.
+    """Watches a catalog and notifies clients of changes.
 
-    Connections of the handshake era are told on their own channel; modern
-    ones on the `subscriptions/listen` streams they opened, through a bus.
-    `methods` are notifications for the former and `events` those for the
-    latter that go with every change, and `resources` the URIs of what changes
-    with every change.
+    Connections of the handshake era are notified on their own channel, modern
+    clients on their `subscriptions/listen` streams, through a bus. With every
+    change, `methods` are sent to the former and `events` to the latter, and
+    `resources` are reported as updated.
     """
 
     def __init__(
@@ -98,8 +97,8 @@ class Announcer:
         self._subscribers: dict[Connection, _Subscriber] = {}
         self._buses: list[SubscriptionBus] = []
 
-    def also_tell(self, methods: Iterable[str], events: Iterable[ServerEvent]) -> None:
-        """Tell more with every change from now on."""
+    def add_notifications(self, methods: Iterable[str], events: Iterable[ServerEvent]) -> None:
+        """Send more notifications and events with every change from now on."""
         self._methods = tuple(dict.fromkeys((*self._methods, *methods)))
         self._events = tuple(dict.fromkeys((*self._events, *events)))
 
@@ -107,20 +106,20 @@ class Announcer:
         """Announce changes on `bus` too."""
         self._buses.append(bus)
 
-    def greet(self, connection: Connection) -> None:
-        """Remember a connection that finished its handshake, for as long as it lasts."""
+    def register(self, connection: Connection) -> None:
+        """Notify a connection that finished its handshake, until it closes."""
         if connection.has_standalone_channel and connection not in self._subscribers:
             self._subscribers[connection] = _Subscriber(connection)
             connection.exit_stack.callback(self._subscribers.pop, connection, None)
 
     def subscribe(self, connection: Connection, uri: str) -> bool:
-        """Tell a connection when `uri` changes; False when it asks for too many."""
-        self.greet(connection)
+        """Notify a connection when `uri` changes; return False when it has too many subscriptions."""
+        self.register(connection)
         subscriber = self._subscribers.get(connection)
         if subscriber is None:
-            return True  # It cannot be told anything, and was not promised it.
+            return True  # It has no channel, and `subscribe` was not declared to it.
         if len(uri) > MAX_URI_LENGTH:
-            return True  # No skill has such a URI, so there is nothing to remember.
+            return True  # No skill has such a URI.
         if len(subscriber.uris) >= MAX_SUBSCRIPTIONS and uri not in subscriber.uris:
             return False
         subscriber.uris.add(uri)
@@ -131,7 +130,7 @@ class Announcer:
         if subscriber is not None:
             subscriber.uris.discard(uri)
 
-    async def follow(self, catalog: Catalog) -> None:
+    async def follow(self, catalog: CombinedSource) -> None:
         """Announce every change of `catalog` until cancelled."""
         before = catalog.snapshot
         async with anyio.create_task_group() as group:
@@ -161,7 +160,7 @@ class Announcer:
                 await bus.publish(ResourceUpdated(uri=uri))
 
     async def _deliver(self, subscriber: _Subscriber) -> None:
-        """Tell one client; one that does not read delays no other, and hears the rest later or never."""
+        """Notify one client. A client that does not read delays no other and may miss notifications."""
         try:
             while subscriber.pending is not None:
                 uris, subscriber.pending = subscriber.pending, None
@@ -172,14 +171,14 @@ class Announcer:
                         data = notification.model_dump(by_alias=True, mode="json", exclude_none=True)
                         await subscriber.connection.outbound.notify(data["method"], data.get("params"))
         except Exception:
-            logger.info("a client could not be told of a change", exc_info=True)
+            logger.info("a client could not be notified of a change", exc_info=True)
         finally:
             subscriber.is_busy = False
 
 
 def connection_of(context: ServerRequestContext[Any, Any]) -> Connection:
-    """Return the connection a request came on, which outlives the request."""
-    # The SDK hands out a session for each request and keeps what lasts longer to itself.
+    """Return the connection of a request."""
+    # The SDK makes a session for each request, and the connection behind it is private.
     return context.session._connection  # pyright: ignore[reportPrivateUsage]
 
 

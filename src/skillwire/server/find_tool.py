@@ -1,15 +1,14 @@
 """`find_skills`: a tool that finds skills by words, for catalogs too large to list.
 
-It answers with links to the `SKILL.md` of each skill. A link is a pointer and
-promises nothing: a host that wants the skill asks `skills/get` for its entry.
-Hosts differ in what they hand to a model, so the same is there three times:
-links for those who follow them, a text with a line for each skill for those
-who show text, and `structuredContent` for programs.
+It answers with links to the `SKILL.md` of each skill. A link has no digests: a
+host that wants the skill asks `skills/get` for its entry. Hosts differ in what
+they pass to a model, so the result has three forms: links, a text with a line
+for each skill, and `structuredContent`.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import anyio
 import mcp_types as types
@@ -17,45 +16,151 @@ from mcp.server.context import HandlerResult
 from mcp.server.lowlevel import Server
 from mcp.server.lowlevel.server import HandlerEntry
 
-from skillwire.core.characters import visible
-from skillwire.errors import SkillError
+from skillwire.core import MAX_URI_LENGTH, InvalidUriError, SkillError, visible
 from skillwire.server.answers import Answers
-from skillwire.server.dialects.compat import Binding, Context
-from skillwire.server.failures import invalid_params, wire_errors
-from skillwire.server.find_schema import (
-    ANNOTATIONS,
-    DESCRIPTION,
-    INPUT_SCHEMA,
-    NAME,
-    OUTPUT_SCHEMA,
-    TITLE,
-    Question,
-    parse_question,
-)
-from skillwire.server.results import as_json, is_modern, shared_terms
-from skillwire.server.search import Match, SkillSearch
+from skillwire.server.dialects.base import Binding, Context, as_json, combined_terms, is_modern
+from skillwire.server.messages import invalid_params, wire_errors
+from skillwire.server.search import MAX_QUERY, NO_FILTERS, Filters, ServerSearch, SkillMatch
+from skillwire.server.visibility import EVERYTHING
 from skillwire.wire.core import JsonDict
+
+# The input and output schemas of `find_skills`, and parsing its arguments.
+
+
+NAME: Final = "find_skills"
+DEFAULT_LIMIT: Final = 10
+MAX_LIMIT: Final = 50
+MAX_CURSOR: Final = 2 * MAX_URI_LENGTH
+
+TITLE: Final = "Find skills"
+DESCRIPTION: Final = (
+    "Find Agent Skills of this server by words about a task. "
+    "Returns links to the SKILL.md of the skills that fit, best first."
+)
+INPUT_SCHEMA: Final[Mapping[str, Any]] = {
+    "type": "object",
+    "properties": {
+        "query": {"type": "string", "maxLength": MAX_QUERY, "description": "What the task is about."},
+        "limit": {
+            "type": "integer",
+            "minimum": 1,
+            "maximum": MAX_LIMIT,
+            "default": DEFAULT_LIMIT,
+            "description": "How many skills to return at most.",
+        },
+        "below": {
+            "type": "string",
+            "maxLength": MAX_URI_LENGTH,
+            "description": "Only skills below this path, such as acme/billing.",
+        },
+        "has_scripts": {
+            "type": "boolean",
+            "description": "Only skills that come with scripts, or only those that do not.",
+        },
+        "cursor": {
+            "type": "string",
+            "maxLength": MAX_CURSOR,
+            "description": "The cursor of an earlier answer, to go on with the same search.",
+        },
+    },
+    "required": ["query"],
+    "additionalProperties": False,
+}
+OUTPUT_SCHEMA: Final[Mapping[str, Any]] = {
+    "type": "object",
+    "properties": {
+        "skills": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "uri": {"type": "string", "description": "The URI of the skill's SKILL.md."},
+                    "name": {"type": "string"},
+                    "path": {"type": "string", "description": "Where the skill is, with its name."},
+                    "snippet": {"type": "string", "description": "Part of the description."},
+                },
+                "required": ["uri", "name", "path", "snippet"],
+            },
+        },
+        "total": {"type": "integer", "description": "How many skills fit; absent if unknown."},
+        "nextCursor": {"type": "string", "description": "There when more skills fit."},
+    },
+    "required": ["skills"],
+}
+ANNOTATIONS: Final[Mapping[str, Any]] = {"readOnlyHint": True, "idempotentHint": True, "openWorldHint": False}
+
+_ARGUMENTS = frozenset(INPUT_SCHEMA["properties"])
+
+
+@dataclass(frozen=True, slots=True)
+class FindRequest:
+    """Validated arguments of a call."""
+
+    query: str
+    limit: int = DEFAULT_LIMIT
+    cursor: str | None = None
+    filters: Filters = NO_FILTERS
+
+
+def parse_find_request(arguments: Mapping[str, Any]) -> FindRequest:
+    """Parse the arguments of a call. A null counts as absent.
+
+    Raises:
+        SkillError: The arguments do not match the tool's schema.
+    """
+    given = {name: value for name, value in arguments.items() if value is not None}
+    if given.keys() - _ARGUMENTS:
+        raise SkillError(f"only these arguments are known: {', '.join(sorted(_ARGUMENTS))}")
+    query, limit = given.get("query"), given.get("limit", DEFAULT_LIMIT)
+    if not isinstance(query, str) or not query.strip():
+        raise SkillError("`query` must be a text that is not empty")
+    if len(query) > MAX_QUERY:
+        raise SkillError(f"`query` must have at most {MAX_QUERY} characters")
+    if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= MAX_LIMIT:
+        raise SkillError(f"`limit` must be a whole number from 1 to {MAX_LIMIT}")
+    return FindRequest(query, limit, _cursor(given.get("cursor")), _filters(given))
+
+
+def _cursor(cursor: object) -> str | None:
+    if cursor is not None and not isinstance(cursor, str):
+        raise SkillError("`cursor` must be text from an earlier answer")
+    return cursor or None
+
+
+def _filters(given: Mapping[str, Any]) -> Filters:
+    below, has_scripts = given.get("below", EVERYTHING), given.get("has_scripts")
+    if has_scripts is not None and not isinstance(has_scripts, bool):
+        raise SkillError("`has_scripts` must be true or false")
+    if not isinstance(below, str) or len(below) > MAX_URI_LENGTH:
+        raise SkillError("`below` must be a path, such as acme/billing")
+    if not below.strip("/"):
+        return Filters(has_scripts=has_scripts)
+    try:
+        return Filters(below, has_scripts)
+    except InvalidUriError as error:
+        raise SkillError("`below` cannot be the path of skills", fix=str(error)) from error
+
 
 _LIST_TOOLS = "tools/list"
 _CALL_TOOL = "tools/call"
 _MAX_PAGES = 100
-# Where skills may be hidden from who asks, so many are looked at together, and for so long.
-_AT_ONCE = 200
-_LOOKING_SECONDS = 10.0
+# When some skills are hidden from the caller, matches are checked in batches, for at most this time.
+_BATCH_SIZE = 200
+_SEARCH_SECONDS = 10.0
 
 
-class Searched(Protocol):
-    """The skills of one server, as far as the tool needs to know them."""
+class SearchableSkills(Protocol):
+    """The part of `Skills` that the tool uses."""
 
     @property
     def answers(self) -> Answers: ...
 
     @property
-    def search(self) -> SkillSearch: ...
+    def search(self) -> ServerSearch: ...
 
 
-class Sees(Protocol):
-    """What who asks right now may see."""
+class VisibilityCheck(Protocol):
+    """Which skills the current caller may see."""
 
     async def is_limited(self) -> bool: ...
 
@@ -63,26 +168,26 @@ class Sees(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
-    """What is told of: some skills, how many there are if that may be known, and how to go on."""
+class _FindResult:
+    """Some of the matches, their total if the caller may know it, and the next cursor."""
 
-    matches: Sequence[Match]
+    matches: Sequence[SkillMatch]
     total: int | None
     cursor: str | None
 
 
 class FindTool:
-    """The tool, beside those the server has; a tool of the server's own by that name wins.
+    """The tool `find_skills`; a tool of the server with the same name takes precedence.
 
-    `viewpoint`, if there is one, is asked about every skill that would be told of.
+    `visibility`, if set, decides for every skill whether the caller may see it.
     """
 
-    def __init__(self, skills: Searched) -> None:
-        self.viewpoint: Sees | None = None
+    def __init__(self, skills: SearchableSkills) -> None:
+        self.visibility: VisibilityCheck | None = None
         self._skills = skills
         self._others: dict[str, HandlerEntry[Any]] = {}
 
-    def described(self) -> JsonDict:
+    def definition(self) -> JsonDict:
         """Return the tool as `tools/list` carries it."""
         return {
             "name": NAME,
@@ -94,27 +199,27 @@ class FindTool:
         }
 
     async def run(self, arguments: Mapping[str, Any]) -> JsonDict:
-        """Answer a call with what was found, or with a word on what is wrong with it."""
+        """Return the result of a call, or an error result."""
         try:
-            question = parse_question(arguments)
+            question = parse_find_request(arguments)
             found = await self._find(question)
         except SkillError as error:
             return {"content": [_text(f"{error}; {error.fix}" if error.fix else str(error))], "isError": True}
         links = [self._link(match) for match in found.matches]
         return {
-            "content": [*links, _text(_words(found))],
+            "content": [*links, _text(_result_text(found))],
             "structuredContent": _structured(found),
             "isError": False,
         }
 
-    async def _find(self, question: Question) -> _Found:
-        """Look for what may be told.
+    async def _find(self, question: FindRequest) -> _FindResult:
+        """Return a page of matches that the caller may see.
 
         Raises:
-            SkillError: The cursor is of another search, or the search failed.
+            SkillError: The cursor belongs to another search, or the search failed.
         """
-        if self.viewpoint is not None and await self.viewpoint.is_limited():
-            return await self._find_visible(self.viewpoint, question)
+        if self.visibility is not None and await self.visibility.is_limited():
+            return await self._find_visible(self.visibility, question)
         page = await self._skills.search.find(
             self._skills.answers.catalog.snapshot,
             question.query,
@@ -122,29 +227,29 @@ class FindTool:
             cursor=question.cursor,
             filters=question.filters,
         )
-        return _Found(page.matches, page.total, page.cursor)
+        return _FindResult(page.matches, page.total, page.cursor)
 
-    async def _find_visible(self, viewpoint: Sees, question: Question) -> _Found:
-        """Look for what the caller may see; how many fit in all is not told, since some may be hidden."""
-        found: list[Match] = []
+    async def _find_visible(self, visibility: VisibilityCheck, question: FindRequest) -> _FindResult:
+        """Return matches that the caller may see, without a total, since some may be hidden."""
+        found: list[SkillMatch] = []
         cursor, is_first = question.cursor, True
         snapshot = self._skills.answers.catalog.snapshot
-        with anyio.move_on_after(_LOOKING_SECONDS):
+        with anyio.move_on_after(_SEARCH_SECONDS):
             while (is_first or cursor is not None) and len(found) <= question.limit:
                 page = await self._skills.search.find(
-                    snapshot, question.query, limit=_AT_ONCE, cursor=cursor, filters=question.filters
+                    snapshot, question.query, limit=_BATCH_SIZE, cursor=cursor, filters=question.filters
                 )
                 cursor, is_first = page.cursor, False
                 for match in page.matches:
-                    if len(found) <= question.limit and await viewpoint.may_see(match.entry.uri.published):
+                    if len(found) <= question.limit and await visibility.may_see(match.entry.uri.published):
                         found.append(match)
         shown = found[: question.limit]
         if len(found) == len(shown):
-            return _Found(shown, None, None)
+            return _FindResult(shown, None, None)
         after = self._skills.search.cursor_after(shown[-1].entry, question.query, question.filters)
-        return _Found(shown, None, after)
+        return _FindResult(shown, None, after)
 
-    def _link(self, match: Match) -> JsonDict:
+    def _link(self, match: SkillMatch) -> JsonDict:
         return {"type": "resource_link", **self._skills.answers.describe(match.entry)}
 
     async def _list(self, context: Context, params: types.PaginatedRequestParams) -> HandlerResult:
@@ -156,9 +261,9 @@ class FindTool:
             if other is None and params.cursor is not None:
                 raise invalid_params("the cursor is not one of this listing")
             answers = self._skills.answers
-            terms = shared_terms(answers.on_terms({}), before) if is_modern(context) else {}
+            terms = combined_terms(answers.on_terms({}), before) if is_modern(context) else {}
             is_last = before.get("nextCursor") is None
-            ours = [self.described()] if is_last and not await self._is_taken(context) else []
+            ours = [self.definition()] if is_last and not await self._is_taken(context) else []
             return {**before, **terms, "tools": [*before["tools"], *ours]}
 
     async def _call(self, context: Context, params: types.CallToolRequestParams) -> HandlerResult:
@@ -167,11 +272,11 @@ class FindTool:
             return await other.handler(context, params)
         with wire_errors():
             if params.name != NAME:
-                raise invalid_params("there is no such tool")
+                raise invalid_params("unknown tool")
             return {**await self.run(params.arguments or {}), "resultType": "complete"}
 
     async def _is_taken(self, context: Context) -> bool:
-        """Tell whether the server has a tool of its own by that name."""
+        """Return whether the server has its own tool with this name."""
         other = self._others.get(_LIST_TOOLS)
         if other is None:
             return False
@@ -192,7 +297,7 @@ class FindTool:
         ]
 
     def take_over(self, server: Server[Any]) -> None:
-        """Answer for the tool on `server`, and keep its own handlers for its own tools."""
+        """Answer for the tool on `server`; its own handlers go on answering for its own tools."""
         for method, params_type, handler in self.bindings():
             current = server.get_request_handler(method)
             if current is None or current.handler != handler:
@@ -201,7 +306,7 @@ class FindTool:
                 server.add_request_handler(method, params_type, handler)
 
 
-def _structured(found: _Found) -> JsonDict:
+def _structured(found: _FindResult) -> JsonDict:
     result: JsonDict = {
         "skills": [
             {
@@ -220,7 +325,7 @@ def _structured(found: _Found) -> JsonDict:
     return result
 
 
-def _words(found: _Found) -> str:
+def _result_text(found: _FindResult) -> str:
     if not found.matches:
         return "No skill of this server fits these words."
     count = len(found.matches)

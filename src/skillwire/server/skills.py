@@ -1,42 +1,137 @@
-"""`Skills`: the skills of one server, from where they come from to the answers about them."""
+"""`Skills`: the skills of one server, with their sources, dialects and answers."""
 
 import asyncio
 import logging
+import os
+import stat
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import TypeAlias, TypeVar, cast
+from typing import ClassVar, Final, TypeAlias, TypeVar, cast
 
 import anyio
+import anyio.to_thread
 
-from skillwire.core.finding import Severity
-from skillwire.core.skill import Skill
-from skillwire.core.uri import SkillUri
-from skillwire.errors import InvalidSkillError, SkillError, SourceError
-from skillwire.server.answers import Answers, Terms
-from skillwire.server.changes import Announcer
-from skillwire.server.dialects.compat import Compat
-from skillwire.server.dialects.prompts import Prompts
-from skillwire.server.dialects.rendering import Render
-from skillwire.server.dialects.speaking import chosen, speakers
-from skillwire.server.find_tool import FindTool
-from skillwire.server.listing import EVERYTHING_LISTED, Listing
-from skillwire.server.notes import NO_NOTES, Notes
-from skillwire.server.scripts import RunsScripts, Scripts
-from skillwire.server.search import SkillSearch, require_fts5
-from skillwire.server.served_folder import ServedFolder
-from skillwire.sources import (
-    Catalog,
-    DirectorySource,
-    DynamicSkill,
-    LiveSource,
-    MemorySource,
-    PackageSource,
-    Report,
-    Source,
+from skillwire.core import (
+    SKILL_FILE,
+    Dialect,
+    InvalidSkillError,
+    InvalidUriError,
+    Severity,
+    Skill,
+    SkillError,
+    SkillUri,
+    SourceError,
+    canonical_uri,
+    media_type_of,
+    segment_of,
 )
-from skillwire.wire.dialect import Dialect
+from skillwire.server.answers import Answers, FileContent, Terms
+from skillwire.server.changes import Announcer
+from skillwire.server.dialects.base import DialectServer, DialectSkills, Render
+from skillwire.server.dialects.negotiation import build_dialect_servers, parse_dialects
+from skillwire.server.dialects.prompts import Prompts
+from skillwire.server.find_tool import FindTool
+from skillwire.server.meta import NO_NOTES, Notes
+from skillwire.server.outputs import RunsScripts, Scripts
+from skillwire.server.search import ServerSearch, require_fts5
+from skillwire.server.visibility import EVERYTHING_LISTED, ListingRules, summary_of
+from skillwire.sources.catalog import CombinedSource, is_reserved
+from skillwire.sources.directory.source import DirectorySource
+from skillwire.sources.directory.walk import FolderReader
+from skillwire.sources.memory import DynamicSkill, MemorySource
+from skillwire.sources.package import PackageSource
+from skillwire.sources.snapshot import LiveSource, Report, Source
+from skillwire.wire.core import JsonDict, directory_resource, file_resource
+
+# `ServedFolder`: a folder that is not a skill, served with `resources/directory/read`.
+
+
+MAX_CHILDREN: Final = 10_000
+"""The maximum number of entries of one folder."""
+MAX_FILE_BYTES: Final = 16 * 1024 * 1024
+"""The maximum size of a served file."""
+
+Value = TypeVar("Value")
+
+
+class ServedFolder(DialectServer):
+    """A folder on disk as the directory at a URI, of any scheme.
+
+    It is read for each request. No symbolic link is followed below the folder,
+    even if it changes during a read. Names that begin with a dot or cannot be
+    part of a URI are left out.
+    """
+
+    dialect: ClassVar[Dialect] = Dialect.CORE
+
+    def __init__(self, skills: DialectSkills, uri: str, folder: str | Path) -> None:
+        super().__init__(skills)
+        # The rules for paths inside a skill are those for paths inside any directory.
+        self._root = SkillUri.parse(f"{uri}/{SKILL_FILE}")
+        self._folder = os.path.realpath(folder)
+        if not Path(self._folder).is_dir():
+            raise SourceError("there is no folder to serve", fix="check the path")
+
+    def resources(self) -> Sequence[JsonDict]:
+        name = segment_of(self._root.root)
+        described = {"title": name, "description": "A directory of files that can be listed and read."}
+        return [{**directory_resource(self._root.root), **described}]
+
+    async def children(self, uri: str) -> Sequence[JsonDict] | None:
+        path = self._path_of(uri)
+        return None if path is None else await self._with_reader(lambda reader: self._list(reader, path))
+
+    async def read(self, uri: str) -> FileContent | None:
+        path = self._path_of(uri)
+        content = await self._with_reader(lambda reader: self._read(reader, path)) if path else None
+        if path is None or content is None:
+            return None
+        return FileContent(uri, media_type_of(path), content, "")
+
+    def _path_of(self, uri: str) -> str | None:
+        """Return the path inside the folder for a URI in any spelling; None when it is outside."""
+        try:
+            if canonical_uri(uri) == self._root.root:
+                return ""
+            path = self._root.relative_path(uri)
+        except InvalidUriError:
+            return None
+        return None if any(part.startswith(".") for part in path.split("/")) else path
+
+    async def _with_reader(self, use: Callable[[FolderReader], Value | None]) -> Value | None:
+        def open_and_use() -> Value | None:
+            try:
+                with FolderReader(self._folder) as reader:
+                    return use(reader)
+            except OSError:
+                return None  # It is gone, is of another type, or cannot be read.
+
+        return await anyio.to_thread.run_sync(open_and_use)
+
+    def _list(self, reader: FolderReader, path: str) -> list[JsonDict]:
+        found: list[JsonDict] = []
+        for name, status in reader.names(path, MAX_CHILDREN):
+            if name.startswith("."):
+                continue
+            try:
+                uri = self._root.join(f"{path}/{name}" if path else name)
+            except InvalidUriError:
+                continue
+            if stat.S_ISDIR(status.st_mode):
+                found.append(directory_resource(uri))
+            elif stat.S_ISREG(status.st_mode):
+                found.append(file_resource(uri, media_type=media_type_of(name), size=status.st_size))
+        return sorted(found, key=lambda resource: resource["uri"])
+
+    def _read(self, reader: FolderReader, path: str) -> bytes | None:
+        folder, _, name = path.rpartition("/")
+        # Only an estimate for the buffer: the file may be replaced before it is read.
+        size = os.lstat(f"{self._folder}/{path}").st_size
+        content, status = reader.read(folder, name, min(size, MAX_FILE_BYTES))
+        return content if len(content) == status.st_size <= MAX_FILE_BYTES else None
+
 
 logger = logging.getLogger(__name__)
 
@@ -51,8 +146,8 @@ class Skills:
     """The skills a server publishes. `add_skills` returns it; more can be added.
 
     Folders and sources are opened when the server starts and closed when it
-    stops, so they must be added before. Skills built in code come and go at
-    any time.
+    stops, so they must be added before. Skills built in code can be added and
+    removed at any time.
     """
 
     def __init__(
@@ -68,20 +163,21 @@ class Skills:
         notes: Notes = NO_NOTES,
         find_tool: bool = False,
         scripts: Scripts | RunsScripts | None = None,
-        listing: Listing = EVERYTHING_LISTED,
+        listing: ListingRules = EVERYTHING_LISTED,
+        instructions: bool = False,
     ) -> None:
         self.terms = terms
         self.notes = notes
-        self.search = SkillSearch()
+        self.search = ServerSearch()
         self.find_tool = FindTool(self) if find_tool else None
         self.scripts = scripts if scripts is None or isinstance(scripts, Scripts) else Scripts(scripts)
-        # Only this dialect has a method to run them with.
-        self.dialects = chosen(dialects if scripts is None else (*dialects, Dialect.EXEC))
-        self.compat: tuple[Compat, ...] = speakers(self.dialects, self)
+        # Only this dialect has a method to run scripts.
+        self.dialects = parse_dialects(dialects if scripts is None else (*dialects, Dialect.EXEC))
+        self.dialect_servers: tuple[DialectServer, ...] = build_dialect_servers(self.dialects, self)
         self.announcer = Announcer(
-            methods=[method for compat in self.compat for method in compat.notifications()],
-            resources=[uri for compat in self.compat for uri in compat.changed_resources()],
-            events=[event for compat in self.compat for event in compat.events()],
+            methods=[method for dialect in self.dialect_servers for method in dialect.notifications()],
+            resources=[uri for dialect in self.dialect_servers for uri in dialect.changed_resources()],
+            events=[event for dialect in self.dialect_servers for event in dialect.events()],
         )
         self.renderers: dict[str, Render] = {}
         self._prefix = prefix
@@ -90,6 +186,8 @@ class Skills:
         self._follow_links = follow_links
         self._built = MemorySource()
         self._listing = listing
+        self._has_summary = instructions
+        self._summary: tuple[object, str] = (None, "")
         self._unlisted: set[str] = set()
         self._sources: list[Source] = [self._built]
         self._mounted: list[tuple[str, Callable[[], str | Path]]] = []
@@ -108,15 +206,15 @@ class Skills:
 
             skills.add(code_mode, prompt="start_code_mode")
 
-        Skills built in code that are not `listed` are in no listing, and are
-        served to whoever knows or finds them. For folders, see `Listing`.
+        Skills built in code that are not `listed` are in no listing; they can be
+        read by URI and found by search. For folders, see `ListingRules`.
 
         Raises:
             DuplicateSkillError: Two skills built in code would share a URI.
-            InvalidSkillError: A rule of the format is broken, or no prompt may have that name.
-            SkillError: A folder or source came after the server had started, or
-                the first prompt did; or `prompt` is given for anything but one
-                skill built in code, or `listed` for anything but such skills.
+            InvalidSkillError: A skill is invalid, or the prompt name is.
+            SkillError: A folder, a source or the first prompt was added after the
+                server had started; or `prompt` is not for exactly one skill built
+                in code, or `listed` is false for a folder or source.
         """
         if prompt is not None:
             self._add_with_prompt(origins, prompt, listed)
@@ -128,11 +226,12 @@ class Skills:
         if others and not listed:
             raise SkillError(
                 "only skills built in code can be added unlisted",
-                fix="leave places of a folder out of listings with Listing(unlisted=…)",
+                fix="leave paths of a folder out of listings with ListingRules(unlisted=…)",
             )
+        self._require_free(*(skill.uri.text for skill in built))
         sources = [self._source_of(origin) for origin in others]
         fresh = set[str]() if listed else {skill.uri.text for skill in built} - self._unlisted
-        # Before they are there, so that they are never listed, not even for a moment.
+        # Before they are added, so that they are never listed.
         self._unlisted |= fresh
         try:
             self._built.add(*built)
@@ -142,18 +241,20 @@ class Skills:
         self._sources += sources
 
     def add_directory(self, uri: str, folder: str | Path) -> None:
-        """Serve a folder that is no skill, so that clients can walk it as they walk skills.
+        """Serve a folder that is not a skill, with the same methods as skills.
 
             add_skills(server).add_directory("docs://handbook", "handbook/")
 
         Its files are resources below `uri`, and its folders directories. Links,
-        and names that begin with a dot, are left out. Nothing in it is a skill.
+        and names that begin with a dot, are left out. It contains no skills.
 
         Raises:
             InvalidUriError: `uri` cannot be the URI of a directory.
+            InvalidSkillError: A served dialect reserves the URI.
             SourceError: There is no such folder.
         """
-        self.compat = (*self.compat, ServedFolder(self, uri, folder))
+        self._require_free(uri)
+        self.dialect_servers = (*self.dialect_servers, ServedFolder(self, uri, folder))
 
     def remove(self, uri: SkillUri) -> None:
         """Stop publishing a skill that was built in code.
@@ -164,7 +265,7 @@ class Skills:
         self._built.remove(uri)
         self._unlisted.discard(uri.text)
         if self.prompts is not None:
-            self.prompts.forget(uri.text)
+            self.prompts.remove_name(uri.text)
 
     def skill(self, path: str, *, prompt: str | None = None) -> Callable[[Folder], Folder]:
         """Publish the folder that the decorated function returns, as the skill at `path`.
@@ -179,9 +280,10 @@ class Skills:
 
         Raises:
             InvalidUriError: The path cannot be part of a URI.
-            InvalidSkillError: No prompt may have that name.
+            InvalidSkillError: The prompt name is invalid.
         """
         uri = SkillUri.build(path)
+        self._require_free(uri.text)
 
         def publish(function: Folder) -> Folder:
             self._refuse_when_open()
@@ -193,15 +295,14 @@ class Skills:
         return publish
 
     def renderer(self, path: str) -> Callable[[Renderer], Renderer]:
-        """Let the decorated function make the instructions that the dialect `primitive` gives for a skill.
+        """Use the decorated function to render the instructions of a skill in the dialect `primitive`.
 
             @skills.renderer("acme/billing/invoice-fill")
             def render(body: str, arguments: Mapping[str, str]) -> str:
                 return body.replace("REGION", arguments.get("region", "eu"))
 
-        It gets the body of `SKILL.md` and all arguments that the client sent;
-        those that the skill declares as required are there. `SKILL.md` itself
-        stays as it is for everybody.
+        It gets the body of `SKILL.md` and all arguments that the client sent,
+        including all required ones. `SKILL.md` itself does not change.
 
         Raises:
             InvalidUriError: The path cannot be part of a URI.
@@ -216,12 +317,12 @@ class Skills:
 
     @property
     def reports(self) -> tuple[Report, ...]:
-        """What there is to say about places and skills now: of the sources, and of older dialects.
+        """Current reports about files and skills, from the sources and older dialects.
 
         Raises:
             SourceError: The server is not running.
         """
-        ours = [report for compat in self.compat for report in compat.reports()]
+        ours = [report for dialect in self.dialect_servers for report in dialect.reports()]
         return (*self.catalog.snapshot.reports, *ours)
 
     @property
@@ -236,7 +337,16 @@ class Skills:
         return self._answers
 
     @property
-    def catalog(self) -> Catalog:
+    def kept_bytes(self) -> int:
+        """The size of the cached answers of all dialects in bytes.
+
+        Raises:
+            SourceError: The server is not running.
+        """
+        return self.answers.kept_bytes + sum(dialect.kept_bytes for dialect in self.dialect_servers)
+
+    @property
+    def catalog(self) -> CombinedSource:
         """Everything that is published.
 
         Raises:
@@ -246,18 +356,27 @@ class Skills:
 
     @property
     def state(self) -> object:
-        """What answers depend on: an object that is replaced when anything changes; None when closed."""
+        """The object that answers depend on, replaced with every change; None when closed."""
         return None if self._answers is None else self._answers.catalog.snapshot
+
+    def summary(self) -> str:
+        """Return the summary of the listed skills for the server's instructions, or an empty text."""
+        if not self._has_summary or self._answers is None:
+            return ""
+        listed = self._answers.listed
+        if self._summary[0] is not listed:
+            self._summary = listed, summary_of(listed, has_find_tool=self.find_tool is not None)
+        return self._summary[1]
 
     @property
     def prompts(self) -> Prompts | None:
-        """What serves skills as prompts, if anything does."""
-        return next((compat for compat in self.compat if isinstance(compat, Prompts)), None)
+        """The dialect server for prompts, if any."""
+        return next((dialect for dialect in self.dialect_servers if isinstance(dialect, Prompts)), None)
 
     @property
-    def is_known_by_name(self) -> bool:
-        """Whether a dialect is spoken that knows skills by name, and so has other lists for its clients."""
-        return any(compat.is_by_name for compat in self.compat)
+    def has_by_name_dialect(self) -> bool:
+        """Whether a served dialect identifies skills by name and has its own list members."""
+        return any(dialect.is_by_name for dialect in self.dialect_servers)
 
     @property
     def has_unlisted(self) -> bool:
@@ -266,15 +385,15 @@ class Skills:
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator["Skills"]:
-        """Open all sources for as long as anyone uses them.
+        """Open all sources while at least one context is open.
 
-        A server may serve several connections, each in a task of its own, that
-        come and go in any order. So the sources belong to a task of their own.
+        A server may serve several connections, each in its own task, that open
+        and close in any order. So the sources are owned by a separate task.
 
         Raises:
             DuplicateSkillError: Two sources serve the same URI.
-            SkillError: Skills are to be found by words, and this Python cannot do that.
-            InvalidSkillError: With `strict`: something is not fit to be published.
+            SkillError: The find tool is enabled, and this Python's SQLite has no FTS5.
+            InvalidSkillError: With `strict`, a skill is invalid.
             SourceError: A source cannot be opened.
         """
         async with self._opening:
@@ -296,7 +415,7 @@ class Skills:
             await asyncio.wait([self._owner])
         self._closing = anyio.Event()
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        # A task group would tie the sources to the task of whoever came first.
+        # A task group would tie the sources to the task of the first connection.
         self._owner = asyncio.create_task(self._own(ready, self._closing))
         try:
             await asyncio.shield(ready)
@@ -310,8 +429,9 @@ class Skills:
         try:
             if self.find_tool is not None:
                 require_fts5()
-            async with Catalog([*self._sources, *self._mounts()]) as catalog:
-                self._review(catalog.snapshot.reports)
+            sources = [*self._sources, *self._mounts()]
+            async with CombinedSource(sources, reserved=self._reserved) as catalog:
+                self._log_reports(catalog.snapshot.reports)
                 self._answers = Answers(catalog, self.terms, self.notes, self._listing, self._unlisted)
                 scripts = nullcontext() if self.scripts is None else self.scripts.open()
                 async with scripts, anyio.create_task_group() as group:
@@ -322,7 +442,7 @@ class Skills:
                     group.cancel_scope.cancel()
         except Exception as error:
             if ready.done():
-                logger.exception("the skills were closed by an unexpected failure")
+                logger.exception("the skills were closed by an unexpected error")
             else:
                 ready.set_exception(error)
         finally:
@@ -330,11 +450,11 @@ class Skills:
             self.search.close()
 
     async def _prepare(self) -> None:
-        for compat in self.compat:
+        for server in self.dialect_servers:
             try:
-                await compat.prepare()
+                await server.prepare()
             except Exception:
-                logger.exception("%s is made ready when it is asked for", compat.dialect)
+                logger.exception("%s could not be prepared; it is built on request", server.dialect)
 
     def _mounts(self) -> list[Source]:
         return [
@@ -350,7 +470,7 @@ class Skills:
                 "or serve all skills as prompts with the dialect prompt",
             )
         uri, prompts = origins[0].uri.text, self.prompts or self._new_prompts()
-        prompts.check(uri, name)
+        prompts.check_name(uri, name)
         self.add(*origins, listed=listed)
         self._serve_prompt(prompts, uri, name)
 
@@ -358,15 +478,15 @@ class Skills:
         if self._users:
             raise SkillError(
                 "the first prompt of a skill must be added before the server starts",
-                fix="add it earlier, or speak the dialect prompt",
+                fix="add it earlier, or serve the dialect prompt",
             )
         return Prompts(self, is_for_all=False)
 
     def _serve_prompt(self, prompts: Prompts, uri: str, name: str) -> None:
-        prompts.choose(uri, name)
-        if prompts not in self.compat:
-            self.compat = (*self.compat, prompts)
-            self.announcer.also_tell(prompts.notifications(), prompts.events())
+        prompts.set_name(uri, name)
+        if prompts not in self.dialect_servers:
+            self.dialect_servers = (*self.dialect_servers, prompts)
+            self.announcer.add_notifications(prompts.notifications(), prompts.events())
 
     def _source_of(self, origin: str | Path | Traversable | Source) -> Source:
         if isinstance(origin, str | Path):
@@ -379,8 +499,8 @@ class Skills:
             raise TypeError(f"skills cannot come from a {type(origin).__name__}")
         return origin
 
-    def _review(self, reports: Sequence[Report]) -> None:
-        """Log what is not published; with `strict`, refuse to start instead."""
+    def _log_reports(self, reports: Sequence[Report]) -> None:
+        """Log skills that are not published; with `strict`, raise if there are any."""
         for report in reports:
             for finding in report.findings:
                 if report.uri is None or finding.is_error:
@@ -391,9 +511,26 @@ class Skills:
         if self._strict and broken:
             places = ", ".join(report.place for report in broken)
             raise InvalidSkillError(
-                f"not everything is fit to be published: {places}",
-                fix="`skillwire validate` says what is wrong",
+                f"some skills cannot be published: {places}",
+                fix="run `skillwire validate` for details",
             )
+
+    @property
+    def _reserved(self) -> list[str]:
+        return [uri for dialect in self.dialect_servers for uri in dialect.reserved()]
+
+    def _require_free(self, *uris: str) -> None:
+        """Check that no dialect reserves these URIs.
+
+        Raises:
+            InvalidSkillError: One does.
+        """
+        for uri in uris:
+            if is_reserved(uri, self._reserved):
+                raise InvalidSkillError(
+                    f"{uri} cannot be served: a served dialect reserves this URI for its index",
+                    fix="choose another path, or do not serve that dialect",
+                )
 
     def _refuse_when_open(self) -> None:
         if self._users:

@@ -1,7 +1,10 @@
-"""A server of our own that serves nothing but skills: what `skillwire serve` runs."""
+"""A server that serves nothing but skills: what `skillwire serve` runs."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+import ctypes
+import gc
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,92 +12,106 @@ from mcp.server.lowlevel import Server
 from mcp.server.subscriptions import ListenHandler
 
 from skillwire import __version__
-from skillwire.runner import Policy
 from skillwire.server.answers import Terms
-from skillwire.server.handlers import add_listening, install
-from skillwire.server.hot import HotAnswers
-from skillwire.server.listing import EVERYTHING_LISTED, Listing
-from skillwire.server.notes import Notes
-from skillwire.server.pages import DEFAULT_PAGE_SIZE
-from skillwire.server.scripts import Scripts
+from skillwire.server.fast.hot import HotAnswers
+from skillwire.server.meta import Notes
+from skillwire.server.methods import add_listening, install
+from skillwire.server.options import ServeOptions
+from skillwire.server.outputs import Scripts
 from skillwire.server.skills import Skills
-from skillwire.sources import Source
+from skillwire.sources.snapshot import Source
 
-_INSTRUCTIONS = (
-    "This server publishes Agent Skills: folders of instructions, each with a SKILL.md. "
-    "A client that knows the extension lists them with skills/list; "
-    "others find every SKILL.md among the resources."
-)
+_NAME = "skillwire"
 _KEPT_OF_PART = 5 * 1024 * 1024
-_FINDING = " The tool find_skills finds skills by words about a task, also such as are not listed."
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
-    """What is to be served, and how. It can be sent to another process."""
-
-    folders: tuple[Path, ...]
-    prefix: str = ""
-    page_size: int = DEFAULT_PAGE_SIZE
-    ttl: float = 60.0
-    watch: bool = True
-    strict: bool = False
-    follow_links: bool = False
-    is_fast: bool = True
-    dialects: tuple[str, ...] = ()
-    mirror: bool = False
-    find_tool: bool = False
-    scripts: Policy | None = None
-    listing: Listing = EVERYTHING_LISTED
-    more: Callable[[], Sequence[Source]] | None = None
-    """Makes further sources, in the process that serves them."""
-
-    def skills(self) -> Skills:
-        """Return everything that is to be served, for everyone."""
-        scripts = None if self.scripts is None else Scripts(self.scripts)
-        origins = (*self.folders, *(self.more() if self.more is not None else ()))
-        return self._of(origins, self.strict, scripts, self._terms)
-
-    def part(self, sources: Sequence[Source], scripts: Scripts | None) -> Skills:
-        """Return skills that are served on the same terms, though not to everyone.
-
-        There may be many such parts, so each keeps little ready to be sent.
-        """
-        terms = replace(self._terms, cache_scope="private", kept_bytes=_KEPT_OF_PART)
-        return self._of(sources, False, scripts, terms)
-
-    @property
-    def _terms(self) -> Terms:
-        return Terms(page_size=self.page_size, ttl_ms=round(self.ttl * 1000))
-
-    def _of(
-        self, origins: Sequence[Path | Source], strict: bool, scripts: Scripts | None, terms: Terms
-    ) -> Skills:
-        return Skills(
-            origins,
-            terms=terms,
-            prefix=self.prefix,
-            watch=self.watch,
-            strict=strict,
-            follow_links=self.follow_links,
-            dialects=self.dialects,
-            notes=Notes(mirror=self.mirror),
-            find_tool=self.find_tool,
-            scripts=scripts,
-            listing=self.listing,
-        )
+def all_skills(options: ServeOptions) -> Skills:
+    """Return everything that is served, for every caller."""
+    policy = options.script_rules
+    scripts = None if policy is None else Scripts(policy)
+    more = () if options.more_sources is None else options.more_sources()
+    return _skills(options, (*options.folders, *more), options.strict, scripts, _terms(options))
 
 
-class Standalone:
-    """A lowlevel server with the skills of an `Offer`, or part of them, and the ready answers about them."""
+def some_skills(options: ServeOptions, sources: Sequence[Source], scripts: Scripts | None) -> Skills:
+    """Return the skills of `sources`, served on the same terms to some callers.
 
-    def __init__(self, offer: Offer, skills: Skills | None = None) -> None:
-        self.offer = offer
-        self.skills = offer.skills() if skills is None else skills
-        words = _INSTRUCTIONS + (_FINDING if offer.find_tool else "")
-        self.server: Server[Any] = Server("skillwire", version=__version__, instructions=words)
+    There may be many such parts, so each caches few answers.
+    """
+    terms = replace(_terms(options), cache_scope="private", kept_bytes=_KEPT_OF_PART)
+    return _skills(options, sources, False, scripts, terms)
+
+
+def _terms(options: ServeOptions) -> Terms:
+    return Terms(page_size=options.page_size, ttl_ms=round(options.ttl * 1000))
+
+
+def _skills(
+    options: ServeOptions,
+    origins: Sequence[Path | Source],
+    strict: bool,
+    scripts: Scripts | None,
+    terms: Terms,
+) -> Skills:
+    return Skills(
+        origins,
+        terms=terms,
+        prefix=options.prefix,
+        watch=options.watch,
+        strict=strict,
+        follow_links=options.follow_links,
+        dialects=options.dialect,
+        notes=Notes(mirror=options.mirror),
+        find_tool=options.find,
+        scripts=scripts,
+        listing=options.listing,
+        instructions=options.instructions,
+    )
+
+
+class SkillServer:
+    """A lowlevel MCP server with all skills of its options, or `skills`, and the prepared answers."""
+
+    def __init__(self, options: ServeOptions, skills: Skills | None = None) -> None:
+        self.options = options
+        self.skills = all_skills(options) if skills is None else skills
+        self.server: Server[Any] = Server(options.server_name or _NAME, version=__version__)
         install(self.server, self.skills)
         listen = add_listening(self.server, self.skills)
         assert listen is not None, "a new server serves no streams of its own"
         self.listen: ListenHandler = listen
         self.hot = HotAnswers(self.skills, self.server)
+
+
+# Memory settings of a serving process: malloc arenas and the garbage collector.
+
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
+_ANSWER_BYTES = 4 * 1024 * 1024
+
+
+def limit_malloc_arenas() -> None:
+    """Limit glibc to one malloc arena, and keep the memory of large answers.
+
+    By default glibc gives each thread its own arena, so memory that a scan in a
+    worker thread frees cannot be reused by other threads. Serving allocates too
+    little for contention. Freed memory of large answers is not returned to the
+    system: allocating it again would cost more than writing the answer.
+    """
+    if sys.platform == "linux":
+        # Other C libraries have no `mallopt`.
+        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+        if mallopt is not None:
+            mallopt(_M_ARENA_MAX, 1)
+            mallopt(_M_MMAP_THRESHOLD, _ANSWER_BYTES)
+            mallopt(_M_TRIM_THRESHOLD, _ANSWER_BYTES)
+
+
+def freeze_gc() -> None:
+    """Exclude all current objects from garbage collection; called once the skills are open.
+
+    A large catalog has many objects and no cycles. A full collection would
+    traverse all of them and delay a request.
+    """
+    gc.collect()
+    gc.freeze()

@@ -1,20 +1,18 @@
-"""Where skills *come from*: folders, memory, callables, and catalogs of them.
+"""Sources of skills: folders, memory, callables, packages, and combinations of them.
 
-A source turns its place into snapshots. Nothing here knows about MCP, and
+A source publishes its skills as snapshots. Nothing here depends on MCP, and
 nothing runs in the background unless an `async with` owns it.
 """
 
-from skillwire.sources.catalog import Catalog
-from skillwire.sources.directory import DirectorySource
-from skillwire.sources.dynamic import DynamicSkill
-from skillwire.sources.memory import MemorySource
+from skillwire.sources.catalog import CombinedSource
+from skillwire.sources.directory.source import DirectorySource
+from skillwire.sources.memory import DynamicSkill, MemorySource
 from skillwire.sources.package import PackageSource
-from skillwire.sources.snapshot import Changes, Report, Snapshot
-from skillwire.sources.source import LiveSource, Source
+from skillwire.sources.snapshot import Changes, LiveSource, Report, Snapshot, Source
 
 __all__ = [
-    "Catalog",
     "Changes",
+    "CombinedSource",
     "DirectorySource",
     "DynamicSkill",
     "LiveSource",

@@ -1,18 +1,21 @@
-"""Work that runs beside an `async with` block, and ends with it."""
+"""Tasks that run during an `async with` block, and end with it."""
 
-from collections.abc import AsyncGenerator, Callable, Coroutine
-from contextlib import asynccontextmanager
+import gc
+import logging
+import time
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from typing import Any
 
 import anyio
 
 
 @asynccontextmanager
-async def running(*tasks: Callable[[], Coroutine[Any, Any, object]]) -> AsyncGenerator[None]:
+async def run_in_background(*tasks: Callable[[], Coroutine[Any, Any, object]]) -> AsyncGenerator[None]:
     """Run `tasks` while the block lasts, and cancel them when it ends.
 
-    An exception of the block comes out as it went in: a task group alone
-    would wrap it, and no caller expects that of a source.
+    An exception of the block is raised unchanged: a task group alone would
+    wrap it in a group, which callers of a source do not expect.
     """
     caught: BaseException | None = None
     async with anyio.create_task_group() as group:
@@ -28,3 +31,108 @@ async def running(*tasks: Callable[[], Coroutine[Any, Any, object]]) -> AsyncGen
             group.cancel_scope.cancel()
     if caught is not None:
         raise caught
+
+
+@asynccontextmanager
+async def opened_together(managers: Sequence[AbstractAsyncContextManager[Any]]) -> AsyncGenerator[None]:
+    """Enter all `managers` concurrently, run the block once all are open, then exit them.
+
+    Each is entered and exited by a task of its own, as task groups inside them
+    require. If one fails to open the others are cancelled, those already open
+    are closed, and its exception is raised unchanged.
+    """
+    closing = anyio.Event()
+    failures: list[Exception] = []
+    caught: BaseException | None = None
+
+    async def hold(manager: AbstractAsyncContextManager[Any], opened: anyio.Event) -> None:
+        try:
+            async with manager:
+                opened.set()
+                await closing.wait()
+        except Exception as error:
+            failures.append(error)
+            if not closing.is_set():
+                group.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as group:
+        waiting = [anyio.Event() for _ in managers]
+        for manager, opened in zip(managers, waiting, strict=True):
+            group.start_soon(hold, manager, opened)
+        for opened in waiting:
+            await opened.wait()
+        try:
+            yield
+        except anyio.get_cancelled_exc_class():
+            raise
+        except BaseException as error:
+            caught = error
+        finally:
+            closing.set()
+    if caught is not None:
+        raise caught
+    if failures:
+        raise failures[0]
+
+
+# Pausing the garbage collector while many long-lived objects are created.
+
+
+@contextmanager
+def collector_paused() -> Generator[None]:
+    """Pause Python's cycle collector while many long-lived objects are created.
+
+    They form no cycles, so collections would only cost time. Afterwards all
+    objects are in the oldest generation, as they would be after collections:
+    `gc.freeze` and `gc.unfreeze` move them there without a traversal. Nothing
+    is moved when the program has frozen objects itself.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if gc.get_freeze_count() == 0:
+            gc.freeze()
+            gc.unfreeze()
+        if was_enabled:
+            gc.enable()
+
+
+# `FailureLog`: logs a repeated failure when it starts and when it ends, not every time.
+
+
+# The same failure within this time is not logged again.
+QUIET_SECONDS = 60.0
+
+
+class FailureLog:
+    """The log of one operation that may fail repeatedly.
+
+    `kind` identifies a failure: the same kind counts as the same failure even
+    if the text differs.
+    """
+
+    def __init__(self, logger: logging.Logger) -> None:
+        self._logger = logger
+        self._kind = ""
+        self._is_failing = False
+        self._logged_at = 0.0
+
+    def failed(self, kind: str, line: str, *, is_bug: bool = False) -> None:
+        """Log `line` as a warning, unless the same failure is ongoing or was logged recently.
+
+        With `is_bug` it is logged as an error, with the exception being handled.
+        """
+        now = time.monotonic()
+        is_known = kind == self._kind and (self._is_failing or now - self._logged_at < QUIET_SECONDS)
+        self._kind, self._is_failing = kind, True
+        if not is_known:
+            self._logged_at = now
+            self._logger.log(logging.ERROR if is_bug else logging.WARNING, "%s", line, exc_info=is_bug)
+
+    def recovered(self, line: str) -> None:
+        """Log `line` if the operation was failing."""
+        if self._is_failing:
+            self._is_failing = False
+            self._logger.info("%s", line)

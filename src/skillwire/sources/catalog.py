@@ -1,7 +1,8 @@
-"""`Catalog`: many sources, served as one."""
+"""`CombinedSource`: many sources, served as one."""
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import replace
 from functools import partial
@@ -11,60 +12,130 @@ from typing import Any, TypeVar, cast
 import anyio
 import anyio.to_thread
 
-from skillwire.core.entry import SkillEntry
-from skillwire.core.uri import SkillUri
-from skillwire.errors import DuplicateSkillError, NotFoundError, SourceError, VerificationError
-from skillwire.sources.background import running
-from skillwire.sources.live import SnapshotSource
-from skillwire.sources.merge import Merged, clashes, merge, merge_changes, merge_strictly, share
-from skillwire.sources.snapshot import BY_PLACE, Report, Snapshot
-from skillwire.sources.source import LiveSource, Source
+from skillwire.core import (
+    DuplicateSkillError,
+    Finding,
+    InvalidUriError,
+    NotFoundError,
+    SkillEntry,
+    SkillUri,
+    SourceError,
+    VerificationError,
+    canonical_uri,
+)
+from skillwire.sources.background import opened_together, run_in_background
+from skillwire.sources.merge import (
+    MergedSnapshots,
+    clashes,
+    merge,
+    merge_changes,
+    merge_strictly,
+    reuse_only_part,
+)
+from skillwire.sources.snapshot import BY_PLACE, BY_URI, LiveSource, Report, Snapshot, SnapshotSource, Source
+
+# URIs that a dialect reserves for its own resources, where no skill can be served.
+
+
+def is_reserved(uri: str, reserved: Collection[str]) -> bool:
+    """Return whether a URI, in any spelling, is a reserved one or below one."""
+    if not reserved:
+        return False
+    try:
+        wanted = canonical_uri(uri)
+    except InvalidUriError:
+        return False
+    return any(wanted == taken or wanted.startswith(f"{taken}/") for taken in reserved)
+
+
+def reserved_entries(part: Snapshot, reserved: Collection[str]) -> list[SkillEntry]:
+    """Return the skills of a snapshot that are below reserved URIs, by binary search."""
+    found: list[SkillEntry] = []
+    for taken in sorted(reserved):
+        prefix = f"{taken}/"
+        for entry in part.entries[bisect_left(part.entries, prefix, key=BY_URI) :]:
+            if not entry.uri.text.startswith(prefix):
+                break
+            found.append(entry)
+    return found
+
+
+def reserved_finding(entry: SkillEntry) -> Finding:
+    """Build the finding about a skill at a reserved URI."""
+    return Finding(
+        "uri-reserved",
+        f"{entry.uri} is not served: an older dialect that is enabled here reserves this URI for its index",
+        fix="give the skill another path, or disable that dialect",
+    )
+
+
+def without_entry(part: Snapshot, entry: SkillEntry, report: Report) -> Snapshot:
+    """Return a snapshot without one skill, and with a report about it."""
+    reports = [
+        replace(other, uri=None) if other.uri is not None and other.uri.text == entry.uri.text else other
+        for other in part.reports
+    ]
+    return Snapshot.of(
+        (other for other in part.entries if other is not entry),
+        reports=[*reports, report],
+        revision=part.revision,
+        media_types=part.media_types,
+        folders=part.folders,
+    )
+
 
 logger = logging.getLogger(__name__)
 
 _READ_ATTEMPTS = 3
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
 
-class Catalog(SnapshotSource):
+class CombinedSource(SnapshotSource):
     """All skills of several sources under their own URIs.
 
-        async with Catalog([DirectorySource("skills/"), MemorySource(built)]) as catalog: ...
+        async with CombinedSource([DirectorySource("skills/"), MemorySource(built)]) as combined: ...
 
-    Entering opens the sources that need opening. Two sources that serve the
+    Entering opens the sources that need opening, all at the same time. Two sources that serve the
     same URI are an error then; if that happens later, neither is served until
-    it is resolved, and a report says so. No source ever shadows another.
+    it is resolved, and a report describes it. No source ever shadows another.
+    `reserved` are URIs at which, and below which, no skill is served: skills
+    there are left out and reported.
     """
 
-    def __init__(self, sources: Sequence[Source]) -> None:
+    def __init__(self, sources: Sequence[Source], *, reserved: Iterable[str] = ()) -> None:
         self._sources = tuple(sources)
-        # The snapshots of our own sources already are what a catalog of them alone would serve.
+        self._reserved = frozenset(reserved)
+        self._reported_reserved: set[str] = set()
+        # The snapshots of our own sources can be served unchanged when they are the only part.
         self._whole = tuple(isinstance(source, SnapshotSource) for source in self._sources)
         self._merged = merge([Snapshot.of(())] * len(self._sources))
         self._merging = anyio.Lock()
         super().__init__()
         self._stack = AsyncExitStack()
 
-    async def __aenter__(self) -> "Catalog":
+    async def __aenter__(self) -> "CombinedSource":
         """Open the sources and merge what they serve.
 
         Raises:
             DuplicateSkillError: Some URIs are served twice; the error names all of them.
-            InvalidSkillError: A dynamic skill lies inside one of another source that promises digests.
+            InvalidSkillError: A dynamic skill lies inside a skill of another source that has digests.
             SourceError: A source cannot be opened.
         """
         async with AsyncExitStack() as stack:
-            for source in self._sources:
-                if isinstance(source, AbstractAsyncContextManager):
-                    await stack.enter_async_context(cast(AbstractAsyncContextManager[Any], source))
+            managers = [
+                cast(AbstractAsyncContextManager[Any], source)
+                for source in self._sources
+                if isinstance(source, AbstractAsyncContextManager)
+            ]
+            await stack.enter_async_context(opened_together(managers))
             await self._merge_first(self._with_live_parts(await self._list_plain_sources()))
             following = [
-                partial(self._follow, position, source)
+                partial(self._watch, position, source)
                 for position, source in enumerate(self._sources)
                 if isinstance(source, LiveSource)
             ]
-            await stack.enter_async_context(running(*following))
+            await stack.enter_async_context(run_in_background(*following))
             self._stack = stack.pop_all()
         return self
 
@@ -75,7 +146,7 @@ class Catalog(SnapshotSource):
 
     @property
     def sources(self) -> Sequence[Source]:
-        """The sources, in the order in which they are asked."""
+        """The sources, in the order in which they are queried."""
         return self._sources
 
     async def get_skill(self, uri: SkillUri) -> SkillEntry:
@@ -87,12 +158,12 @@ class Catalog(SnapshotSource):
         try:
             return self.snapshot.get(uri)
         except NotFoundError:
-            if uri.text in self._merged.refused:
+            if uri.text in self._merged.refused or is_reserved(uri.text, self._reserved):
                 raise
-            return await self._ask_plain_sources(lambda source: source.get_skill(uri), uri.text)
+            return await self._query_plain_sources(lambda source: source.get_skill(uri), uri.text)
 
     async def read_file(self, uri: str) -> bytes:
-        """Return a file's bytes exactly as the catalog's snapshot promises them.
+        """Return a file's bytes, which match the digest in the snapshot.
 
         Raises:
             NotFoundError: No source serves such a file.
@@ -102,9 +173,11 @@ class Catalog(SnapshotSource):
             try:
                 entry, file = self.snapshot.locate(uri)
             except NotFoundError:
-                if any(SkillUri(refused).contains(uri) for refused in self._merged.refused):
+                if self._is_refused(uri):
                     raise
-                return await self._ask_plain_sources(lambda source: source.read_file(uri), uri)
+                if is_reserved(uri, self._reserved):
+                    raise
+                return await self._query_plain_sources(lambda source: source.read_file(uri), uri)
             content = await self._owner_of(entry).read_file(uri if file is None else file.published)
             if file is None:
                 return content
@@ -114,6 +187,16 @@ class Catalog(SnapshotSource):
             except VerificationError:
                 await self.refresh()
         raise SourceError(f"{uri} is changing and cannot be served as published")
+
+    def _is_refused(self, uri: str) -> bool:
+        """Return whether a file belongs to a skill that more than one source claims."""
+        if not self._merged.refused:
+            return False
+        try:
+            wanted = canonical_uri(uri)
+        except InvalidUriError:
+            return False
+        return any(wanted.startswith(SkillUri(refused).root + "/") for refused in self._merged.refused)
 
     async def refresh(self) -> Snapshot:
         """Merge again what the sources serve now."""
@@ -145,40 +228,58 @@ class Catalog(SnapshotSource):
         ]
 
     def _with_live_parts(self, listed: Sequence[Snapshot]) -> list[Snapshot]:
-        """Complete the parts by what live sources say now, without waiting, lest one moves on in between."""
+        """Add the current snapshots of live sources, without awaiting, so that none changes in between."""
         return [
             source.snapshot if isinstance(source, LiveSource) else part
             for source, part in zip(self._sources, listed, strict=True)
         ]
 
-    async def _follow(self, position: int, source: LiveSource) -> None:
+    async def _watch(self, position: int, source: LiveSource) -> None:
         try:
             while True:
                 part = await source.wait_for_change(self._merged.parts[position].revision)
                 async with self._merging:
                     parts = list(self._merged.parts)
-                    if part.revision > parts[position].revision:  # A refresh may have been faster.
+                    if part.revision > parts[position].revision:  # A refresh may have updated it already.
                         parts[position] = part
                         await self._merge(parts)
         except Exception:
-            logger.exception("source %d is no longer followed; it is served as it was", position + 1)
+            logger.exception("source %d is no longer watched; serving its last state", position + 1)
 
     async def _merge(self, parts: Sequence[Snapshot]) -> Snapshot:
-        """Publish what `parts` come to; the caller holds the lock, so that revisions follow the changes."""
-        merged = share(parts, self._whole)
+        """Merge and publish `parts`; the caller holds the lock, so that revisions are in order."""
+        parts = self._without_reserved(parts)
+        merged = reuse_only_part(parts, self._whole)
         if merged is None:
             merged = await anyio.to_thread.run_sync(merge_changes, self._merged, parts)
         return self._publish(merged)
 
+    def _without_reserved(self, parts: Sequence[Snapshot]) -> list[Snapshot]:
+        """Return the parts without the skills at reserved URIs, with a report about each of those."""
+        found: list[Snapshot] = []
+        for position, (source, part) in enumerate(zip(self._sources, parts, strict=True)):
+            taken = reserved_entries(part, self._reserved)
+            for entry in taken:
+                finding = reserved_finding(entry)
+                place = _place_of(source, entry.uri.text, position)
+                # Callers check the reports after opening; later ones are logged.
+                if self._snapshot is not None and entry.uri.text not in self._reported_reserved:
+                    logger.warning("%s: %s", place, finding.message)
+                self._reported_reserved.add(entry.uri.text)
+                part = without_entry(part, entry, Report(place, (finding,)))
+            found.append(part)
+        return found
+
     async def _merge_first(self, parts: Sequence[Snapshot]) -> None:
-        merged = share(parts, self._whole)
+        parts = self._without_reserved(parts)
+        merged = reuse_only_part(parts, self._whole)
         if merged is None:
             if found := await anyio.to_thread.run_sync(clashes, parts):
                 raise self._duplicates(found, parts)
             merged = await anyio.to_thread.run_sync(merge_strictly, parts)
         self._publish(merged)
 
-    def _publish(self, merged: Merged) -> Snapshot:
+    def _publish(self, merged: MergedSnapshots) -> Snapshot:
         reports = self._reports(merged)
         for uri in merged.refused.keys() - self._merged.refused.keys():
             logger.warning("%s is not served: %s", uri, merged.refused[uri][0].message)
@@ -189,17 +290,17 @@ class Catalog(SnapshotSource):
         )
         return self.snapshot
 
-    def _reports(self, merged: Merged) -> tuple[Report, ...]:
+    def _reports(self, merged: MergedSnapshots) -> tuple[Report, ...]:
         refused = merged.refused
-        speaking = [part.reports for part in merged.parts if part.reports]
-        if not refused and len(speaking) <= 1:
-            return speaking[0] if speaking else ()
+        reported = [part.reports for part in merged.parts if part.reports]
+        if not refused and len(reported) <= 1:
+            return reported[0] if reported else ()
         reports = [
             Report(place, refused[uri]) for uri in refused for place in self._places_of(uri, merged.parts)
         ]
         reports += [
             replace(report, uri=None) if report.uri and report.uri.text in refused else report
-            for part in speaking
+            for part in reported
             for report in part
         ]
         return tuple(sorted(reports, key=BY_PLACE))
@@ -218,19 +319,19 @@ class Catalog(SnapshotSource):
         )
 
     def _places_of(self, uri: str, parts: Sequence[Snapshot]) -> list[str]:
-        """Say where the skill at `uri` comes from, for people who run the server."""
+        """Return the places that serve the skill at `uri`, for the operator of the server."""
         return [
             _place_of(source, uri, position)
             for position, (source, part) in enumerate(zip(self._sources, parts, strict=True))
             if uri in part.by_uri
         ]
 
-    async def _ask_plain_sources(self, ask: Callable[[Source], Awaitable[Answer]], uri: str) -> Answer:
-        """Ask the sources that may serve more than they list, in order, until one knows the answer."""
+    async def _query_plain_sources(self, query: Callable[[Source], Awaitable[Result]], uri: str) -> Result:
+        """Query the sources that may serve more than they list, in order, until one answers."""
         for source in self._sources:
             if not isinstance(source, LiveSource):
                 try:
-                    return await ask(source)
+                    return await query(source)
                 except NotFoundError:
                     continue
         raise NotFoundError(f"nothing is served at {uri}", uri=uri)

@@ -1,9 +1,9 @@
 """Importing folders that were dumped from servers with a `_manifest` for each skill.
 
-Such a file lists a skill's files with their digests. It is no part of the
-format, so folders that have one are read here and nowhere else (DRAFT-11):
-what the list promises is taken over, what differs is said, and the rest of the
-folder is left behind.
+Such a file lists a skill's files with their digests. It is not part of the
+format, so folders that have one are read only here (DRAFT-11): files that match
+the list are imported, differences are reported, and all other files are left
+out.
 """
 
 import os
@@ -12,27 +12,35 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from skillwire.core.characters import quoted
-from skillwire.core.entry import SkillEntry, parse_entry
-from skillwire.core.finding import Finding
-from skillwire.core.frontmatter import parse_skill_md
-from skillwire.core.manifest import MAX_TOTAL_SIZE, ManifestFile
-from skillwire.core.paths import as_text, folders_of, path_findings
-from skillwire.core.skill import Skill
-from skillwire.core.uri import SKILL_FILE, SkillUri
-from skillwire.errors import FrontmatterError, SkillError, SourceError
-from skillwire.sources.opening import FolderReader
-from skillwire.sources.walk import MAX_DEPTH, SKIPPED_FOLDERS
-from skillwire.wire.march import FILE_LIST, MAX_FILE_LIST, parse_file_list, restored
+from skillwire.core import (
+    MAX_TOTAL_SIZE,
+    SKILL_FILE,
+    Finding,
+    FrontmatterError,
+    ManifestFile,
+    Skill,
+    SkillEntry,
+    SkillError,
+    SkillUri,
+    SourceError,
+    as_text,
+    folders_of,
+    parse_entry,
+    parse_skill_md,
+    path_findings,
+    quoted,
+)
+from skillwire.sources.directory.walk import MAX_DEPTH, SKIPPED_FOLDERS, FolderReader
+from skillwire.wire.resources import FILE_LIST, MAX_FILE_LIST, parse_file_list, restore_line_ends
 
 MAX_FOLDERS: Final = 10_000
 
-_MOST_UNLISTED = 20
+_MAX_UNLISTED = 20
 
 
 @dataclass(frozen=True, slots=True)
 class ImportedSkill:
-    """What became of one folder: the skill, byte for byte as promised, or None and why not.
+    """The result for one folder: the skill, byte for byte as listed, or None with findings.
 
     `directory` is the folder's path below the tree's root, and empty for the root.
     """
@@ -46,16 +54,16 @@ def import_skills(root: Path) -> Iterator[ImportedSkill]:
     """Read every folder below `root` that has a `_manifest`, one after the other and in order.
 
     The path of a skill is the path of its folder. No link is followed, and a
-    folder that cannot be used costs only itself.
+    folder that cannot be used does not affect others.
 
     Raises:
-        SourceError: `root` is no folder that can be read, or holds too many.
+        SourceError: `root` is not a readable folder, or contains too many.
     """
     place = root.resolve().name
     try:
         reader = FolderReader(os.fspath(root))
     except OSError as error:
-        raise SourceError(f"{quoted(place)} is no folder that can be read") from error
+        raise SourceError(f"{quoted(place)} is not a readable folder") from error
     with reader:
         for directory, names in _folders(root, place):
             yield _imported(reader, place, directory, names)
@@ -66,7 +74,7 @@ def _folders(root: Path, place: str) -> Iterator[tuple[str, list[str]]]:
     files: dict[str, list[str]] = {}
     for count, (path, folders, names) in enumerate(os.walk(root)):
         if count >= MAX_FOLDERS:
-            raise SourceError(f"{quoted(place)} holds more than {MAX_FOLDERS} folders")
+            raise SourceError(f"{quoted(place)} contains more than {MAX_FOLDERS} folders")
         directory = "" if path == os.fspath(root) else os.path.relpath(path, root).replace(os.sep, "/")
         is_deep = directory.count("/") >= MAX_DEPTH
         folders[:] = [name for name in folders if not is_deep and _is_entered(name)]
@@ -91,7 +99,7 @@ def _imported(reader: FolderReader, place: str, directory: str, names: list[str]
     for line in entry.manifest.files if entry.manifest is not None else ():
         path = entry.uri.relative_path(line.uri)
         try:
-            contents[path] = _promised(reader, directory, path, line)
+            contents[path] = _read_verified(reader, directory, path, line)
         except SkillError as error:
             findings.append(Finding("file-list-mismatch", str(error), file=path, fix="dump the skill again"))
     findings += path_findings(contents)
@@ -103,14 +111,14 @@ def _imported(reader: FolderReader, place: str, directory: str, names: list[str]
             skill = skill.with_reference(path, content)
     except SkillError as error:
         return ImportedSkill(directory, None, (*findings, _finding_of(error)))
-    return ImportedSkill(directory, skill, (*findings, *_left_behind(skill, names)))
+    return ImportedSkill(directory, skill, (*findings, *_unlisted_files(skill, names)))
 
 
 def _entry(reader: FolderReader, uri: SkillUri, directory: str) -> SkillEntry:
-    """Return the entry that a folder's file list and `SKILL.md` make together.
+    """Build the entry from a folder's file list and `SKILL.md`.
 
     Raises:
-        InvalidEntryError: The list is none, or the two break a rule.
+        InvalidEntryError: The list is invalid, or the two break a rule.
         FrontmatterError: `SKILL.md` has no readable frontmatter.
         SourceError: One of the two cannot be read.
     """
@@ -122,14 +130,14 @@ def _entry(reader: FolderReader, uri: SkillUri, directory: str) -> SkillEntry:
     return entry
 
 
-def _promised(reader: FolderReader, directory: str, path: str, line: ManifestFile) -> bytes:
-    """Read a file as it was when its digest was made.
+def _read_verified(reader: FolderReader, directory: str, path: str, line: ManifestFile) -> bytes:
+    """Read a file and compare it with its digest.
 
     Raises:
-        VerificationError: It is another file by now.
-        SourceError: It is not there, or cannot be read.
+        VerificationError: It has changed.
+        SourceError: It is missing, or cannot be read.
     """
-    content = restored(_read(reader, directory, path, line.size), line)
+    content = restore_line_ends(_read(reader, directory, path, line.size), line)
     line.verify(content)
     return content
 
@@ -139,18 +147,16 @@ def _read(reader: FolderReader, directory: str, path: str, most: int) -> bytes:
     try:
         content, _ = reader.read(folder, name, most)
     except OSError as error:
-        raise SourceError(f"{quoted(path)} is not there, or is no file that can be read") from error
+        raise SourceError(f"{quoted(path)} is missing, or is not a readable file") from error
     return content
 
 
-def _left_behind(skill: Skill, names: list[str]) -> list[Finding]:
-    """Say which files of the folder nobody promised anything about."""
+def _unlisted_files(skill: Skill, names: list[str]) -> list[Finding]:
+    """Return a finding for each file of the folder that the list does not have."""
     known = {SKILL_FILE, FILE_LIST, *(file.path for file in skill.files)}
     return [
-        Finding(
-            "file-list-unlisted", "the file list does not have it, so it is left behind", file=as_text(name)
-        )
-        for name in sorted(set(names) - known)[:_MOST_UNLISTED]
+        Finding("file-list-unlisted", "the file list does not have it, so it is left out", file=as_text(name))
+        for name in sorted(set(names) - known)[:_MAX_UNLISTED]
     ]
 
 

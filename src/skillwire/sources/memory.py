@@ -1,17 +1,110 @@
 """`MemorySource`: skills built in code."""
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from inspect import isawaitable
 from typing import TypeAlias
 
-from skillwire.core.entry import SkillEntry, entry_findings
-from skillwire.core.media import media_type_of
-from skillwire.core.skill import Skill
-from skillwire.core.uri import SkillUri
-from skillwire.errors import DuplicateSkillError, NotFoundError
-from skillwire.sources.dynamic import DynamicSkill
-from skillwire.sources.live import SnapshotSource
-from skillwire.sources.snapshot import Report, Snapshot, nest, over_limits
+import anyio.to_thread
+
+from skillwire.core import (
+    DEFAULT_SCHEME,
+    SKILL_FILE,
+    DuplicateSkillError,
+    JsonValue,
+    NotFoundError,
+    Skill,
+    SkillEntry,
+    SkillUri,
+    SourceError,
+    entry_findings,
+    media_type_of,
+)
+from skillwire.sources.snapshot import Report, Snapshot, SnapshotSource, nest, over_limits
+
+# `DynamicSkill`: a skill whose content is generated when it is read.
+
+
+ContentFunction: TypeAlias = Callable[[], str | bytes | Awaitable[str | bytes]]
+"""Generates a file's content. A plain function runs in a thread, a coroutine function in the event loop."""
+
+
+@dataclass(frozen=True, slots=True)
+class DynamicSkill:
+    """A skill published without digests, because its content is generated on each read.
+
+        DynamicSkill("live-status", description="… Use when …", body=render_status)
+
+    The frontmatter is fixed; `body` generates the instructions on each read.
+    Hosts may refuse such skills, or ask their users again at every load.
+    """
+
+    name: str
+    description: str
+    body: ContentFunction
+    path: str = ""
+    frontmatter: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
+    scheme: str = DEFAULT_SCHEME
+    files: Mapping[str, ContentFunction] = field(default_factory=dict[str, ContentFunction])
+
+    def with_file(self, path: str, produce: ContentFunction) -> "DynamicSkill":
+        """Return this skill with one more file.
+
+        Raises:
+            InvalidSkillError: The path is not valid for a supporting file.
+        """
+        shape = self._static_skill()
+        for known in self.files:
+            shape = shape.with_reference(known, b"")
+        shape.with_reference(path, b"")
+        return replace(self, files={**self.files, path: produce})
+
+    @property
+    def uri(self) -> SkillUri:
+        return self._static_skill().uri
+
+    def entry(self) -> SkillEntry:
+        """Return what is published about this skill.
+
+        Raises:
+            InvalidSkillError: A rule of the format is broken.
+        """
+        shape = self._static_skill()
+        files = sorted([shape.uri.text, *map(shape.uri.join, self.files)])
+        return SkillEntry(shape.uri, shape.frontmatter, None, dynamic_files=tuple(files))
+
+    async def read(self, path: str) -> bytes:
+        """Generate the content of the file at `path` inside the skill.
+
+        Raises:
+            NotFoundError: The skill has no such file.
+            SourceError: The function that generates it failed.
+        """
+        produce = self.body if path == SKILL_FILE else self.files.get(path)
+        if produce is None:
+            uri = self.uri.join(path)
+            raise NotFoundError(f"no skill has a file at {uri}", uri=uri)
+        try:
+            content = await anyio.to_thread.run_sync(produce)
+            if isawaitable(content):
+                content = await content
+            # `memoryview` accepts only bytes; `bytes` alone would accept a number as a length.
+            data = content.encode("utf-8") if isinstance(content, str) else bytes(memoryview(content))
+            return self._static_skill(data).skill_md if path == SKILL_FILE else data
+        except Exception as error:
+            raise SourceError(f"the content of {self.uri.join(path)} could not be generated") from error
+
+    def _static_skill(self, body: bytes = b"") -> Skill:
+        return Skill(
+            self.name,
+            body=body,
+            description=self.description,
+            path=self.path or None,
+            frontmatter=self.frontmatter,
+            scheme=self.scheme,
+        )
+
 
 BuiltSkill: TypeAlias = Skill | DynamicSkill
 WithEntry: TypeAlias = tuple[BuiltSkill, SkillEntry]
@@ -22,9 +115,9 @@ logger = logging.getLogger(__name__)
 class MemorySource(SnapshotSource):
     """Skills held in memory; adding one publishes a new snapshot.
 
-    One URI belongs to one skill. Whoever adds a second is told all clashes at
-    once, and nothing is added. A skill beyond the extension's limits is kept
-    and not served; a report says so.
+    One URI belongs to one skill. Adding skills with URIs that exist raises one
+    error with all of them, and adds nothing. A skill that exceeds the
+    extension's limits is kept but not served, and reported.
     """
 
     def __init__(self, skills: Iterable[BuiltSkill] = ()) -> None:
@@ -38,7 +131,7 @@ class MemorySource(SnapshotSource):
 
         Raises:
             DuplicateSkillError: A URI would be served twice; the error names every such URI.
-            InvalidSkillError: A skill without digests would lie inside one that has them.
+            InvalidSkillError: A dynamic skill would be inside one that has digests.
         """
         everything = [*self._skills.values(), *((skill, skill.entry()) for skill in skills)]
         _refuse_duplicates(everything)
@@ -67,7 +160,7 @@ class MemorySource(SnapshotSource):
         return await skill.read(entry.uri.relative_path(uri))
 
     def place_of(self, uri: SkillUri) -> str:
-        """Say where a published skill comes from, for people who run the server."""
+        """Return where a published skill comes from, for the operator of the server."""
         return f"{uri.path} (built in code)"
 
     def order_of(self, uri: SkillUri) -> Sequence[str]:
@@ -100,15 +193,15 @@ class MemorySource(SnapshotSource):
         self._replace_snapshot(snapshot)
 
     def _as_published(self, entry: SkillEntry) -> SkillEntry:
-        """Return the last snapshot's entry if it says the same: who follows changes goes by identity."""
+        """Return the last snapshot's entry if it is equal: change detection compares identity."""
         before = self.snapshot.by_uri.get(entry.uri.text)
         return entry if before is None or before != entry else before
 
 
 def _media_types(skills: Iterable[BuiltSkill]) -> dict[str, str]:
-    """Map the URI of each file whose media type its name does not tell to that type.
+    """Map the URI of each file whose media type differs from its name's to that type.
 
-    Where a file belongs to skills inside each other, the innermost one says what it is.
+    Where a file belongs to nested skills, the innermost one decides.
     """
     types: dict[str, str] = {}
     for skill in sorted(skills, key=lambda skill: len(skill.uri.root)):
@@ -122,7 +215,7 @@ def _media_types(skills: Iterable[BuiltSkill]) -> dict[str, str]:
 
 
 def _refuse_duplicates(skills: Sequence[WithEntry]) -> None:
-    """Find every URI that two skills would serve with different bytes, or as their own `SKILL.md`."""
+    """Raise for URIs that two skills would serve with different bytes, or as their own `SKILL.md`."""
     owners: dict[str, tuple[int, str]] = {}
     twice: set[str] = set()
     for position, (skill, entry) in enumerate(skills):

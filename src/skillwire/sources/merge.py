@@ -1,8 +1,8 @@
-"""Merging the snapshots of several sources into one, and doing it again cheaply when little changed.
+"""Merging the snapshots of several sources into one, incrementally when little changed.
 
-Skills have to do with each other only where they lie inside each other or
-claim the same URI. So whatever changes, the outermost skills around it, with
-all that lies inside them, can be merged afresh and everything else be kept.
+Skills affect each other only where they are nested or have the same URI. So
+after a change only the outermost skills around it, with everything inside
+them, are merged again; everything else is kept.
 """
 
 from bisect import bisect_left
@@ -10,10 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from skillwire.core.entry import SkillEntry
-from skillwire.core.finding import Finding
-from skillwire.core.uri import SKILL_FILE
-from skillwire.errors import NotFoundError
+from skillwire.core import SKILL_FILE, Finding, NotFoundError, SkillEntry
 from skillwire.sources.snapshot import (
     BY_URI,
     Snapshot,
@@ -31,8 +28,8 @@ Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
-    """What the parts of a catalog come to: the entries that are served, and those refused, with why."""
+class MergedSnapshots:
+    """The result of merging snapshots: the entries that are served, and the refused ones with findings."""
 
     parts: tuple[Snapshot, ...]
     entries: tuple[SkillEntry, ...]
@@ -42,8 +39,8 @@ class Merged:
     refused: Mapping[str, tuple[Finding, ...]]
 
 
-def merge(parts: Sequence[Snapshot]) -> Merged:
-    """Merge the snapshots of several sources, refusing what they do not agree on."""
+def merge(parts: Sequence[Snapshot]) -> MergedSnapshots:
+    """Merge the snapshots of several sources, refusing skills that conflict."""
     parts = tuple(parts)
     entries = [entry for part in parts for entry in part.entries]
     around = enclosures(entries)
@@ -57,44 +54,44 @@ def merge(parts: Sequence[Snapshot]) -> Merged:
     served = tuple(sorted([entry for entry in entries if entry.uri.text not in refused], key=BY_URI))
     by_uri = {entry.uri.text: entry for entry in served}
     types, folders = dict(_media_types(parts, by_uri)), frozenset(_folders(parts, by_uri))
-    return Merged(parts, served, by_uri, types, folders, dict(sorted(refused.items())))
+    return MergedSnapshots(parts, served, by_uri, types, folders, dict(sorted(refused.items())))
 
 
-def merge_strictly(parts: Sequence[Snapshot]) -> Merged:
-    """Merge snapshots without clashes.
+def merge_strictly(parts: Sequence[Snapshot]) -> MergedSnapshots:
+    """Merge snapshots without conflicts.
 
     Raises:
-        InvalidSkillError: A dynamic skill lies inside one that promises digests.
+        InvalidSkillError: A dynamic skill is inside one that has digests.
     """
     nest(entry for part in parts for entry in part.entries)
     return merge(parts)
 
 
-def share(parts: Sequence[Snapshot], whole: Sequence[bool]) -> Merged | None:
-    """Take over the only part with skills as it is, copying nothing; None when there is something to merge.
+def reuse_only_part(parts: Sequence[Snapshot], whole: Sequence[bool]) -> MergedSnapshots | None:
+    """Reuse the only part with skills without copying; None when there is something to merge.
 
-    `whole` says which parts need no merging if they are alone: their URIs are
-    distinct, their manifests complete, and no skill exceeds a limit.
+    `whole` states which parts need no merging if they are alone: their URIs
+    are distinct, their manifests complete, and no skill exceeds a limit.
     """
     filled = [(part, ready) for part, ready in zip(parts, whole, strict=True) if part.entries]
     if len(filled) > 1 or not all(ready for _, ready in filled):
         return None
     part = filled[0][0] if filled else Snapshot.of(())
-    return Merged(tuple(parts), part.entries, part.by_uri, part.media_types, part.folders, {})
+    return MergedSnapshots(tuple(parts), part.entries, part.by_uri, part.media_types, part.folders, {})
 
 
-def merge_changes(before: Merged, parts: Sequence[Snapshot]) -> Merged:
-    """Merge snapshots of which most say what they said before; the result is that of `merge`."""
+def merge_changes(before: MergedSnapshots, parts: Sequence[Snapshot]) -> MergedSnapshots:
+    """Merge snapshots that are mostly unchanged; the result is that of `merge`."""
     places = _changes(before.parts, parts)
     if places is None:
         return merge(parts)
     tops = tuple(filter(None, {_outermost(place, (*before.parts, *parts)) for place in places}))
     if not tops:
         return replace(before, parts=tuple(parts))
-    region = merge([_cut(part, tops) for part in parts])
+    region = merge([_part_below(part, tops) for part in parts])
     entries = _spliced(before.entries, tops, region.entries)
     refused = {**_outside(before.refused, tops), **region.refused}
-    return Merged(
+    return MergedSnapshots(
         tuple(parts),
         entries,
         _indexed(before.by_uri, entries, region),
@@ -105,10 +102,10 @@ def merge_changes(before: Merged, parts: Sequence[Snapshot]) -> Merged:
 
 
 def clashes(parts: Sequence[Snapshot]) -> dict[str, tuple[str, ...]]:
-    """Map each URI that stands for different things to the skills concerned.
+    """Map each conflicting URI to the skills concerned.
 
-    That is a `SKILL.md` that is listed twice, or a file of which a skill and
-    one that lies inside it, from another source, have different bytes.
+    That is a `SKILL.md` that is listed twice, or a file that has different
+    bytes in a skill and in one nested in it from another source.
     """
     return _clashes(parts, enclosures(entry for part in parts for entry in part.entries))
 
@@ -134,13 +131,13 @@ def _clashes(
 
 
 def _changes(before: Sequence[Snapshot], now: Sequence[Snapshot]) -> set[str] | None:
-    """Return the URIs at which parts say something else than before; None when they are too many."""
+    """Return the URIs that changed in any part; None when they are too many."""
     places: set[str] = set()
     for old, new in zip(before, now, strict=True):
         if old is new:
             continue
         if len(old.entries) != len(old.by_uri) or len(new.entries) != len(new.by_uri):
-            return None  # A source that lists a skill twice: its changes do not show in the mapping.
+            return None  # A source lists a skill twice: its changes are not visible in the mapping.
         known = old.by_uri
         places.update([uri for uri, entry in new.by_uri.items() if known.get(uri) is not entry])
         places.update(known.keys() - new.by_uri.keys())
@@ -161,8 +158,8 @@ def _outermost(place: str, parts: Sequence[Snapshot]) -> str:
     return found
 
 
-def _cut(part: Snapshot, tops: tuple[str, ...]) -> Snapshot:
-    """Return what a part says about the skills below `tops`."""
+def _part_below(part: Snapshot, tops: tuple[str, ...]) -> Snapshot:
+    """Return the part of a snapshot below `tops`."""
     entries = tuple(entry for top in tops for entry in part.entries[slice(*_span(part.entries, top))])
     return Snapshot(
         part.revision,
@@ -175,9 +172,9 @@ def _cut(part: Snapshot, tops: tuple[str, ...]) -> Snapshot:
 
 
 def _span(entries: Sequence[SkillEntry], top: str) -> tuple[int, int]:
-    """Return where the entries below `top` begin and end: in the order of URIs they stand together."""
+    """Return the start and end of the entries below `top`, which are adjacent in the order of URIs."""
     start = bisect_left(entries, top, key=BY_URI)
-    # No character of a URI comes after this one.
+    # No character of a URI sorts after this one.
     return start, bisect_left(entries, f"{top}\x7f", lo=start, key=BY_URI)
 
 
@@ -193,9 +190,9 @@ def _spliced(
 
 
 def _indexed(
-    before: Mapping[str, SkillEntry], entries: Sequence[SkillEntry], region: Merged
+    before: Mapping[str, SkillEntry], entries: Sequence[SkillEntry], region: MergedSnapshots
 ) -> Mapping[str, SkillEntry]:
-    """Map URIs to entries in their order; where only entries of the same URIs changed, by a plain copy."""
+    """Map URIs to entries in their order; faster where the set of URIs did not change."""
     if len(before) == len(entries) and region.by_uri.keys() <= before.keys():
         return {**before, **region.by_uri}
     return {entry.uri.text: entry for entry in entries}
@@ -206,7 +203,7 @@ def _outside(values: Mapping[str, Value], tops: tuple[str, ...]) -> dict[str, Va
 
 
 def _media_types(parts: Sequence[Snapshot], by_uri: Mapping[str, SkillEntry]) -> Iterator[tuple[str, str]]:
-    """Yield the media types of files that are served, as the part says that serves them."""
+    """Yield the media types of served files, from the part that serves them."""
     snapshot = Snapshot(1, (), (), by_uri)
     for uri in {uri for part in parts for uri in part.media_types}:
         try:
@@ -219,7 +216,7 @@ def _media_types(parts: Sequence[Snapshot], by_uri: Mapping[str, SkillEntry]) ->
 
 
 def _folders(parts: Sequence[Snapshot], by_uri: Mapping[str, SkillEntry]) -> Iterator[str]:
-    """Yield the empty directories of skills that are served, unless another part put a file there."""
+    """Yield the empty directories of served skills, unless another part has a file there."""
     for part in parts:
         for folder in part.folders:
             skills = [f"{parent}/{SKILL_FILE}" for parent in upwards(folder)]
@@ -231,7 +228,7 @@ def _folders(parts: Sequence[Snapshot], by_uri: Mapping[str, SkillEntry]) -> Ite
 
 
 def _differing(inner: SkillEntry, outer: SkillEntry) -> list[str]:
-    """Name the files of which two skills promise different bytes."""
+    """Return the files that have different digests in two skills."""
     if inner.manifest is None or outer.manifest is None:
         return []
     return [
@@ -242,7 +239,7 @@ def _differing(inner: SkillEntry, outer: SkillEntry) -> list[str]:
 
 
 def _misplacements(entries: Sequence[SkillEntry]) -> dict[str, str]:
-    """Map each dynamic skill inside one that promises digests to the root of the latter."""
+    """Map each dynamic skill inside one that has digests to the root of the latter."""
     around = enclosures(entries)
     return {
         entry.uri.text: outer.uri.root
@@ -261,5 +258,5 @@ def _clash(uri: str) -> Finding:
 
 
 def _misplaced(outer: str) -> Finding:
-    message = f"the skill is dynamic and lies inside {outer}, which promises digests of all its files"
+    message = f"the skill is dynamic and inside {outer}, which has digests of all its files"
     return Finding("dynamic-inside-static", message, fix="move it out, or make the enclosing skill dynamic")

@@ -1,4 +1,4 @@
-"""`PackageSource`: skills that are shipped inside a Python package, unpacked or in an archive."""
+"""`PackageSource`: skills in a Python package, unpacked or in an archive."""
 
 import logging
 import os
@@ -10,16 +10,19 @@ from typing import IO, TYPE_CHECKING, TypeAlias, cast
 
 import anyio.to_thread
 
-from skillwire.core.finding import Finding
-from skillwire.core.manifest import MAX_TOTAL_SIZE, digest_of
-from skillwire.core.uri import DEFAULT_SCHEME, SKILL_FILE, SkillUri
-from skillwire.errors import SourceError
-from skillwire.sources.directory import DirectorySource
-from skillwire.sources.live import SnapshotSource
-from skillwire.sources.publish import Mount, Published, combine, publish, require_root
-from skillwire.sources.scan import SkillRecord, judge, listing_findings, set_aside
-from skillwire.sources.snapshot import Snapshot
-from skillwire.sources.walk import (
+from skillwire.core import (
+    DEFAULT_SCHEME,
+    MAX_TOTAL_SIZE,
+    SKILL_FILE,
+    Finding,
+    SkillUri,
+    SourceError,
+    digest_of,
+)
+from skillwire.sources.directory.publish import MountPoint, Published, combine, publish, require_root
+from skillwire.sources.directory.scan import SkillRecord, listing_findings, make_record, unpublished_record
+from skillwire.sources.directory.source import DirectorySource
+from skillwire.sources.directory.walk import (
     LINKED_FOLDER,
     MAX_DEPTH,
     REPLACE_LINK,
@@ -27,16 +30,17 @@ from skillwire.sources.walk import (
     SPECIAL_FILE,
     TOO_DEEP,
     FoundSkill,
-    inside,
+    add_problem,
     near_miss,
-    remark,
+    path_in_skill,
 )
+from skillwire.sources.snapshot import Snapshot, SnapshotSource
 
 if TYPE_CHECKING:  # Slow to import, and most programs serve no package.
     import zipfile
     from importlib.resources.abc import Traversable
 
-# What the skills of one package may take in memory, all together.
+# The maximum size of all skills of one package in memory.
 MAX_PACKAGE_BYTES = 256 * 1024 * 1024
 
 logger = logging.getLogger(__name__)
@@ -65,14 +69,14 @@ class PackageSource(SnapshotSource):
             folder = os.fspath(cast("os.PathLike[str]", place))
             self._source = DirectorySource(folder, prefix=prefix, at=at, scheme=scheme, watch=False)
         else:
-            self._source = _PackedSource(place, Mount.make(scheme, prefix, at))
+            self._source = _PackedSource(place, MountPoint.make(scheme, prefix, at))
 
     async def __aenter__(self) -> "PackageSource":
         """Read or scan the skills.
 
         Raises:
-            SourceError: There is no such folder, it cannot be read, or it holds too much.
-            InvalidSkillError: With `at`, the folder is no skill, or one of another name.
+            SourceError: There is no such folder, it cannot be read, or it is too large.
+            InvalidSkillError: With `at`, the folder is not a skill, or has another name.
         """
         await self._source.__aenter__()
         return self
@@ -93,7 +97,7 @@ class PackageSource(SnapshotSource):
         return await self._source.read_file(uri)
 
     def place_of(self, uri: SkillUri) -> str:
-        """Say where a published skill comes from, for people who run the server."""
+        """Return where a published skill comes from, for the operator of the server."""
         return self._source.place_of(uri)
 
     def modified_at(self, uri: SkillUri) -> float | None:
@@ -102,9 +106,9 @@ class PackageSource(SnapshotSource):
 
 
 class _PackedSource(SnapshotSource):
-    """Skills of which nothing is known but that they can be walked through and read."""
+    """The skills of a package that is not a folder on disk."""
 
-    def __init__(self, place: "Traversable", mount: Mount) -> None:
+    def __init__(self, place: "Traversable", mount: MountPoint) -> None:
         super().__init__()
         self._place = place
         self._mount = mount
@@ -138,7 +142,7 @@ class _PackedSource(SnapshotSource):
         return publication.record.directory if publication else ""
 
     def _load(self) -> Published:
-        reading = _Reading()
+        reading = _PackageReader()
         reading.run(self._place)
         records = [_record(found, reading.contents) for found in reading.skills]
         publications = publish(records, self._mount, self._place.name, {})
@@ -153,22 +157,22 @@ class _PackedSource(SnapshotSource):
         return published
 
 
-class _Reading:
-    """One pass over a package: what a walk of a folder would find, and the bytes."""
+class _PackageReader:
+    """One pass over a package: the same results as a walk of a folder, and the bytes."""
 
     def __init__(self) -> None:
         self.skills: list[FoundSkill] = []
         self.loose: list[tuple[str, Finding]] = []
         self.empty: list[str] = []
         self.contents: dict[str, bytes] = {}
-        self._left = MAX_PACKAGE_BYTES
+        self._remaining = MAX_PACKAGE_BYTES
         self._pending: list[tuple[Item, str, tuple[FoundSkill, ...]]] = []
 
     def run(self, place: "Traversable") -> None:
         """Read everything below `place`.
 
         Raises:
-            SourceError: It is no folder, cannot be read, or holds too much.
+            SourceError: It is not a folder, cannot be read, or is too large.
         """
         try:
             if not place.is_dir():
@@ -180,7 +184,7 @@ class _Reading:
             raise SourceError("the skills of the package cannot be read") from error
         while self._pending:
             folder, directory, enclosing = self._pending.pop()
-            with self._noting_trouble(directory, enclosing):
+            with self._recording_errors(directory, enclosing):
                 self._enter(folder, directory, enclosing)
 
     def _enter(self, folder: "Item", directory: str, enclosing: tuple[FoundSkill, ...]) -> None:
@@ -193,22 +197,22 @@ class _Reading:
             self.empty.append(directory)
         for member in members:
             path = _join(directory, member.name)
-            with self._noting_trouble(path, enclosing):
-                self._take(member, path, enclosing)
+            with self._recording_errors(path, enclosing):
+                self._add(member, path, enclosing)
 
-    def _take(self, member: "Item", path: str, enclosing: tuple[FoundSkill, ...]) -> None:
+    def _add(self, member: "Item", path: str, enclosing: tuple[FoundSkill, ...]) -> None:
         if _is_link(member):
             if enclosing:
-                remark(path, enclosing, "link", "links in a package are not followed", REPLACE_LINK)
+                add_problem(path, enclosing, "link", "links in a package are not followed", REPLACE_LINK)
             elif member.is_dir():
-                self.loose += remark(path, (), "linked-folder", LINKED_FOLDER, REPLACE_LINK)
+                self.loose += add_problem(path, (), "linked-folder", LINKED_FOLDER, REPLACE_LINK)
         elif member.is_dir():
             if path.count("/") >= MAX_DEPTH:
-                self.loose += remark(path, enclosing, "unreadable", TOO_DEEP, "move it up")
+                self.loose += add_problem(path, enclosing, "unreadable", TOO_DEEP, "move it up")
             elif enclosing or member.name not in SKIPPED_FOLDERS:
                 self._pending.append((member, path, enclosing))
         elif enclosing and not member.is_file():
-            remark(path, enclosing, "special-file", SPECIAL_FILE, "delete it")
+            add_problem(path, enclosing, "special-file", SPECIAL_FILE, "delete it")
         elif enclosing:
             self._read(member, path, enclosing)
         elif member.name.lower() == SKILL_FILE.lower():
@@ -219,45 +223,45 @@ class _Reading:
             content = file.read(MAX_TOTAL_SIZE + 1)
         if len(content) > MAX_TOTAL_SIZE:
             message = f"the file has more than {MAX_TOTAL_SIZE} bytes; hosts need not accept such a skill"
-            remark(path, enclosing, "too-large", message, "keep large data outside the skill")
+            add_problem(path, enclosing, "too-large", message, "keep large data outside the skill")
             return
-        self._left -= len(content)
-        if self._left < 0:
+        self._remaining -= len(content)
+        if self._remaining < 0:
             raise SourceError(f"the skills of the package have more than {MAX_PACKAGE_BYTES} bytes")
         self.contents[path] = content
         for skill in enclosing:
-            skill.files.append((inside(path, skill), len(content), 0, 0, 0))
+            skill.files.append((path_in_skill(path, skill), len(content), 0, 0, 0))
 
     @contextmanager
-    def _noting_trouble(self, path: str, enclosing: tuple[FoundSkill, ...]) -> Generator[None]:
-        """Go on after one bad file or folder: packages are of many kinds, and fail in many ways."""
+    def _recording_errors(self, path: str, enclosing: tuple[FoundSkill, ...]) -> Generator[None]:
+        """Turn an error about one file or folder into a finding: loaders raise many kinds of errors."""
         try:
             yield
         except SourceError:
             raise
         except Exception as error:
             logger.info("%s in the package cannot be read: %s", path, error)
-            self.loose += remark(path, enclosing, "unreadable", "it cannot be read", "pack it again")
+            self.loose += add_problem(path, enclosing, "unreadable", "it cannot be read", "pack it again")
 
 
-class _Member:
-    """A file or folder of an archive, with what is asked of a `Traversable` here.
+class _ArchiveMember:
+    """A file or folder of an archive, with the methods of `Traversable` that are used here.
 
-    A `zipfile.Path` goes through all names of its archive for every folder it
-    lists; these are made for all of them in one go.
+    A `zipfile.Path` iterates over all names of its archive for every folder it
+    lists; these members are built in a single pass.
     """
 
     def __init__(self, name: str, archive: "zipfile.ZipFile", info: "zipfile.ZipInfo | None" = None) -> None:
         self.name = name
-        self.members: dict[str, _Member] = {}
+        self.members: dict[str, _ArchiveMember] = {}
         self._archive = archive
         self._info = info
 
-    def folder(self, name: str) -> "_Member":
-        """Return the folder `name` inside this one, made if need be; a file may have the same name."""
-        return self.members.setdefault(f"{name}/", _Member(name, self._archive))
+    def folder(self, name: str) -> "_ArchiveMember":
+        """Return the folder `name` inside this one, created if necessary; a file may have the same name."""
+        return self.members.setdefault(f"{name}/", _ArchiveMember(name, self._archive))
 
-    def iterdir(self) -> "Iterable[_Member]":
+    def iterdir(self) -> "Iterable[_ArchiveMember]":
         return self.members.values()
 
     def is_dir(self) -> bool:
@@ -274,16 +278,16 @@ class _Member:
         return self._archive.open(self._info)
 
 
-Item: TypeAlias = "Traversable | _Member"
+Item: TypeAlias = "Traversable | _ArchiveMember"
 
 
 def _archived(place: "Traversable") -> "Item":
-    """Return the folder to walk: what `place` is in its archive, or itself."""
+    """Return the folder to walk: the archive member of `place`, or itself."""
     import zipfile
 
     if not isinstance(place, zipfile.Path):
         return place
-    top = _Member(place.name, place.root)
+    top = _ArchiveMember(place.name, place.root)
     for info in place.root.infolist():
         if info.filename.startswith(place.at):
             *folders, name = info.filename[len(place.at) :].split("/")
@@ -291,7 +295,7 @@ def _archived(place: "Traversable") -> "Item":
             for part in filter(None, folders):
                 folder = folder.folder(part)
             if name:
-                folder.members[name] = _Member(name, place.root, info)
+                folder.members[name] = _ArchiveMember(name, place.root, info)
     return top
 
 
@@ -300,7 +304,7 @@ def _is_folder(member: "Item") -> bool:
 
 
 def _is_link(member: "Item") -> bool:
-    """Tell whether a file or folder is a symbolic link, where such a thing can be."""
+    """Return whether a file or folder is a symbolic link, if the package supports links."""
     is_symlink = getattr(member, "is_symlink", None)
     return bool(is_symlink and is_symlink())
 
@@ -310,10 +314,10 @@ def _record(found: FoundSkill, contents: dict[str, bytes]) -> SkillRecord:
     paths = [file[0] for file in found.files]
     findings = listing_findings(found, paths)
     if any(finding.is_error for finding in findings):
-        return set_aside(found, stamp, findings, lasting=True)
+        return unpublished_record(found, stamp, findings, lasting=True)
     files = {path: contents[_join(found.directory, path)] for path in paths}
     digests = [digest_of(content) for content in files.values()]
-    return judge(found, stamp, findings, digests, files[SKILL_FILE], lasting=True)
+    return make_record(found, stamp, findings, digests, files[SKILL_FILE], lasting=True)
 
 
 def _join(directory: str, path: str) -> str:

@@ -1,8 +1,8 @@
-"""Reviewing a skill's folder: every file read once, and all there is to say about them.
+"""Reviewing a skill's folder: every file is read once, and all findings are returned.
 
-Serving reads as little as it can and stops at the first error; a review is for
-the author, who wants to know everything. The bytes that were judged stay at
-hand, so that what is packed is what was reviewed.
+Serving reads as little as possible and stops at the first error; a review is
+for the author and reports everything. The bytes that were reviewed are kept, so
+that exactly those can be packed.
 """
 
 import errno
@@ -11,17 +11,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from skillwire.core.finding import Finding
-from skillwire.core.frontmatter import Frontmatter, parse_skill_md
-from skillwire.core.manifest import MAX_FILES, MAX_TOTAL_SIZE
-from skillwire.core.paths import as_text
-from skillwire.core.uri import SKILL_FILE
-from skillwire.core.validation import Content, validate
-from skillwire.errors import FrontmatterError
-from skillwire.sources.opening import FileMovedError, FolderReader, skill_base
-from skillwire.sources.walk import Facts, FoundSkill
+from skillwire.core import (
+    MAX_FILES,
+    MAX_TOTAL_SIZE,
+    SKILL_FILE,
+    Content,
+    Finding,
+    Frontmatter,
+    FrontmatterError,
+    as_text,
+    parse_skill_md,
+    validate,
+)
+from skillwire.sources.directory.walk import FileMovedError, FileStat, FolderReader, FoundSkill, skill_base
 
-# What a file that was listed a moment ago answers with when it was moved, deleted or replaced since.
+# Errors of a file that was moved, deleted or replaced after it was listed.
 _MOVED = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO})
 
 
@@ -29,9 +33,9 @@ _MOVED = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errn
 class SkillReading:
     """A skill's folder as it was read.
 
-    `files` holds the bytes of each file, or only its size where the bytes
-    could not be read or are too many. `executables` are the paths of files
-    that someone may run. `problems` are the findings that the reading made.
+    `files` holds the bytes of each file, or only its size where the file could
+    not be read or is too large. `executables` are the paths of executable
+    files. `problems` are the findings from reading.
     """
 
     folder: str | None
@@ -59,7 +63,7 @@ class SkillReading:
     def findings(self) -> list[Finding]:
         """Validate what was read; sorted by file and line, with `SKILL.md` first."""
         odd = {problem.file for problem in self.problems} - {""}
-        # A file that cannot be served is there all the same: nothing about it is missing.
+        # A file that cannot be served still exists, so it is not reported as missing.
         files = {**dict.fromkeys(sorted(odd), 0), **self.files}
         unlinked = {("unlinked-file", as_text(path)) for path in odd}
         findings = [
@@ -71,9 +75,9 @@ class SkillReading:
 
 
 def review(root: str, found: FoundSkill, *, follow_links: bool = False) -> list[Finding]:
-    """Return everything there is to say about a skill that a walk of `root` found.
+    """Return all findings about a skill that a walk of `root` found.
 
-    It never raises, whatever the files are or become meanwhile.
+    It never raises, even if files change concurrently.
     """
     return read_skill(root, found, follow_links=follow_links).findings()
 
@@ -86,19 +90,19 @@ def read_skill(root: str, found: FoundSkill, *, follow_links: bool = False) -> S
 
     Files are read in the order of their paths, `SKILL.md` first, while they
     add up to no more than 16 MiB; of a skill with more than 512 files, only
-    `SKILL.md` is read. Nothing here raises: what cannot be read is a problem.
+    `SKILL.md` is read. Never raises: what cannot be read becomes a problem.
     """
     folder = PurePath(found.directory or os.path.realpath(root)).name or None
     root, base = skill_base(root, found.directory, follow_links=follow_links)
     try:
         with FolderReader(root) as reader:
-            return _Reading(found, base).run(reader, folder)
+            return _FileCollector(found, base).run(reader, folder)
     except OSError as error:
-        sizes = {facts[0]: facts[1] for facts in found.files}
+        sizes = {file_stat[0]: file_stat[1] for file_stat in found.files}
         return SkillReading(folder, sizes, frozenset(), (*found.problems, _problem(SKILL_FILE, error)))
 
 
-class _Reading:
+class _FileCollector:
     """One pass over a skill's files."""
 
     def __init__(self, found: FoundSkill, base: str) -> None:
@@ -107,19 +111,19 @@ class _Reading:
         self._files: dict[str, Content] = {}
         self._executables: set[str] = set()
         self._problems = list(found.problems)
-        self._left = MAX_TOTAL_SIZE
+        self._remaining = MAX_TOTAL_SIZE
 
     def run(self, reader: FolderReader, folder: str | None) -> SkillReading:
-        files = sorted(self._found.files, key=lambda facts: (facts[0] != SKILL_FILE, facts[0]))
-        for facts in files:
-            if facts[1] > self._left or (len(files) > MAX_FILES and facts[0] != SKILL_FILE):
-                self._files[facts[0]] = facts[1]
+        files = sorted(self._found.files, key=lambda file_stat: (file_stat[0] != SKILL_FILE, file_stat[0]))
+        for file_stat in files:
+            if file_stat[1] > self._remaining or (len(files) > MAX_FILES and file_stat[0] != SKILL_FILE):
+                self._files[file_stat[0]] = file_stat[1]
             else:
-                self._take(reader, facts)
+                self._add(reader, file_stat)
         return SkillReading(folder, self._files, frozenset(self._executables), tuple(self._problems))
 
-    def _take(self, reader: FolderReader, facts: Facts) -> None:
-        path, size = facts[:2]
+    def _add(self, reader: FolderReader, file_stat: FileStat) -> None:
+        path, size = file_stat[:2]
         folder, _, name = (self._base + self._found.links.get(path, path)).rpartition("/")
         self._files[path] = size
         try:
@@ -130,7 +134,7 @@ class _Reading:
         if len(content) != size or status.st_size != size:
             self._problems.append(_unsettled(path))
             return
-        self._left -= size
+        self._remaining -= size
         self._files[path] = content
         if status.st_mode & 0o111:
             self._executables.add(path)

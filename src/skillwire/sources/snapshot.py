@@ -1,26 +1,42 @@
 """`Snapshot`: everything a source publishes at one moment, immutable."""
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
+from typing import Protocol, runtime_checkable
 
-from skillwire.core.entry import SkillEntry, limit_findings
-from skillwire.core.finding import Finding
-from skillwire.core.manifest import MAX_FILES, MAX_TOTAL_SIZE, Manifest, ManifestFile
-from skillwire.core.uri import SKILL_FILE, SkillUri, canonical_uri
-from skillwire.errors import InvalidSkillError, InvalidUriError, NotFoundError
+import anyio
+
+from skillwire.core import (
+    MAX_FILES,
+    MAX_TOTAL_SIZE,
+    SKILL_FILE,
+    Finding,
+    InvalidSkillError,
+    InvalidUriError,
+    Manifest,
+    ManifestFile,
+    NotFoundError,
+    SkillEntry,
+    SkillUri,
+    SourceError,
+    canonical_uri,
+    limit_findings,
+)
 
 BY_URI = attrgetter("uri.text")
 BY_PLACE = attrgetter("place")
+# URIs with more slashes than this are first shortened to the part they share with a skill.
+_DEEP = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a source has to say about one place: a folder, or a skill built in code.
+    """The findings about one place: a folder, or a skill built in code.
 
     `uri` is None when nothing is published from there, and then the findings
-    say why.
+    are the reason.
     """
 
     place: str
@@ -42,13 +58,13 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Entries sorted by URI, with remarks about what is not among them and why.
+    """Entries sorted by URI, with reports about places that are not among them.
 
     `revision` grows with every snapshot of one source in one process.
-    `media_types` maps the canonical URI of a file to its media type where the
-    publisher gave another one than the file's name implies. `folders` holds
-    the canonical URIs of directories inside a published skill with no file in
-    them, at any depth: the ones that no line of a manifest tells of.
+    `media_types` maps the canonical URI of a file to its media type where that
+    differs from the one the file's name implies. `folders` holds the canonical
+    URIs of directories inside a published skill with no file in them, at any
+    depth, which no manifest implies.
     """
 
     revision: int
@@ -68,7 +84,7 @@ class Snapshot:
         media_types: Mapping[str, str] | None = None,
         folders: Iterable[str] = (),
     ) -> "Snapshot":
-        """Make a snapshot of entries with distinct URIs, in any order."""
+        """Build a snapshot of entries with distinct URIs, in any order."""
         ordered = tuple(sorted(entries, key=BY_URI))
         by_uri = {entry.uri.text: entry for entry in ordered}
         sorted_reports = tuple(sorted(reports, key=BY_PLACE))
@@ -93,7 +109,7 @@ class Snapshot:
     def locate(self, uri: str) -> tuple[SkillEntry, ManifestFile | None]:
         """Find the innermost skill that has a file at `uri`, and the file's line in its manifest.
 
-        Any equivalent spelling will do. For a dynamic skill there is no line.
+        Any equivalent spelling is accepted. For a dynamic skill there is no line.
 
         Raises:
             NotFoundError: No skill has such a file.
@@ -102,20 +118,40 @@ class Snapshot:
             wanted = canonical_uri(uri)
         except InvalidUriError as error:
             raise NotFoundError(str(error), uri=uri) from error
-        root = wanted.rpartition("/")[0]
-        while root.count("/") >= 2:
-            entry = self.by_uri.get(f"{root}/{SKILL_FILE}")
-            if entry is not None:
-                if entry.manifest is None:
-                    return entry, None
-                file = entry.manifest.find(wanted)
-                if file is not None:
-                    return entry, file
-            root = root.rpartition("/")[0]
+        for entry in self.skills_around(wanted.rpartition("/")[0]):
+            if entry.manifest is None:
+                return entry, None
+            file = entry.manifest.find(wanted)
+            if file is not None:
+                return entry, file
         raise NotFoundError(f"no skill has a file at {wanted}", uri=wanted)
 
+    def skills_around(self, directory: str) -> Iterator[SkillEntry]:
+        """Yield the skills that contain the directory at a canonical URI, innermost first.
+
+        A skill contains its own directory. The cost is linear in the length of
+        the URI, which a client chooses.
+        """
+        if directory.count("/") > _DEEP:
+            directory = self._common_part(directory)
+        for folder in upwards(directory):
+            entry = self.by_uri.get(f"{folder}/{SKILL_FILE}")
+            if entry is not None:
+                yield entry
+
+    def _common_part(self, directory: str) -> str:
+        """Return the part of a directory's URI, in whole segments, that it shares with any skill's URI.
+
+        No other URI shares more with it than one of its two neighbours in sorted order.
+        """
+        position = bisect_left(self.entries, directory, key=BY_URI)
+        neighbours = self.entries[max(0, position - 1) : position + 1]
+        length = max((_shared_length(directory, entry.uri.text) for entry in neighbours), default=0)
+        part = directory[:length]
+        return part if directory[length : length + 1] in ("", "/") else part.rpartition("/")[0]
+
     def changes_since(self, older: "Snapshot") -> Changes:
-        """Tell which skills were added, removed, or published with other content."""
+        """Return which skills were added, removed, or changed."""
         now, before = self.by_uri, older.by_uri
         changed = (uri for uri, entry in now.items() if uri in before and not _same(entry, before[uri]))
         return Changes(
@@ -130,14 +166,14 @@ def _same(left: SkillEntry, right: SkillEntry) -> bool:
 
 
 def nest(entries: Iterable[SkillEntry]) -> list[SkillEntry]:
-    """Complete the manifests of skills that lie inside each other.
+    """Complete the manifests of nested skills.
 
-    Seen from outside, a nested skill's files are files of the enclosing skill
-    too, and its manifest must list them (SEP-2640, "Resources"). A folder
-    gives that for free; skills that were put together from parts need this.
+    A nested skill's files are files of the enclosing skill too, and its
+    manifest must list them (SEP-2640, "Resources"). In a folder that is
+    always so; skills from several sources need this.
 
     Raises:
-        InvalidSkillError: A dynamic skill lies inside one that promises digests.
+        InvalidSkillError: A dynamic skill is inside one that has digests.
     """
     ordered = sorted(entries, key=BY_URI)
     around = enclosures(ordered)
@@ -148,8 +184,7 @@ def nest(entries: Iterable[SkillEntry]) -> list[SkillEntry]:
                 continue
             if entry.manifest is None:
                 raise InvalidSkillError(
-                    f"{entry.uri} is dynamic and lies inside {outer.uri.root}, "
-                    "which promises digests of all its files",
+                    f"{entry.uri} is dynamic and inside {outer.uri.root}, which has digests of all its files",
                     fix="move it out, or make the enclosing skill dynamic",
                 )
             known = lines.setdefault(outer.uri.text, {file.uri: file for file in outer.manifest.files})
@@ -160,10 +195,10 @@ def nest(entries: Iterable[SkillEntry]) -> list[SkillEntry]:
 
 
 def enclosures(entries: Iterable[SkillEntry]) -> dict[str, list[SkillEntry]]:
-    """Map the URI of each skill that lies inside others to those, innermost first."""
+    """Map the URI of each nested skill to the skills that enclose it, innermost first."""
     roots = {entry.uri.root: entry for entry in entries}
     folders = {root: root.rpartition("/")[0] for root in roots}
-    # Many skills share a folder, and few folders lie inside a skill: those are looked for once.
+    # Many skills share a folder, and few folders are inside a skill: each folder is looked up once.
     around = {
         folder: found
         for folder in set(folders.values())
@@ -175,13 +210,21 @@ def enclosures(entries: Iterable[SkillEntry]) -> dict[str, list[SkillEntry]]:
 
 
 def over_limits(entries: Iterable[SkillEntry]) -> dict[str, tuple[Finding, ...]]:
-    """Map the URI of each skill too large to be served to the findings that say so (LIM-03)."""
+    """Map the URI of each skill that is too large to serve to its findings (LIM-03)."""
     return {
         entry.uri.text: tuple(limit_findings(manifest))
         for entry in entries
         if (manifest := entry.manifest) is not None
         and (len(manifest.sizes) > MAX_FILES or sum(manifest.sizes) > MAX_TOTAL_SIZE)
     }
+
+
+def _shared_length(left: str, right: str) -> int:
+    """Return the length of the common prefix of two texts."""
+    return next(
+        (position for position, (one, other) in enumerate(zip(left, right, strict=False)) if one != other),
+        min(len(left), len(right)),
+    )
 
 
 def upwards(folder: str) -> Iterator[str]:
@@ -192,7 +235,7 @@ def upwards(folder: str) -> Iterator[str]:
 
 
 def has_files_below(manifest: Manifest, folder: str) -> bool:
-    """Tell whether a manifest lists a file below the directory at the canonical URI `folder`."""
+    """Return whether a manifest lists a file below the directory at the canonical URI `folder`."""
     if not folder.startswith(manifest.base):
         return False
     inside = f"{folder[len(manifest.base) :]}/"
@@ -207,3 +250,108 @@ def _completed(entry: SkillEntry, lines: Mapping[str, ManifestFile]) -> SkillEnt
         if manifest == entry.manifest
         else SkillEntry(entry.uri, entry.frontmatter, manifest, entry.extra)
     )
+
+
+# The protocols of sources.
+
+
+class Source(Protocol):
+    """A place skills come from. Three methods are enough.
+
+    Three more are used where a source has them, all about a skill it publishes:
+    `place_of(uri: SkillUri) -> str` returns where it comes from, for the operator
+    of the server, `modified_at(uri: SkillUri) -> float | None` when its `SKILL.md`
+    was last modified, in POSIX seconds, and
+    `order_of(uri: SkillUri) -> Sequence[str]` the paths of its supporting files
+    in the order of its author.
+    """
+
+    def list_skills(self) -> AsyncIterator[SkillEntry]:
+        """Yield the entries this source publishes, sorted by URI."""
+        ...
+
+    async def get_skill(self, uri: SkillUri) -> SkillEntry:
+        """Return one entry, listed or not.
+
+        Raises:
+            NotFoundError: This source serves no such skill.
+        """
+        ...
+
+    async def read_file(self, uri: str) -> bytes:
+        """Return the bytes of a file of any skill this source serves.
+
+        They match the digest in the entry that `get_skill` returns at this
+        moment, or the skill is dynamic.
+
+        Raises:
+            NotFoundError: This source serves no such file.
+            SourceError: The file exists and cannot be read as published.
+        """
+        ...
+
+
+@runtime_checkable
+class LiveSource(Source, Protocol):
+    """A source whose whole state is a snapshot that is replaced when something changes."""
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The current state. Results from one snapshot are consistent with each other."""
+        ...
+
+    async def wait_for_change(self, revision: int) -> Snapshot:
+        """Return the snapshot once its revision is newer than `revision`."""
+        ...
+
+
+# The base class of sources with a snapshot.
+
+
+class SnapshotSource:
+    """A source that answers from its current snapshot; a subclass publishes new ones.
+
+    Published snapshots are ready to be served: URIs are distinct, a skill's
+    manifest lists the files of skills inside it, no dynamic skill is inside a
+    static one, and none exceeds a limit. `CombinedSource` relies on that.
+    """
+
+    def __init__(self, snapshot: Snapshot | None = None) -> None:
+        self._snapshot = snapshot
+        self._changed = anyio.Event()
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The current state. Results from one snapshot are consistent with each other.
+
+        Raises:
+            SourceError: The source must be opened first.
+        """
+        if self._snapshot is None:
+            raise SourceError("the source is not open; use it with `async with`")
+        return self._snapshot
+
+    async def wait_for_change(self, revision: int) -> Snapshot:
+        """Return the snapshot once its revision is newer than `revision`."""
+        while self.snapshot.revision <= revision:
+            await self._changed.wait()
+        return self.snapshot
+
+    async def list_skills(self) -> AsyncIterator[SkillEntry]:
+        """Yield the entries of the snapshot, sorted by URI."""
+        for entry in self.snapshot.entries:
+            yield entry
+
+    async def get_skill(self, uri: SkillUri) -> SkillEntry:
+        """Return one entry.
+
+        Raises:
+            NotFoundError: No skill is served there.
+        """
+        return self.snapshot.get(uri)
+
+    def _replace_snapshot(self, snapshot: Snapshot) -> None:
+        """Replace the snapshot, and wake the tasks that wait for a change."""
+        self._snapshot = snapshot
+        self._changed.set()
+        self._changed = anyio.Event()

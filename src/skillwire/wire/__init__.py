@@ -1,5 +1,5 @@
-"""What goes over the wire: names, shapes and limits of each protocol dialect.
+"""The wire format: names, JSON structures and limits of each protocol dialect.
 
-Each dialect is a small module that turns values of `core` into JSON and back.
-Nothing here knows about sources, servers or hosts, and nothing here waits.
+Each dialect is a small module that converts values of `core` to JSON and back.
+Nothing here depends on sources, servers or hosts, and nothing is asynchronous.
 """

@@ -1,7 +1,7 @@
-"""The `well-known` dialect: what a web site says of its skills in one index.
+"""The `well-known` dialect: the index of skills that a web site publishes.
 
-Three forms of the index exist. We write the one of 2026-03-12, which calls
-itself 0.2.0, and read all three, told apart by their shape (CONF-22). A digest
+Three forms of the index exist. We write the one of 2026-03-12, version 0.2.0,
+and read all three, which are recognised by their structure (CONF-22). A digest
 in an index is of one artifact: a `SKILL.md`, or an archive of the whole skill.
 """
 
@@ -14,19 +14,24 @@ from enum import StrEnum
 from typing import Final, TypeAlias, cast
 from urllib.parse import quote, urldefrag, urljoin
 
-from skillwire.core.characters import quoted
-from skillwire.core.fields import MAX_DESCRIPTION, is_name
-from skillwire.core.finding import Finding
-from skillwire.core.manifest import MAX_FILES, is_digest
-from skillwire.core.paths import path_findings
-from skillwire.core.uri import MAX_URI_LENGTH, SKILL_FILE
-from skillwire.core.yaml12 import JsonValue
-from skillwire.wire.encoding import encode
+from skillwire.core import (
+    MAX_DESCRIPTION,
+    MAX_FILES,
+    MAX_URI_LENGTH,
+    SKILL_FILE,
+    Finding,
+    JsonValue,
+    is_digest,
+    is_name,
+    path_findings,
+    quoted,
+)
+from skillwire.wire.core import encode
 
 SITE_PATH: Final = "/.well-known/agent-skills/"
 INDEX_PATH: Final = "/.well-known/agent-skills/index.json"
 OLD_INDEX_PATH: Final = "/.well-known/skills/index.json"
-"""Where 0.1.0 has its index; a reader asks here when there is none at `INDEX_PATH`."""
+"""The path of the 0.1.0 index; a client requests it when there is none at `INDEX_PATH`."""
 SCHEMA: Final = "https://schemas.agentskills.io/discovery/0.2.0/schema.json"
 KNOWN_SCHEMAS: Final = frozenset({SCHEMA})
 INDEX_MEDIA_TYPE: Final = "application/json"
@@ -36,7 +41,7 @@ JsonObject: TypeAlias = dict[str, JsonValue]
 
 _NOTHING: Mapping[str, JsonValue] = {}
 _INTERIM_VERSION = "0.2.0"
-# Whatever a URL never holds as it is: spaces, controls, quotes, backslashes, anything beyond ASCII.
+# Characters a URL never contains unescaped: spaces, controls, quotes, backslashes, anything beyond ASCII.
 _UNUSABLE_IN_URL = re.compile(r"[^\x21-\x7e]|[\\\"<>^`{|}]")
 _INTERIM_PATH = re.compile(r"[\x20-\x7e]+")
 _NOT_IN_INTERIM_PATH = frozenset("\\?#[]")
@@ -48,13 +53,13 @@ class SiteForm(StrEnum):
     V0_2_0 = "0.2.0"
     """One artifact and one digest for each skill."""
     V0_1_0 = "0.1.0"
-    """The names of each skill's files, and no digests: nothing of it can be verified."""
+    """The names of each skill's files, without digests: nothing can be verified."""
     INTERIM = "0.2.0-interim"
-    """A digest for every file: a draft on the way to 0.2.0. Read, never written."""
+    """A digest for every file: a draft before 0.2.0. Read, never written."""
 
 
 class ArtifactType(StrEnum):
-    """What an entry's `url` leads to."""
+    """The kind of artifact at an entry's `url`."""
 
     SKILL_MD = "skill-md"
     ARCHIVE = "archive"
@@ -70,7 +75,7 @@ class SiteFile:
 
 @dataclass(frozen=True, slots=True)
 class SitePackage:
-    """The archive that an entry of the interim form may offer beside its files."""
+    """The archive that an entry of the interim form may have in addition to its files."""
 
     url: str
     digest: str
@@ -138,7 +143,7 @@ AnyEntry: TypeAlias = SiteEntry | FilesEntry
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """An index that was read: its form, None when that is unknown, and its sound entries."""
+    """A parsed index: its form, None when that is unknown, and its valid entries."""
 
     form: SiteForm | None
     entries: tuple[AnyEntry, ...] = ()
@@ -160,12 +165,12 @@ def write_index(entries: Iterable[SiteEntry]) -> bytes:
 
 
 def parse_site(value: object) -> tuple[Site, list[Finding]]:
-    """Read an index, in whatever form, and say everything that is wrong with it.
+    """Parse an untrusted index of any form and return it with all findings about it.
 
-    An entry with a fault costs only itself. Names are the keys of this
-    dialect: entries that share one are all left out, because no order of them
-    means anything. An index of a form that is not known has no entries
-    (DISC-03), and so has anything else that is no index.
+    Invalid entries are left out. Names are the keys of this dialect: entries
+    that share one are all left out, because their order has no meaning. An
+    index of an unknown form has no entries (DISC-03), and neither has anything
+    else that is not an index.
     """
     if not isinstance(value, dict):
         return Site(None), [_finding("site-invalid", "the index is not a JSON object")]
@@ -184,16 +189,16 @@ def parse_site(value: object) -> tuple[Site, list[Finding]]:
     for position, item in enumerate(values):
         try:
             entries.append(_entry_of(item, form))
-        except _UnknownType as unknown:
+        except _UnknownTypeError as unknown:
             findings.append(_finding("site-type-unknown", f"entry {position} {unknown}"))
-        except _Fault as fault:
+        except _EntryError as fault:
             findings.append(_finding("site-entry-invalid", f"entry {position} {fault}"))
-    entries, twins = _without_twins(entries)
-    return Site(form, tuple(entries)), [*findings, *twins]
+    entries, duplicates = _without_duplicates(entries)
+    return Site(form, tuple(entries)), [*findings, *duplicates]
 
 
 def artifact_url(index_url: str, reference: str) -> str:
-    """Resolve an entry's URL against that of the index it stands in (RFC 3986, section 5; DISC-04)."""
+    """Resolve an entry's URL against that of its index (RFC 3986, section 5; DISC-04)."""
     return urldefrag(urljoin(index_url, reference)).url
 
 
@@ -208,12 +213,12 @@ def files_digest(files: Iterable[SiteFile]) -> str:
     return "sha256:" + hashlib.sha256(b"".join(lines)).hexdigest()
 
 
-class _Fault(Exception):
-    """Why an entry is not used, as the rest of a sentence about it."""
+class _EntryError(Exception):
+    """An entry is not used; the message is a predicate, such as `has no name`."""
 
 
-class _UnknownType(_Fault):
-    """The entry is sound as far as one can tell, and of a type that is not known."""
+class _UnknownTypeError(_EntryError):
+    """The entry is otherwise valid, but its type is unknown."""
 
 
 def _form_of(raw: Mapping[str, object]) -> tuple[SiteForm | None, list[Finding]]:
@@ -221,27 +226,27 @@ def _form_of(raw: Mapping[str, object]) -> tuple[SiteForm | None, list[Finding]]
         schema = raw["$schema"]
         if isinstance(schema, str) and schema in KNOWN_SCHEMAS:
             return SiteForm.V0_2_0, []
-        shown = quoted(schema) if isinstance(schema, str) else "no text"
-        return None, [_finding("site-form-unknown", f"the index's `$schema` is {shown}, which is not known")]
+        shown = quoted(schema) if isinstance(schema, str) else "not a string"
+        return None, [_finding("site-form-unknown", f"the index's `$schema` is {shown}, which is unknown")]
     if "version" in raw:
         version = raw["version"]
         if version == _INTERIM_VERSION:
             return SiteForm.INTERIM, []
-        shown = quoted(version) if isinstance(version, str) else "no text"
-        return None, [_finding("site-form-unknown", f"the index's `version` is {shown}, which is not known")]
-    message = "the index is of form 0.1.0, which has no digests: nothing of it can be verified"
+        shown = quoted(version) if isinstance(version, str) else "not a string"
+        return None, [_finding("site-form-unknown", f"the index's `version` is {shown}, which is unknown")]
+    message = "the index is of form 0.1.0, which has no digests: nothing can be verified"
     return SiteForm.V0_1_0, [_finding("site-unverifiable", message)]
 
 
 def _entry_of(value: object, form: SiteForm) -> AnyEntry:
     if not isinstance(value, dict):
-        raise _Fault("is not a JSON object")
+        raise _EntryError("is not a JSON object")
     raw = cast("Mapping[str, object]", value)
     name = raw.get("name")
     if not isinstance(name, str):
-        raise _Fault("has no `name`")
+        raise _EntryError("has no `name`")
     if not is_name(name):
-        raise _Fault(f"has the name {quoted(name)}, which no skill may have")
+        raise _EntryError(f"has the invalid name {quoted(name)}")
     try:
         description = _description_of(raw)
         match form:
@@ -253,19 +258,19 @@ def _entry_of(value: object, form: SiteForm) -> AnyEntry:
                 return FilesEntry(name, description, files, extra=extra)
             case SiteForm.INTERIM:
                 return _interim_entry(name, description, raw)
-    except _Fault as fault:
+    except _EntryError as fault:
         raise type(fault)(f"({quoted(name)}) {fault}") from None
 
 
 def _artifact_entry(name: str, description: str, raw: Mapping[str, object]) -> SiteEntry:
     kind = raw.get("type")
     if not isinstance(kind, str):
-        raise _Fault("has no `type`")
+        raise _EntryError("has no `type`")
     url, digest = _url_of(raw), _digest_of(raw)
     try:
         type = ArtifactType(kind)
     except ValueError:
-        raise _UnknownType(f"is of the type {quoted(kind)}, which is not known") from None
+        raise _UnknownTypeError(f"has the unknown type {quoted(kind)}") from None
     extra = _extra(raw, "name", "type", "description", "url", "digest")
     return SiteEntry(name, type, description, url, digest, extra)
 
@@ -274,11 +279,11 @@ def _interim_entry(name: str, description: str, raw: Mapping[str, object]) -> Fi
     digest = _digest_of(raw)
     files = _files_of(raw.get("files"), with_digests=True)
     if files_digest(files) != digest:
-        raise _Fault("has a digest that is not the one of its files")
+        raise _EntryError("has a digest that does not match its files")
     package: SitePackage | None = None
     if (value := raw.get("package")) is not None:
         if not isinstance(value, dict):
-            raise _Fault("has a `package` that is not a JSON object")
+            raise _EntryError("has a `package` that is not a JSON object")
         parts = cast("Mapping[str, object]", value)
         package = SitePackage(_url_of(parts), _digest_of(parts), _extra(parts, "url", "digest"))
     extra = _extra(raw, "name", "description", "digest", "files", "package")
@@ -288,66 +293,66 @@ def _interim_entry(name: str, description: str, raw: Mapping[str, object]) -> Fi
 def _description_of(raw: Mapping[str, object]) -> str:
     description = raw.get("description")
     if not isinstance(description, str) or not description.strip():
-        raise _Fault("has no `description`")
+        raise _EntryError("has no `description`")
     if len(description) > MAX_DESCRIPTION:
-        raise _Fault(f"has a description of more than {MAX_DESCRIPTION} characters")
+        raise _EntryError(f"has a description of more than {MAX_DESCRIPTION} characters")
     return description
 
 
 def _url_of(raw: Mapping[str, object]) -> str:
     url = raw.get("url")
     if not isinstance(url, str) or not url:
-        raise _Fault("has no `url`")
+        raise _EntryError("has no `url`")
     if len(url) > MAX_URI_LENGTH or _UNUSABLE_IN_URL.search(url):
-        raise _Fault(f"has the URL {quoted(url)}, which is malformed")
+        raise _EntryError(f"has the malformed URL {quoted(url)}")
     return url
 
 
 def _digest_of(raw: Mapping[str, object]) -> str:
     digest = raw.get("digest")
     if not isinstance(digest, str) or not is_digest(digest):
-        raise _Fault("has no `digest` of `sha256:` and 64 lowercase hexadecimal digits")
+        raise _EntryError("has no `digest` of `sha256:` and 64 lowercase hexadecimal digits")
     return digest
 
 
 def _files_of(value: object, *, with_digests: bool) -> tuple[SiteFile, ...]:
-    """Read the files of an entry; fields of a file beside its path and digest are not kept."""
+    """Parse the files of an entry; other fields than path and digest are dropped."""
     if not isinstance(value, list):
-        raise _Fault("has no list `files`")
+        raise _EntryError("has no list `files`")
     values = cast("list[object]", value)
     if len(values) > MAX_FILES:
-        raise _Fault(f"has {len(values)} files; at most {MAX_FILES} are allowed")
+        raise _EntryError(f"has {len(values)} files; at most {MAX_FILES} are allowed")
     files = [_interim_file(item) if with_digests else _plain_file(item) for item in values]
     paths = [file.path for file in files]
     if len(set(paths)) < len(paths):
-        raise _Fault("lists a file twice")
+        raise _EntryError("lists a file twice")
     for finding in path_findings(paths):
         if finding.is_error:
-            raise _Fault(f"has the file {quoted(finding.file)}: {finding.message}")
+            raise _EntryError(f"has the file {quoted(finding.file)}: {finding.message}")
     if SKILL_FILE not in paths:
-        raise _Fault(f"does not list `{SKILL_FILE}`")
+        raise _EntryError(f"does not list `{SKILL_FILE}`")
     return tuple(files)
 
 
 def _plain_file(value: object) -> SiteFile:
     if not isinstance(value, str):
-        raise _Fault("lists a file that is not a path")
+        raise _EntryError("lists a file that is not a path")
     return SiteFile(value)
 
 
 def _interim_file(value: object) -> SiteFile:
     if not isinstance(value, dict):
-        raise _Fault("lists a file that is not a JSON object")
+        raise _EntryError("lists a file that is not a JSON object")
     raw = cast("Mapping[str, object]", value)
     path = raw.get("path")
     if not isinstance(path, str):
-        raise _Fault("lists a file without a `path`")
+        raise _EntryError("lists a file without a `path`")
     if not _INTERIM_PATH.fullmatch(path) or not _NOT_IN_INTERIM_PATH.isdisjoint(path):
-        raise _Fault(f"has the file {quoted(path)}, whose name has characters that are not allowed")
+        raise _EntryError(f"has the file {quoted(path)}, whose name has characters that are not allowed")
     return SiteFile(path, _digest_of(raw))
 
 
-def _without_twins(entries: list[AnyEntry]) -> tuple[list[AnyEntry], list[Finding]]:
+def _without_duplicates(entries: list[AnyEntry]) -> tuple[list[AnyEntry], list[Finding]]:
     shared = {name: count for name, count in Counter(entry.name for entry in entries).items() if count > 1}
     return [entry for entry in entries if entry.name not in shared], [
         _finding("site-entry-invalid", f"{count} entries share the name {quoted(name)}; none of them is used")

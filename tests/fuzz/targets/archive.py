@@ -10,9 +10,11 @@ from collections.abc import Iterator, Mapping
 from struct import pack as packed
 
 from fuzz.properties import require_fit
-from skillwire.core.archive import ArchiveFormat, ArchiveLimits, UnpackBudget, UnpackedFile, pack, unpack
+from skillwire.core.archive import pack, unpack
+from skillwire.core.archive_tree import ArchiveLimits, UnpackBudget, UnpackedFile
+from skillwire.core.errors import InvalidArchiveError, LimitError
+from skillwire.core.media import ArchiveFormat
 from skillwire.core.uri import SkillUri
-from skillwire.errors import InvalidArchiveError, LimitError
 
 _LIMITS = ArchiveLimits(max_files=16, max_total_size=16 * 1024, max_depth=6, max_path_length=200)
 _BUDGET = 256 * 1024

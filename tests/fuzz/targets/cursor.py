@@ -1,8 +1,8 @@
 """Cursors: only what a listing wrote continues it."""
 
 from fuzz.properties import require_fit, text_of
-from skillwire.errors import InvalidCursorError
-from skillwire.wire.cursor import is_cursor_of, read_cursor, write_cursor
+from skillwire.core.errors import InvalidCursorError
+from skillwire.wire.core import is_cursor_of, read_cursor, write_cursor
 
 _LISTINGS = ("skills/list", "resources/list", "resources/directory/read")
 

@@ -5,18 +5,16 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeAlias, cast
 
 from fuzz.properties import json_of, require_fit, require_fit_findings
+from skillwire.core.errors import InvalidEntryError
+from skillwire.core.fields import needs_in
 from skillwire.core.finding import Finding
 from skillwire.core.frontmatter import Frontmatter
-from skillwire.core.needs import needs_in
 from skillwire.core.uri import SkillUri, canonical_uri
-from skillwire.errors import InvalidEntryError
-from skillwire.wire import execution, primitive
-from skillwire.wire.april import parse_april_entry
-from skillwire.wire.declared import declared_in
-from skillwire.wire.executed import parse_executed
-from skillwire.wire.index import index_shape
-from skillwire.wire.june import parse_june_entry
-from skillwire.wire.march import ListedResource, parse_file_list, parse_resource, skills_among
+from skillwire.wire import by_name, execute
+from skillwire.wire.by_name import declarations_in
+from skillwire.wire.execute import parse_execution_result
+from skillwire.wire.index import index_shape, parse_april_entry, parse_june_entry
+from skillwire.wire.resources import ListedResource, parse_file_list, parse_resource, skills_among
 
 
 class _Written(Protocol):
@@ -28,9 +26,9 @@ Reader: TypeAlias = Callable[[object], tuple[_Written | None, list[Finding]]]
 _READERS: Mapping[str, Reader] = {
     "june": parse_june_entry,
     "april": parse_april_entry,
-    "primitive item": primitive.parse_item,
-    "primitive definition": primitive.parse_definition,
-    "execution item": execution.parse_item,
+    "primitive item": by_name.parse_item,
+    "primitive definition": by_name.parse_definition,
+    "execution item": execute.parse_item,
 }
 _SKILL = SkillUri.build("acme/tea")
 
@@ -56,16 +54,16 @@ def check(data: bytes) -> None:
 
 
 def _check_answers(value: object) -> None:
-    skill, findings = execution.parse_skill(value)
+    skill, findings = execute.parse_skill(value)
     require_fit_findings(findings)
     if skill is not None:
-        assert execution.parse_skill({"skill": skill.to_json()})[0] == skill
-    content, findings = execution.parse_content(value)
+        assert execute.parse_skill({"skill": skill.to_json()})[0] == skill
+    content, findings = execute.parse_content(value)
     require_fit_findings(findings)
     if content is not None:
         blob = base64.b64encode(content.content).decode()
-        assert execution.parse_content({"content": {"uri": content.uri, "blob": blob}})[0] is not None
-    _, findings = parse_executed(value)
+        assert execute.parse_content({"content": {"uri": content.uri, "blob": blob}})[0] is not None
+    _, findings = parse_execution_result(value)
     require_fit_findings(findings)
 
 
@@ -94,5 +92,5 @@ def _check_file_list(data: bytes) -> None:
 
 
 def _check_frontmatter(frontmatter: Frontmatter) -> None:
-    require_fit_findings(declared_in(frontmatter).findings)
+    require_fit_findings(declarations_in(frontmatter).findings)
     require_fit_findings(needs_in(frontmatter).findings)

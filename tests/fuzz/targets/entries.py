@@ -5,7 +5,7 @@ from typing import cast
 
 from fuzz.properties import json_of, require_fit, require_fit_findings
 from skillwire.core.entry import check_entries, check_entry, parse_entry
-from skillwire.errors import InvalidEntryError
+from skillwire.core.errors import InvalidEntryError
 from skillwire.wire.core import write_entry
 
 

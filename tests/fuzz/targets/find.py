@@ -8,17 +8,17 @@ from jsonschema import Draft202012Validator
 
 from fuzz.lasting import portal
 from fuzz.properties import json_of, require_fit
+from skillwire.core.errors import SkillError
 from skillwire.core.skill import Skill
-from skillwire.errors import SkillError
-from skillwire.server.find_schema import INPUT_SCHEMA, Question, parse_question
-from skillwire.server.search import SkillSearch
+from skillwire.server.find_tool import INPUT_SCHEMA, FindRequest, parse_find_request
+from skillwire.server.search import ServerSearch
 from skillwire.sources import MemorySource, Snapshot
 
 _SCHEMA: Any = Draft202012Validator(INPUT_SCHEMA)
 
 
 @cache
-def _world() -> tuple[SkillSearch, Snapshot]:
+def _world() -> tuple[ServerSearch, Snapshot]:
     """Make everything once, in the process that asks."""
     described = {
         "tea": "Use when brewing green tea or черный чай, 100% of the time.",
@@ -30,7 +30,7 @@ def _world() -> tuple[SkillSearch, Snapshot]:
         Skill(path.rpartition("/")[2], path=path, description=text, body="Do it.\n")
         for path, text in described.items()
     ]
-    return SkillSearch(), MemorySource(skills).snapshot
+    return ServerSearch(), MemorySource(skills).snapshot
 
 
 def check(data: bytes) -> None:
@@ -39,7 +39,7 @@ def check(data: bytes) -> None:
         return
     arguments = cast("Mapping[str, Any]", value)
     try:
-        question = parse_question(arguments)
+        question = parse_find_request(arguments)
     except SkillError as error:
         require_fit(str(error))
         return
@@ -47,7 +47,7 @@ def check(data: bytes) -> None:
     portal().call(_check_answers, question)
 
 
-async def _check_answers(question: Question) -> None:
+async def _check_answers(question: FindRequest) -> None:
     """Follow a search from page to page: each skill comes once, and all of them do."""
     search, snapshot = _world()
     found: list[str] = []

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 
 from mcp.server.lowlevel import Server
 
-from skillwire.host.connections.framing import EventMeter, LineBuffer
-from skillwire.host.connections.throttle import MessageCap
-from skillwire.host.failures import MessageTooLargeError
-from skillwire.server.connection import StdioConnection
+from skillwire.host.calls.session import MessageCap
+from skillwire.host.connect.messages import EventMeter, LineBuffer
+from skillwire.host.model.errors import MessageTooLargeError
+from skillwire.server.stdio import StdioConnection
 
 _MOST_CHUNKS = 100
 _CAP = 64

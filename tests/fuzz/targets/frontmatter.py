@@ -4,11 +4,11 @@ import orjson
 
 from fuzz.properties import require_fit
 from skillwire.core.entry import check_frontmatter
+from skillwire.core.errors import FrontmatterError
 from skillwire.core.finding import RULES
 from skillwire.core.frontmatter import SkillDocument, parse_skill_md, same_value
 from skillwire.core.validation import validate
 from skillwire.core.yaml12 import Event
-from skillwire.errors import FrontmatterError
 
 
 def check(data: bytes) -> None:

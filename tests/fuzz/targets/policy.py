@@ -4,8 +4,8 @@ from fuzz.properties import require_fit
 from skillwire.core.manifest import is_digest
 from skillwire.core.uri import SkillUri
 from skillwire.runner.interface import is_host
-from skillwire.runner.limitnames import SCRIPT_LIMITS
-from skillwire.runner.policyfile import PolicyError, parse_policy
+from skillwire.runner.policy import SCRIPT_LIMITS
+from skillwire.runner.policy_file import PolicyError, parse_policy
 
 
 def check(data: bytes) -> None:

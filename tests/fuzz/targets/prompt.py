@@ -1,14 +1,14 @@
 """A skill as one text: taking it apart and putting it together again changes no byte."""
 
 from fuzz.properties import text_of
-from skillwire.errors import FrontmatterError, LimitError
-from skillwire.wire.prompt import Stitching, stitched, unstitched
+from skillwire.core.errors import FrontmatterError, LimitError
+from skillwire.core.prompt_text import PromptBuilder, join_prompt, split_prompt
 
 
 def check(data: bytes) -> None:
     text = text_of(data)
     try:
-        parts = unstitched(text)
+        parts = split_prompt(text)
     except FrontmatterError:
         return
     references = [(path, content.encode()) for path, content in parts.references]
@@ -16,7 +16,7 @@ def check(data: bytes) -> None:
         assert parts.skill_md == text
         assert not references
         return
-    written = stitched(parts.skill_md.encode(), references)
+    written = join_prompt(parts.skill_md.encode(), references)
     assert text.encode().startswith(written)
     assert parts.omitted or written == text.encode()
     _check_stitching(parts.skill_md.encode(), references)
@@ -24,10 +24,10 @@ def check(data: bytes) -> None:
 
 def _check_stitching(skill_md: bytes, references: list[tuple[str, bytes]]) -> None:
     try:
-        whole = Stitching(skill_md)
+        whole = PromptBuilder(skill_md)
         for path, content in references:
             whole.add(path, content)
         made = whole.finish()
     except LimitError:
         return
-    assert made.text.encode() == stitched(skill_md, references)
+    assert made.text.encode() == join_prompt(skill_md, references)

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from fuzz.properties import same_json
-from skillwire.server.requests import METHODS, Request, RequestReader, parse_request, response
+from skillwire.server.fast.requests import METHODS, FastRequest, RequestReader, parse_request, response
 
 
 def check(data: bytes) -> None:
@@ -14,7 +14,7 @@ def check(data: bytes) -> None:
     for number, body in enumerate(data.split(b"\n")[:50]):
         if number == 25:
             state = object()
-        known = reader.recall(body, state)
+        known = reader.cached_reply(body, state)
         fresh = parse_request(body)
         if fresh is not None:
             fresh = fresh._replace(has_envelope=_knows_envelope(fresh.params.get("_meta")))
@@ -26,10 +26,10 @@ def check(data: bytes) -> None:
             assert known[1].request._replace(id=fresh.id) == fresh
             assert known[0] + known[1].rest == _answer(fresh)
         if request is not None:
-            reader.remember(body, request, _answer(request), state)
+            reader.cache_reply(body, request, _answer(request), state)
 
 
-def _check_meaning(body: bytes, request: Request) -> None:
+def _check_meaning(body: bytes, request: FastRequest) -> None:
     """Hold a request against what the standard library reads."""
     message: dict[str, Any] = json.loads(body)
     assert message.keys() == {"jsonrpc", "id", "method", "params"}
@@ -41,7 +41,7 @@ def _check_meaning(body: bytes, request: Request) -> None:
     assert same_json(message["params"], request.params), (message["params"], request.params)
 
 
-def _answer(request: Request) -> bytes:
+def _answer(request: FastRequest) -> bytes:
     """Answer with all that an answer may depend on, but the id."""
     rest = repr((request.method, request.params, request.has_envelope)).encode("utf-8", "replace")
     return b"".join(response(request, (rest,)))

@@ -5,10 +5,9 @@ from collections.abc import Sequence
 
 from fuzz.properties import require_fit
 from skillwire.core.uri import SkillUri
-from skillwire.server.access.caller import ANONYMOUS, Caller
 from skillwire.server.access.rules import Rules, parse_rules
-from skillwire.server.access.settings import AccessError
-from skillwire.server.access.sight import ALL, EVERYTHING, Sight, merged, place
+from skillwire.server.access.settings import ANONYMOUS, AccessError, Caller
+from skillwire.server.visibility import ALL, EVERYTHING, Visibility, merge_prefixes, parse_prefix
 
 _CALLERS = (
     ANONYMOUS,
@@ -29,32 +28,34 @@ def check(data: bytes) -> None:
     assert parse_rules(data) == rules
     assert len(tomllib.loads(data.decode()).get("rule", "")) == len(rules.rules)
     for caller in _CALLERS:
-        sight = rules.sight(caller)
+        sight = rules.visibility_of(caller)
         _check_sight(sight)
         _check_against_each(rules, caller, sight)
     if not any(rule.is_for_anyone for rule in rules.rules):
-        assert rules.sight(ANONYMOUS) == Sight()
+        assert rules.visibility_of(ANONYMOUS) == Visibility()
 
 
-def _check_sight(sight: Sight) -> None:
-    for places in (sight.places, sight.runs):
-        assert places == merged(places)
+def _check_sight(sight: Visibility) -> None:
+    for places in (sight.prefixes, sight.runnable):
+        assert places == merge_prefixes(places)
         assert EVERYTHING not in places or len(places) == 1
         for one in places:
-            assert one == EVERYTHING or place(one) == one
+            assert one == EVERYTHING or parse_prefix(one) == one
     assert sight | sight == sight
     assert sight | ALL == ALL
     for skill in _SKILLS:
-        assert sight.sees(skill) or not sight.may_run(skill)
+        assert sight.includes(skill) or not sight.may_run(skill)
 
 
-def _check_against_each(rules: Rules, caller: Caller, sight: Sight) -> None:
+def _check_against_each(rules: Rules, caller: Caller, sight: Visibility) -> None:
     """What is in sight is in sight by some rule, and whatever a rule shows is in sight."""
     for skill in _SKILLS:
-        shown = [rule for rule in rules.rules if rule.matches(caller) and _covers(rule.sight.places, skill)]
-        assert sight.sees(skill) == bool(shown)
-    operating = [rule for rule in rules.rules if rule.matches(caller) and rule.sight.operates]
-    assert sight.operates == bool(operating)
+        shown = [
+            rule for rule in rules.rules if rule.matches(caller) and _covers(rule.visibility.prefixes, skill)
+        ]
+        assert sight.includes(skill) == bool(shown)
+    operating = [rule for rule in rules.rules if rule.matches(caller) and rule.visibility.can_operate]
+    assert sight.can_operate == bool(operating)
 
 
 def _covers(places: Sequence[str], skill: SkillUri) -> bool:

@@ -8,8 +8,7 @@ import jsonschema.validators
 from fuzz.properties import require_fit
 from skillwire.core.strictjson import StrictJsonError, parse_strictly
 from skillwire.core.yaml12 import JsonValue
-from skillwire.runner.schema import schema_problem
-from skillwire.runner.validating import CostlyCheckError, first_failure
+from skillwire.runner.schema import CostlyCheckError, first_failure, schema_problem
 
 
 def _no_errors(*_: object) -> Iterator[Any]:

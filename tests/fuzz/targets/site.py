@@ -6,7 +6,7 @@ from fuzz.properties import require_fit, require_fit_findings
 from skillwire.core.fields import is_name
 from skillwire.core.strictjson import StrictJsonError, parse_strictly
 from skillwire.core.uri import SkillUri
-from skillwire.wire.encoding import encode
+from skillwire.wire.core import encode
 from skillwire.wire.wellknown import (
     INDEX_PATH,
     FilesEntry,

@@ -7,7 +7,7 @@ import orjson
 
 from fuzz.properties import require_fit, same_json
 from skillwire.core.strictjson import MAX_DEPTH, StrictJsonError, parse_strictly
-from skillwire.wire.encoding import encode
+from skillwire.wire.core import encode
 
 
 def check(data: bytes) -> None:

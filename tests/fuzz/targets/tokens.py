@@ -3,9 +3,8 @@
 import hashlib
 
 from fuzz.properties import require_fit, text_of
-from skillwire.errors import CredentialError
-from skillwire.server.access.credentials import MAX_CREDENTIAL, credential_of
-from skillwire.server.access.settings import AccessError
+from skillwire.core.errors import CredentialError
+from skillwire.server.access.settings import MAX_CREDENTIAL, AccessError, credential_of
 from skillwire.server.access.tokens import Token, Tokens, parse_tokens
 
 _LATER = 32_503_680_000.0

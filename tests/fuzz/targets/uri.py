@@ -4,15 +4,8 @@ import re
 from urllib.parse import unquote_to_bytes
 
 from fuzz.properties import require_fit, text_of
-from skillwire.core.uri import (
-    MAX_URI_LENGTH,
-    SkillUri,
-    are_plain,
-    canonical_uri,
-    parse_uri,
-    segment_of,
-)
-from skillwire.errors import InvalidUriError
+from skillwire.core.errors import InvalidUriError
+from skillwire.core.uri import MAX_URI_LENGTH, SkillUri, are_plain, canonical_uri, parse_uri, segment_of
 
 _HARMFUL = re.compile(rb"[\x00-\x1f\x7f/\\]")
 

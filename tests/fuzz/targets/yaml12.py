@@ -12,7 +12,7 @@ from skillwire.core.frontmatter import same_value
 from skillwire.core.yaml12 import JsonValue, YamlRefusedError, parse_yaml
 
 _REASONS = frozenset(
-    {"syntax", "alias", "tag", "directive", "duplicate-key", "non-string-key", "number", "too-deep"}
+    {"syntax", "quote", "alias", "tag", "directive", "duplicate-key", "non-string-key", "number", "too-deep"}
     | {"too-large", "documents", "line-break"}
 )
 

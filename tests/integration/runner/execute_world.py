@@ -145,12 +145,15 @@ class StdioPeer:
 
     def wait_for(self, identifier: int) -> Json:
         while identifier not in self._answers:
-            message = self._stdio.receive()
-            if "id" in message:
-                self._answers[message["id"]] = message
-            else:
-                self.told.append(message)
+            answer = self.next_answer()
+            self._answers[answer["id"]] = answer
         return self._answers.pop(identifier)
+
+    def next_answer(self) -> Json:
+        """Return the next whole answer, to whichever request, noting what comes before it."""
+        while "id" not in (message := self._stdio.receive()):
+            self.told.append(message)
+        return message
 
     def cancel(self, identifier: int) -> None:
         self._stdio.send(cancelled(identifier))

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from skillwire.runner.sandbox.seccomp import filter_for
-from skillwire.runner.sandbox.syscalls import AARCH64, X86_64
+from skillwire.runner.sandbox.seccomp import AARCH64, X86_64, filter_for
 
 TIMEOUT = 60
 

@@ -12,7 +12,7 @@ from integration.hosting_serve import Line, audit
 from integration.hosting_shop import REFUNDS as REFUNDS_URI
 from integration.hosting_shop import Catalogue, Shop
 from skillwire.host.host import Host
-from skillwire.host.tools import ToolResult
+from skillwire.host.use.tools import ToolResult
 from skillwire.runner import Policy
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "skills"

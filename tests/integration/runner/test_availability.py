@@ -10,11 +10,11 @@ import anyio
 import pytest
 
 from integration.runner.running import DEADLINE, needs_sandbox, ran, script_run
-from skillwire.errors import EXECUTION_FAILED, SandboxUnavailableError
+from skillwire.core.errors import EXECUTION_FAILED, SandboxUnavailableError
 from skillwire.runner import Availability, Interpreter, Outcome, Policy, Runner, RunRecord
+from skillwire.runner.availability import PROFILE
 from skillwire.runner.sandbox import sandbox
 from skillwire.runner.sandbox.cgroups import delegated
-from skillwire.runner.sandbox.diagnosis import PROFILE
 
 pytestmark = [needs_sandbox, pytest.mark.requirement("EXEC-12", "EXEC-16")]
 
@@ -63,7 +63,7 @@ async def test_a_real_run_shows_that_scripts_can_be_run() -> None:
             taken = [runner.takes(f"scripts/a{suffix}") for suffix in (".py", ".sh", ".rb", "")]
 
     assert (found.is_available, found.backend, found.detail) == (True, "bwrap", "")
-    assert found.memory == "control groups" or found.memory.startswith("watched every 40 ms: ")
+    assert found.memory == "control groups" or found.memory.startswith("sampled every 40 ms: ")
     assert taken == [True, True, False, False]
 
 
@@ -134,7 +134,7 @@ async def test_a_sandbox_with_a_hole_is_found_out(public: Path, code: str, notic
     found = await refused(Policy(bubblewrap=program(public, code), pool=0))
 
     assert found.reason == "self_test_failed"
-    assert found.detail.startswith("the sandbox is not what it must be: ")
+    assert found.detail.startswith("the self-test of the sandbox failed: ")
     assert noticed in found.detail.split(": ")[1].split(", ")
 
 
@@ -187,7 +187,7 @@ async def test_an_interpreter_that_nobody_else_can_reach_is_named(public: Path) 
 
     assert found.reason == "interpreter_unreachable"
     assert found.detail == f"{python} cannot be read by the user that scripts run as"
-    assert "install it where everybody may read it" in found.fix
+    assert "install it where every user can read it" in found.fix
 
 
 async def test_an_interpreter_that_cannot_be_read_is_named(public: Path) -> None:
@@ -219,6 +219,7 @@ async def test_root_becomes_the_user_of_the_policy_before_anything_starts() -> N
     """Judged from outside: the owner of the process, as the kernel has it."""
     owners: set[int] = set()
     outcomes: list[Outcome] = []
+    others = grandchildren()
 
     async def run(runner: Runner) -> None:
         outcomes.append(await runner.run(script_run("import os, time\ntime.sleep(1)\nprint(os.getuid())")))
@@ -228,19 +229,25 @@ async def test_root_becomes_the_user_of_the_policy_before_anything_starts() -> N
             tasks.start_soon(run, runner)
             while not owners:
                 await anyio.sleep(0.02)
-                owners |= owners_of_sandboxes()
+                owners |= owners_of(grandchildren() - others)
 
     assert owners == {54321}
     assert [outcome.stdout for outcome in outcomes] == ["1000\n"]
 
 
-def owners_of_sandboxes() -> set[int]:
-    """Return who owns the processes that were started by those this one started."""
+def grandchildren() -> set[int]:
+    """Return the processes that were started by those this one started."""
+    return {pid for child in children(os.getpid()) for pid in children(child)}
+
+
+def owners_of(processes: set[int]) -> set[int]:
     found: set[int] = set()
-    for child in children(os.getpid()):
-        for grandchild in children(child):
-            status = Path(f"/proc/{grandchild}/status").read_text("ascii", "replace")
-            found.update(int(number) for number in status.partition("Uid:")[2].splitlines()[0].split())
+    for pid in processes:
+        try:
+            status = Path(f"/proc/{pid}/status").read_text("ascii", "replace")
+        except OSError:
+            continue  # It ended this moment.
+        found.update(int(number) for number in status.partition("Uid:")[2].splitlines()[0].split())
     return found
 
 
@@ -265,12 +272,12 @@ async def test_who_counts_memory_is_told() -> None:
         async with Runner(Policy(pool=0)) as runner:
             memory = runner.availability.memory
 
-    assert memory == ("control groups" if parent else f"watched every 40 ms: {reason}")
+    assert memory == ("control groups" if parent else f"sampled every 40 ms: {reason}")
 
 
 @pytest.mark.parametrize(
     ("handed_on", "words"),
-    [(None, "is no control group of version 2"), ("memory pids\n", "was not delegated to this user")],
+    [(None, "is not a control group of version 2"), ("memory pids\n", "was not delegated to this user")],
     ids=["no group", "looks like one"],
 )
 async def test_a_control_group_that_cannot_be_used_is_refused_and_not_done_without(

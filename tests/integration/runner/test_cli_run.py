@@ -206,7 +206,7 @@ def test_files_are_listed_unless_a_folder_is_named_for_them(lab: Desk, skills: P
     ended = lab.run("run", "lab", "leaves.py", "--at", skills)
 
     assert (ended.code, ended.out) == (0, "done\n")
-    assert "--output DIR keeps" in ended.err
+    assert "keep them with --output DIR" in ended.err
     assert f"10  {digest_of(b'#!/bin/sh' + bytes([10]))}  report.md" in ended.err
     assert names_in(lab.folder) == []
 
@@ -282,7 +282,7 @@ def test_a_script_that_its_server_keeps_runs_there_after_a_yes_to_each_run(desk:
             code = shown.wait_for_end()
 
     assert (unasked.code, document(unasked)["error"]["code"]) == (1, "dynamic-declined")
-    assert (listed.code, "does not tell beforehand" in listed.err) == (0, True)
+    assert (listed.code, "does not list its scripts" in listed.err) == (0, True)
     assert code == 0
     assert "where   on the server" in shown.everything
     assert '"rows": 2' in shown.everything.replace("\n", "")
@@ -336,7 +336,7 @@ def test_ctrl_c_ends_the_script_with_everything_it_started(lab: Desk, skills: Pa
 
     assert code == 130
     assert left == 0, "nothing of it is left when the command has ended"
-    assert "interrupted; nothing of the script is running any more" in shown.everything
+    assert "interrupted; the script is no longer running" in shown.everything
     assert "Traceback" not in shown.everything
 
 

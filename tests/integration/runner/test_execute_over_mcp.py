@@ -1,5 +1,6 @@
 """`skills/execute` over pipes and HTTP, in both protocol generations, with a real sandbox."""
 
+import base64
 import json
 import os
 import re
@@ -11,6 +12,7 @@ from typing import Any
 import jsonschema
 import pytest
 
+from configs import configured
 from folders import skill_md, write_files
 from integration.runner.execute_world import (
     MANIFEST,
@@ -23,13 +25,33 @@ from integration.runner.execute_world import (
     write_lab,
 )
 from serving import wait_until
-from skillwire.server.dialects.outcomes import RUN
+from skillwire.core.characters import visible
+from skillwire.server.messages import MAX_ECHO
+from skillwire.server.outputs import RUN
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = ROOT / "examples" / "skills"
 SCHEMA = json.loads((ROOT / "docs/schemas/wire/exec.json").read_text("utf-8"))
 CANARY = "canary-7f3e"
 GONE_WITHIN = 15.0
+PPTX = "application/vnd.openxmlformats-officedocument.presentationml.presentation"
+PRESENTATION = {
+    "SKILL.md": skill_md(
+        "create-presentation",
+        extra="license: Apache-2.0\nmetadata:\n  author: example-org\n  version: '1.0'\n"
+        "  skillwire/files: |\n"
+        "    scripts/create_pptx.py: Create a new PowerPoint file with specified slides\n"
+        "    references/templates.md (slide-templates): Available slide layout templates\n",
+    ),
+    "scripts/create_pptx.py": (
+        "import json, os, sys\nfrom pathlib import Path\n"
+        "given = json.load(sys.stdin)\n"
+        "name = given['title'].lower().replace(' ', '-') + '.pptx'\n"
+        "content = b'PK\\xff' + str(len(given['slides'])).encode()\n"
+        "Path(os.environ['OUTPUT_DIR'], name).write_bytes(content)\n"
+    ),
+    "references/templates.md": "# Slide Templates\n",
+}
 
 Json = dict[str, Any]
 AnyPeer = StdioPeer | HttpPeer
@@ -99,15 +121,23 @@ def test_a_skill_lists_the_scripts_that_can_be_run_and_what_they_take(client: An
     scripts = result["skill"]["scripts"]
     by_name = {script["name"]: script for script in scripts}
 
+    annotations = {"audience": ["assistant"], "priority": 0.3}
+
     assert "old.rb" not in by_name and "manifest.json" not in by_name
     assert by_name["echo.py"] == {
         "name": "echo.py",
         "description": "Says what it is given.",
         "path": "scripts/echo.py",
         "inputSchema": MANIFEST["scripts"]["echo.py"]["arguments"],
+        "annotations": annotations,
     }
     assert by_name["pipe.sh"]["description"] == "Shows the first line in capitals."
-    assert by_name["env.py"] == {"name": "env.py", "description": "env.py", "path": "scripts/env.py"}
+    assert by_name["env.py"] == {
+        "name": "env.py",
+        "description": "env.py",
+        "path": "scripts/env.py",
+        "annotations": annotations,
+    }
     assert "scripts" not in client.ask("skills/read", name="plain")["result"]["skill"]
 
 
@@ -177,7 +207,7 @@ def test_only_what_is_listed_as_a_script_is_run(client: AnyPeer, script: str) ->
     error = refused(client, name="lab", script=script)
 
     assert error["code"] == -32602
-    assert error["data"] == {"name": "lab", "script": script[:256], "candidates": []}
+    assert error["data"] == {"name": "lab", "script": visible(script, most=MAX_ECHO), "candidates": []}
 
 
 @pytest.mark.requirement("EXEC-06", "EXEC-07", "EXEC-10")
@@ -321,6 +351,46 @@ def test_one_line_stays_of_a_run_and_no_value_is_in_it(client: AnyPeer) -> None:
     assert "echo {" not in client.server.words
 
 
+@pytest.mark.requirement("EXEC-05")
+@pytest.mark.parametrize("way", WAYS)
+def test_the_examples_of_the_document_are_answered_as_it_shows_them(way: str, tmp_path: Path) -> None:
+    """Only the URI of an output differs: one that nobody can read would be of no use."""
+    write_files(tmp_path / "skills" / "create-presentation", PRESENTATION)
+    arguments = {
+        "title": "Q4 Sales Review",
+        "slides": [
+            {"type": "title", "title": "Q4 Sales Review", "subtitle": "January 2026"},
+            {"type": "content", "heading": "Key Metrics", "bullets": ["Revenue: $4.2M", "Growth: 23%"]},
+        ],
+    }
+    with peer(way, tmp_path / "skills", "--scripts", home=tmp_path) as client:
+        ran = run(client, "create_pptx", arguments, skill="create-presentation")
+        skill = client.ask("skills/read", name="create-presentation")["result"]["skill"]
+        read = client.ask("skills/read_reference", name="create-presentation", reference="slide-templates")
+        nobody = refused(client, name="nonexistent-skill", script="create_pptx")
+
+    [item] = ran["content"]
+    assert ran["isError"] is False
+    assert (item["type"], item["resource"]["name"]) == ("resource", "q4-sales-review.pptx")
+    assert item["resource"]["mimeType"] == PPTX
+    assert item["resource"]["uri"].endswith("/q4-sales-review.pptx")
+    assert base64.b64decode(item["resource"]["blob"]) == b"PK\xff2"
+    assert [{key: script[key] for key in ("name", "description", "path")} for script in skill["scripts"]] == [
+        {
+            "name": "create_pptx.py",
+            "description": "Create a new PowerPoint file with specified slides",
+            "path": "scripts/create_pptx.py",
+        }
+    ]
+    assert skill["metadata"] == {"author": "example-org", "version": "1.0", "license": "Apache-2.0"}
+    assert read["result"]["content"] == {
+        "uri": "skill://create-presentation/references/templates.md",
+        "mimeType": "text/markdown",
+        "text": "# Slide Templates\n",
+    }
+    assert (nobody["code"], nobody["data"]) == (-32002, {"name": "nonexistent-skill"})
+
+
 @pytest.mark.requirement("EXEC-05", "EXEC-15")
 def test_the_scripts_of_the_examples_run(client: AnyPeer) -> None:
     profile = run(client, "profile.py", {"csv": "city,visits\nOslo,120\nRome,80\n"}, skill="csv-insights")
@@ -357,7 +427,7 @@ def test_without_a_sandbox_nothing_is_run_and_everybody_is_told_why(way: str, tm
     policy = tmp_path / "policy.toml"
     policy.write_text('bubblewrap = "/nonexistent/bwrap"\n')
     policy.chmod(0o600)
-    with peer(way, lab, "--scripts", "--script-policy", policy, home=tmp_path) as client:
+    with peer(way, lab, "--scripts", *configured(tmp_path, script_policy=policy), home=tmp_path) as client:
         error = refused(client, name="lab", script="echo.py")
         read = client.ask("skills/read", name="lab")["result"]["skill"]
         listed = client.ask("skills/list")["result"]["skills"]
@@ -370,7 +440,7 @@ def test_without_a_sandbox_nothing_is_run_and_everybody_is_told_why(way: str, tm
     assert "scripts" not in read
     assert len(listed) == 2
     warnings = re.findall(r"^WARNING: (.*)$", client.server.words, re.MULTILINE)
-    assert len([line for line in warnings if "no script is run" in line]) == 1
+    assert len([line for line in warnings if "scripts are not run" in line]) == 1
 
 
 @pytest.mark.requirement("EXEC-12", "EXEC-16")

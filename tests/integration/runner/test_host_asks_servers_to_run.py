@@ -16,14 +16,15 @@ from hostile.running import WIRES, hostile
 from integration.hosting_serve import Line, audit
 from integration.runner.hosting_scripts import CSV, EXAMPLES, POLICY
 from serving import http_server
+from skillwire.core.dialects import Dialect
 from skillwire.core.manifest import digest_of
-from skillwire.host.approval.approvals import Occasion, Reply
-from skillwire.host.asking import text_of_question
-from skillwire.host.connections.endpoints import HttpEndpoint, ServerConfig
-from skillwire.host.connections.throttle import ConnectionLimits
-from skillwire.host.failures import PeerError
+from skillwire.host import HostLimits, HostPolicy
+from skillwire.host.calls.session import ConnectionLimits
+from skillwire.host.connect.endpoints import HttpEndpoint, ServerConfig
 from skillwire.host.host import Host
-from skillwire.wire.dialect import Dialect
+from skillwire.host.model.approval import Occasion, Reply
+from skillwire.host.model.errors import PeerError
+from skillwire.host.use.question import text_of_question
 
 CHARTS = f"{LABEL}/charts"
 EXECUTE = "skills/execute"
@@ -31,7 +32,7 @@ every_wire = pytest.mark.parametrize(("transport", "era"), WIRES)
 
 
 def visiting(folder: Path, **said: Any) -> AbstractAsyncContextManager[Visit]:
-    options = {"dynamic": "ask", "scripts": POLICY, **said.pop("options", {})}
+    options = {"policy": HostPolicy(dynamic="ask"), "scripts": POLICY, **said.pop("options", {})}
     return hosts.visiting("executing", folder, options=options, **said)
 
 
@@ -100,7 +101,7 @@ async def test_the_question_says_that_unseen_code_runs_on_that_server_and_with_w
         text = text_of_question(question)
 
         assert text.startswith("A server would run a script of its own, which nobody here has seen.")
-        assert "! Where: on the server, which sees the arguments and may run anything" in text
+        assert "! Where: on the server, which receives the arguments and may run anything" in text
         assert '  | {"note": "\\u001b[2J\\nWhere: here"}' in text
         assert f"Servers: {LABEL}" in text
         assert not question.may_be_remembered and question.script_content == b""
@@ -109,13 +110,13 @@ async def test_the_question_says_that_unseen_code_runs_on_that_server_and_with_w
 @pytest.mark.requirement("EXEC-13")
 async def test_where_nobody_can_be_asked_or_scripts_are_off_nothing_is_sent(tmp_path: Path) -> None:
     async with hostile("executing", transport="http") as peer:
-        async with hosting(tmp_path, [config(peer)], user=User(), dynamic="ask") as host:
+        async with hosting(tmp_path, [config(peer)], user=User(), policy=HostPolicy(dynamic="ask")) as host:
             await host.refresh()
             await host.load(CHARTS)
             off = await refused(host.run_script(CHARTS, "plot.py"))
 
         async with hosting(
-            tmp_path / "b", [config(peer)], user=None, dynamic="ask", scripts=POLICY
+            tmp_path / "b", [config(peer)], user=None, policy=HostPolicy(dynamic="ask"), scripts=POLICY
         ) as nobody:
             await nobody.refresh()
             unloaded = await refused(nobody.run_script(CHARTS, "plot.py", actor="user"))
@@ -131,7 +132,9 @@ async def test_a_server_that_does_not_say_it_runs_scripts_is_not_asked_to(form: 
         server = config(peer)
         server = replace(server, skills=replace(server.skills, dialect=Dialect.EXEC))
         user = User()
-        async with hosting(tmp_path, [server], user=user, dynamic="ask", scripts=POLICY) as host:
+        async with hosting(
+            tmp_path, [server], user=user, policy=HostPolicy(dynamic="ask"), scripts=POLICY
+        ) as host:
             await host.refresh()
             await host.load(CHARTS)
             error = await refused(host.run_script(CHARTS, "plot.py"))
@@ -234,7 +237,7 @@ async def test_a_huge_answer_is_cut_for_the_model_and_a_larger_one_not_even_read
 @pytest.mark.requirement("EXEC-13")
 async def test_a_server_that_does_not_answer_runs_out_of_time_and_is_not_asked_again(tmp_path: Path) -> None:
     limits = ConnectionLimits(execute_seconds=1.5)
-    async with visiting(tmp_path, hangs=True, options={"limits": limits}) as visit:
+    async with visiting(tmp_path, hangs=True, options={"limits": HostLimits(connections=limits)}) as visit:
         await visit.host.load(CHARTS)
         error = await refused(visit.host.run_script(CHARTS, "plot.py"))
 
@@ -276,7 +279,9 @@ async def test_the_user_is_told_which_other_skills_are_loaded_and_a_sub_agent_is
     async with hostile("executing") as one, hostile("honest") as other:
         user = User()
         servers = [config(one), config(other, "mall")]
-        async with hosting(tmp_path, servers, user=user, dynamic="ask", scripts=POLICY) as host:
+        async with hosting(
+            tmp_path, servers, user=user, policy=HostPolicy(dynamic="ask"), scripts=POLICY
+        ) as host:
             await host.refresh()
             await host.load("mall/refunds")
             await host.load(CHARTS)
@@ -296,7 +301,9 @@ async def test_a_real_server_of_ours_runs_the_example_for_the_host(
         settings = ServerConfig(LABEL, HttpEndpoint(server.url), seconds=30)
         settings = replace(settings, skills=replace(settings.skills, dialect=Dialect.EXEC))
         user = User()
-        async with hosting(tmp_path, [settings], user=user, dynamic="ask", scripts=POLICY) as host:
+        async with hosting(
+            tmp_path, [settings], user=user, policy=HostPolicy(dynamic="ask"), scripts=POLICY
+        ) as host:
             await host.refresh()
             ran = await _profiled(host)
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from folders import skill_md, write_files
-from hostile.hosting import User, hosting, places, refused, visiting
+from hostile.hosting import User, hosting, refused, storage_in, visiting
 from integration.hosting_serve import at, audit, over_stdio, serving
 from integration.hosting_shop import REFUNDS as REFUNDS_URI
 from integration.hosting_shop import Shop, digest
@@ -29,11 +29,11 @@ from integration.runner.hosting_scripts import (
     loaded,
     runs,
 )
-from skillwire.errors import SandboxUnavailableError
-from skillwire.host.approval.approvals import Occasion, Question, Reply
-from skillwire.host.asking import text_of_question
+from skillwire.core.errors import SandboxUnavailableError
 from skillwire.host.host import Host
+from skillwire.host.model.approval import Occasion, Question, Reply
 from skillwire.host.registry.local import LocalRoot
+from skillwire.host.use.question import text_of_question
 from skillwire.runner import ScriptRule
 
 
@@ -138,10 +138,11 @@ async def test_the_models_tool_runs_a_script_and_gets_the_framed_output(shop: Sh
 
 @pytest.mark.requirement("SEC-04")
 @pytest.mark.requirement("APPR-05")
+@pytest.mark.parametrize("reply", [Reply.ONCE, Reply.ALWAYS])
 async def test_to_have_loaded_a_skill_is_not_to_have_agreed_to_its_scripts(
-    shop: Shop, tmp_path: Path
+    reply: Reply, shop: Shop, tmp_path: Path
 ) -> None:
-    user = User(Reply.ALWAYS, Reply.DENY)
+    user = User(reply, Reply.DENY)
     async with loaded(tmp_path, shop, user) as host:
         denied = await refused(host.run_script(REFUNDS, "echo.py"))
         not_asked_again = await refused(host.run_script(REFUNDS, "other.py"))
@@ -323,7 +324,7 @@ async def shop_changing_meanwhile(shop: Shop, folder: Path) -> AsyncGenerator[tu
             await host.refresh(force=True)
         return await user(question)
 
-    async with Host([shop.config], roots=(), places=places(folder), approve=ask, scripts=POLICY) as host:
+    async with Host([shop.config], roots=(), storage=storage_in(folder), approve=ask, scripts=POLICY) as host:
         await host.refresh()
         await host.load(REFUNDS)
         yield host, user

@@ -13,12 +13,13 @@ from integration.hosting_serve import audit, over_stdio
 from integration.hosting_shop import REFUNDS as REFUNDS_URI
 from integration.hosting_shop import Shop, digest
 from integration.runner.hosting_scripts import CSV, ECHO, EXAMPLES, POLICY, REFUNDS, catalogue, loaded, runs
-from skillwire.host.approval.approvals import Grant, Occasion, Reply
-from skillwire.host.approval.lockfile import write_lock
-from skillwire.host.archives import ArchivePolicy
-from skillwire.host.asking import text_of_question
-from skillwire.host.gate import ToolCall, ToolKind, Verdict
+from skillwire.host import HostPolicy
+from skillwire.host.approval.lock import write_lock
+from skillwire.host.model.approval import Grant, Occasion, Reply
 from skillwire.host.registry.local import LocalRoot
+from skillwire.host.use.fetch import ArchivePolicy
+from skillwire.host.use.gate import ToolCall, ToolKind, Verdict
+from skillwire.host.use.question import text_of_question
 from skillwire.runner import Ending, Limits, ScriptRule
 
 
@@ -56,7 +57,7 @@ async def test_a_run_with_secrets_or_network_is_asked_about_each_time_whatever_w
         assert not any(question.may_be_remembered for question in user.questions[2:])
         words = text_of_question(user.questions[2])
         assert "! Secrets it gets (asked about at each run):\n  | TOKEN" in words
-        assert "It asks in vain for:\n  | KEY" in words
+        assert "Requested but not granted:\n  | KEY" in words
         assert "hunter2" not in words
         assert secret[0].outcome is not None and "['TOKEN']" in secret[0].outcome.stdout
         assert "hunter2" not in secret[0].text and "it could reach api.example" in net[0].text
@@ -121,7 +122,9 @@ async def test_a_script_without_a_digest_is_asked_about_each_time_and_runs_as_it
     server = replace(over_stdio(tmp_path, env, "ops"))
     server = replace(server, endpoint=replace(server.endpoint, args=(str(program),)))  # type: ignore[arg-type]
     user = User()
-    async with hosting(tmp_path, [server], user=user, dynamic="ask", scripts=POLICY) as host:
+    async with hosting(
+        tmp_path, [server], user=user, policy=HostPolicy(dynamic="ask"), scripts=POLICY
+    ) as host:
         await host.refresh()
         await host.load("ops/status")
         first = await host.run_script("ops/status", "scripts/say.py")
@@ -145,7 +148,7 @@ async def test_a_script_without_a_digest_is_asked_about_each_time_and_runs_as_it
 async def test_files_without_digests_are_allowed_once_and_each_run_of_them_is_asked_about(
     tmp_path: Path,
 ) -> None:
-    options = {"dynamic": "ask", "scripts": POLICY}
+    options = {"policy": HostPolicy(dynamic="ask"), "scripts": POLICY}
     async with visiting("packed", tmp_path, form="plain", options=options) as visit:
         await visit.host.load(REFUNDS)
         ran = [await visit.host.run_script(REFUNDS, "check.sh") for _ in range(2)]
@@ -162,7 +165,7 @@ async def test_files_without_digests_are_allowed_once_and_each_run_of_them_is_as
 
 @pytest.mark.requirement("ARC-18")
 async def test_a_script_out_of_an_archive_is_granted_with_the_archive(tmp_path: Path) -> None:
-    options = {"archives": ArchivePolicy(), "scripts": POLICY}
+    options = {"policy": HostPolicy(archives=ArchivePolicy()), "scripts": POLICY}
     async with visiting("packed", tmp_path, options=options) as visit:
         preview = await visit.host.preview_script(REFUNDS, "check.sh")
         await visit.host.load(REFUNDS)
@@ -208,7 +211,9 @@ async def test_a_frozen_lock_lets_run_what_it_grants_and_nothing_else(shop: Shop
         user = User()
         folder = tmp_path / f"ci-{len(grants)}"
         policy = replace(POLICY, rules=(rule,))
-        async with loaded(folder, shop, user, lock=lock, frozen=True, scripts=policy) as host:
+        async with loaded(
+            folder, shop, user, lock=lock, policy=HostPolicy(frozen=True), scripts=policy
+        ) as host:
             found: list[str] = []
             for script in ("echo.py", "secret.py"):
                 try:
@@ -229,7 +234,7 @@ async def test_a_frozen_lock_lets_no_local_script_run(tmp_path: Path) -> None:
     lock = tmp_path / "skills.lock"
     write_lock(lock, [])
     async with hosting(
-        tmp_path, [], user=User(), roots=roots, lock=lock, frozen=True, scripts=POLICY
+        tmp_path, [], user=User(), roots=roots, lock=lock, policy=HostPolicy(frozen=True), scripts=POLICY
     ) as host:
         error = await refused(host.run_script("csv-insights", "profile.py", CSV, actor="user"))
 

@@ -11,10 +11,10 @@ import anyio
 import pytest
 
 from integration.runner.running import DEADLINE, SKILL, needs_sandbox, ran, script_run
+from skillwire.core.errors import RunnerError
 from skillwire.core.manifest import digest_of
-from skillwire.errors import RunnerError
 from skillwire.runner import Outcome, Policy, Runner, RunRecord, ScriptInterface
-from skillwire.runner.policyfile import load_policy
+from skillwire.runner.policy_file import load_policy
 
 pytestmark = [needs_sandbox, pytest.mark.requirement("EXEC-11", "EXEC-12")]
 

@@ -20,10 +20,10 @@ from serving import legacy as legacy_request
 from serving import modern as modern_request
 from skillwire.runner import Limits, Policy, Runner
 from skillwire.server import DynamicSkill, Skills, add_skills
-from skillwire.server.dialects.outcomes import RUN
-from skillwire.server.outputs import OUTPUT_SCHEME, OutputShelf, Quota
-from skillwire.server.requests import Request
-from skillwire.server.standalone import Offer, Standalone
+from skillwire.server.fast.requests import FastRequest
+from skillwire.server.options import ServeOptions
+from skillwire.server.outputs import OUTPUT_SCHEME, RUN, OutputStore, Quota
+from skillwire.server.standalone import SkillServer
 from talking import MODES, ask, content_of, refused
 
 AnyServer: TypeAlias = "MCPServer[Any] | FastMCP[Any] | Server[Any]"
@@ -61,7 +61,7 @@ def uris_of(result: Json) -> dict[str, str]:
     return found
 
 
-def shelf_of(skills: Skills) -> OutputShelf:
+def shelf_of(skills: Skills) -> OutputStore:
     assert skills.scripts is not None
     return skills.scripts.outputs
 
@@ -72,7 +72,7 @@ async def test_files_can_be_read_for_a_while_and_only_then(server: AnyServer, mo
     skills = add_skills(server, lab, scripts=Policy(pool=0))
     clock = [0.0]
     assert skills.scripts is not None
-    skills.scripts.outputs = OutputShelf(Quota(seconds=60), clock=lambda: clock[0])
+    skills.scripts.outputs = OutputStore(Quota(seconds=60), clock=lambda: clock[0])
 
     async with connect(server, mode) as client:
         result = await ask(client, "skills/execute", name="lab", script="files")
@@ -123,12 +123,12 @@ def test_files_can_be_read_over_every_transport(way: str, lab: Path, tmp_path: P
 
 @pytest.mark.requirement("EXEC-17")
 async def test_ready_answers_have_no_outputs(lab: Path) -> None:
-    standalone = Standalone(Offer((lab,), scripts=Policy(pool=0), watch=False))
+    standalone = SkillServer(ServeOptions((lab,), scripts=True, policy=Policy(pool=0), watch=False))
     async with standalone.skills.open(), Client(standalone.server, mode="auto", cache=None) as client:
         result = await ask(client, "skills/execute", name="lab", script="files")
         uri = next(iter(uris_of(result)))
         read = await ask(client, "resources/read", uri=uri)
-        request = Request(b"1", "resources/read", {"uri": uri})
+        request = FastRequest(b"1", "resources/read", {"uri": uri})
         ready = standalone.hot.result(request, modern=True)
         fetched = await standalone.hot.fetch(request, modern=True)
 
@@ -195,7 +195,7 @@ async def test_who_comes_when_too_many_run_is_told_so(lab: Path) -> None:
 
     [busy] = refusals
     assert busy.code == -32003
-    assert busy.data == {"name": "lab", "script": "scripts/echo.py", "reason": "busy"}
+    assert busy.data == {"name": "lab", "script": "echo", "reason": "busy"}
     assert [answer["isError"] for answer in answers] == [False, False]
 
 
@@ -229,7 +229,7 @@ async def test_without_a_sandbox_the_log_says_so_once(
     assert error.data["reason"] == "sandbox_unavailable"
     assert set(error.data) == {"reason", "cause", "backend", "detail", "fix"}
     assert "scripts" not in read
-    assert len([record for record in caplog.records if "no script is run" in record.getMessage()]) == 1
+    assert len([record for record in caplog.records if "scripts are not run" in record.getMessage()]) == 1
 
 
 class RunParams(types.RequestParams):

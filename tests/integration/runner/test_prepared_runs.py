@@ -10,10 +10,10 @@ import pytest
 
 from folders import write_skill
 from integration.runner.running import needs_sandbox
+from skillwire.core.errors import InvalidScriptArgumentsError, RunnerError
 from skillwire.core.uri import SkillUri
-from skillwire.errors import InvalidScriptArgumentsError, RunnerError
 from skillwire.runner import Ending, Outcome, Policy, Runner, prepare
-from skillwire.runner.policyfile import load_policy
+from skillwire.runner.policy_file import load_policy
 from skillwire.sources import DirectorySource
 
 pytestmark = needs_sandbox

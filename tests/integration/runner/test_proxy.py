@@ -19,7 +19,8 @@ import pytest
 from integration.web_sites import Certificate, endless, web_site
 from integration.web_sites import Page as WebPage
 from skillwire.core.addresses import Address
-from skillwire.runner.proxy import AllowListProxy, ProxyLimits, Resolve, is_refused_address
+from skillwire.runner.proxy import AllowListProxy, Resolve, is_refused_address
+from skillwire.runner.proxy_relay import ProxyLimits
 
 HOST = "api.example.org"
 SECONDS = 10.0

@@ -24,15 +24,14 @@ from mcp.shared.auth import OAuthClientInformationFull
 from pydantic import AnyUrl
 
 from interop.clients.older import older_server
-from skillwire.errors import SkillError
-from skillwire.host.approval.approvals import Question, Reply
-from skillwire.host.connections.endpoints import HttpEndpoint, ServerConfig
-from skillwire.host.connections.oauth import oauth_for
-from skillwire.host.connections.redirect import free_port, redirect_uri
-from skillwire.host.connections.tokens import FileTokenStorage
+from skillwire.core.errors import SkillError
+from skillwire.host import HostLimits
+from skillwire.host.connect.endpoints import HttpEndpoint, ServerConfig
+from skillwire.host.connect.oauth import FileTokenStorage, free_port, oauth_for, redirect_uri
 from skillwire.host.host import Host
-from skillwire.host.refusals import Refusal
-from skillwire.host.state.places import Places
+from skillwire.host.model.approval import Question, Reply
+from skillwire.host.model.refusals import Refusal
+from skillwire.host.state.places import Storage
 
 SECONDS = 20.0
 LABEL = "suite"
@@ -104,8 +103,10 @@ async def main(url: str) -> int:
             server = ServerConfig(LABEL, HttpEndpoint(url), seconds=SECONDS)
             if scenario.startswith("auth/"):
                 server = await signed_in(server, folder, context)
-            places = Places(folder / "state", folder / "cache")
-            host = Host([server], approve=say_yes, places=places, roots=(), wait_seconds=SECONDS)
+            places = Storage(folder / "state", folder / "cache")
+            host = Host(
+                [server], approve=say_yes, storage=places, roots=(), limits=HostLimits(wait_seconds=SECONDS)
+            )
             await stack.enter_async_context(host)
             refused = await use(host, scenario)
     for refusal in refused:

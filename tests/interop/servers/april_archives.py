@@ -10,12 +10,12 @@ from listening import listen_and_run
 from mcp.server.mcpserver import MCPServer
 
 from skillwire.server import add_skills
-from skillwire.server.dialects.april import IndexApril
+from skillwire.server.dialects.index import IndexApril
 
 if __name__ == "__main__":
     mcp = MCPServer("interop", version="1.0.0")
     skills = add_skills(mcp, sys.argv[1], dialects=["index-april"])
-    (april,) = skills.compat
+    (april,) = skills.dialect_servers
     assert isinstance(april, IndexApril)
     april.as_archive = lambda entry: True
     if "--http" in sys.argv:

@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from skillwire.cli.answer import Answer
-from skillwire.cli.states import print_notice, print_refusal
+from skillwire.cli.output import Output
+from skillwire.cli.render import print_notice, print_refusal
 from skillwire.core.characters import quoted
-from skillwire.errors import SkillError
+from skillwire.core.errors import SkillError
 from skillwire.host import Refusal
 
 STYLE = re.compile(r"\x1b\[[\d;]*m")
@@ -32,7 +32,7 @@ def test_a_word_that_an_error_quotes_cannot_begin_a_line_at_the_edge(
             f"{'.' * lead} it says {quoted(HOSTILE)}", fix=f"{'.' * lead} not {quoted(HOSTILE)}"
         )
 
-        Answer("list").refuse(error)
+        Output("list").refuse(error)
 
         lines = STYLE.sub("", capsys.readouterr().err).splitlines()
         assert [line.split(" ")[0] for line in lines if not line.startswith("  ")] == ["error:", "fix:"]
@@ -50,7 +50,7 @@ def test_nor_can_one_that_a_refusal_or_a_notice_quotes(
         ("COLUMNS", "40"),
     ):
         monkeypatch.setenv(name, value)
-    answer = Answer("list", verbose=True)
+    answer = Output("list", verbose=True)
     for lead in range(30):
         refusal = Refusal("invalid-entry", "shop/x", f"{'.' * lead} {quoted(HOSTILE)}", fix=quoted(HOSTILE))
 

@@ -10,8 +10,7 @@ from typer.testing import CliRunner
 import skillwire as package
 from commands import Command
 from folders import write_skill
-from skillwire.cli import app as program
-from skillwire.cli import validate as validate_command
+from skillwire.cli import app, validate
 from skillwire.cli.app import COMMANDS, load_command
 
 
@@ -33,7 +32,7 @@ def test_help_is_short_and_lists_every_command(skillwire: Command) -> None:
 
 
 def test_the_app_runs_in_typers_own_runner_too() -> None:
-    result = CliRunner().invoke(program.app, ["--help"])
+    result = CliRunner().invoke(app.app, ["--help"])
 
     assert (result.exit_code, result.output.splitlines()[0]) == (
         0,
@@ -106,7 +105,7 @@ def test_arguments_cannot_act_on_the_terminal(skillwire: Command) -> None:
 def test_an_interrupted_command_ends_at_once_without_a_word(
     here: Path, skillwire: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(validate_command, "review_folders", failing(KeyboardInterrupt()))
+    monkeypatch.setattr(validate, "review_folders", failing(KeyboardInterrupt()))
 
     outcome = skillwire("validate", here)
 
@@ -116,7 +115,7 @@ def test_an_interrupted_command_ends_at_once_without_a_word(
 def test_a_bug_is_one_line_and_its_trace_is_for_those_who_ask(
     here: Path, skillwire: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(validate_command, "review_folders", failing(KeyError("a\x1bb")))
+    monkeypatch.setattr(validate, "review_folders", failing(KeyError("a\x1bb")))
 
     short, verbose = skillwire("validate", here, "--json"), skillwire("validate", here, "-v")
 
@@ -130,7 +129,7 @@ def test_a_file_that_the_system_refuses_is_one_line(
     here: Path, skillwire: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     error = PermissionError(13, "Permission denied", "secret")
-    monkeypatch.setattr(validate_command, "review_folders", failing(error))
+    monkeypatch.setattr(validate, "review_folders", failing(error))
 
     outcome = skillwire("validate", here)
 
@@ -141,14 +140,14 @@ def test_log_lines_go_to_standard_error_and_are_harmless(
     here: Path, skillwire: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_skill(here / "one")
-    reviewed = validate_command.review_folders
+    reviewed = validate.review_folders
 
     def chatty(*args: object, **options: object) -> object:
         logging.getLogger("skillwire.sources").info("looking at \x1b[31m%s", "one")
         logging.getLogger("skillwire.sources").warning("worked around \u202e%s", "one")
         return reviewed(*args, **options)  # pyright: ignore[reportArgumentType]  # passed on as it came
 
-    monkeypatch.setattr(validate_command, "review_folders", chatty)
+    monkeypatch.setattr(validate, "review_folders", chatty)
 
     short, verbose = skillwire("validate", "one"), skillwire("validate", "one", "--verbose")
 

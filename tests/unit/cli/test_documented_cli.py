@@ -1,6 +1,6 @@
 """`docs/cli.md` is written by the program: `python tests/unit/cli/test_documented_cli.py` writes it anew.
 
-The links between the pages for people who use the host are checked here, too.
+The links between all pages are checked here, too.
 """
 
 import io
@@ -19,23 +19,24 @@ from skillwire.cli.app import COMMANDS, run
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = DOCS / "cli.md"
 SCHEMAS = DOCS / "schemas" / "cli"
-LINKED = ("adapters.md", "cli.md", "configuration.md", "cookbook.md", "host.md", "reviewing.md")
+LINKED = sorted(str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md"))
 WIDTH = 110
 
 INTRODUCTION = """# Commands
 
-This page is made from the program: it is what each command's `--help` says. How the commands work together is
-in [Review skills](reviewing.md), and what a configuration may hold in [Configure servers](configuration.md).
+This page is generated from the `--help` of each command. [Inspect skills](reviewing/inspect.md) shows how the
+commands work together, and [The configuration file](host/configuration.md) describes the configuration.
 
-- Exit codes: 0 is yes, 1 is a clear no, 2 is misuse, 130 is interrupted.
-- Data goes to standard output, words about it to standard error. What does not go to a terminal is plain
+- Exit codes: 0 is success, 1 is failure or a negative result, 2 is misuse, 130 is interrupted.
+- Data goes to standard output, messages to standard error. Output that does not go to a terminal is plain
   text, and in lists each item is one line.
-- `--json` prints one document to standard output, whose `schema` names its form and version. When the command
-  fails it has an `error` instead, with `code`, `message` and `fix`. The JSON Schemas are linked below.
+- `--json` prints one document to standard output, whose `schema` names its format and version. When the
+  command fails it has an `error` instead, with `code`, `message` and `fix`. The schemas are linked below.
 - A REF is the reference of a skill as `skillwire list` shows it, `team/refunds` or `notes`;
-  [References](host.md#references) has all forms.
-- A TARGET is a URL, a folder, or a label of the configuration.
-- Everything that comes from a server is made harmless before it is printed.
+  [References](host/references.md) has all forms.
+- A TARGET is a URL, a folder, or a label of the configuration. References that were printed for a typed
+  target work in later commands, too; see [Targets typed before](host/configuration.md#targets-typed-before).
+- Text from a server is escaped before it is printed.
 """
 
 

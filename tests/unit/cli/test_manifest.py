@@ -15,8 +15,8 @@ import pytest
 
 from commands import Command
 from folders import skill_md, write_files, write_skill
-from skillwire.cli import manifest as command
-from skillwire.cli.answer import Answer
+from skillwire.cli import manifest
+from skillwire.cli.output import Output
 from skillwire.core.skill import Skill
 
 
@@ -24,6 +24,7 @@ def digest(content: bytes) -> str:
     return "sha256:" + hashlib.sha256(content).hexdigest()
 
 
+@pytest.mark.requirement("TOOL-01")
 @pytest.mark.requirement("TOOL-02")
 def test_json_holds_the_core_entry_of_every_skill(here: Path, skillwire: Command) -> None:
     text = skill_md("refunds", body="See [the policy](references/policy.md).\n")
@@ -193,7 +194,7 @@ def test_a_description_can_neither_colour_nor_break_the_line(here: Path, skillwi
 def test_a_skill_that_is_still_being_written_is_held_back(
     here: Path, skillwire: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(command, "_PAUSE", 0)
+    monkeypatch.setattr(manifest, "_PAUSE", 0)
     write_skill(here / "skills" / "good")
     write_skill(here / "skills" / "busy")
     real_read = os.read
@@ -291,7 +292,7 @@ def test_thousands_of_entries_are_written_without_being_held_together() -> None:
     count = 5_000
     entry = Skill("tea", description="Use when thirsty.", body="Boil.\n" * 50).entry().to_json()
     lines = Counting()
-    answer = Answer("manifest", json=False, verbose=False)
+    answer = Output("manifest", json=False, verbose=False)
 
     tracemalloc.start()
     try:

@@ -2,9 +2,12 @@
 
 import base64
 import hashlib
+import io
 import os
 import stat
 import sys
+import tarfile
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -12,11 +15,12 @@ import pytest
 from commands import Command, names_in
 from folders import write_files, write_skill
 from skillwire.cli.app import run
-from skillwire.cli.failures import OutputError
+from skillwire.cli.output import OutputError
 from skillwire.cli.pack import pack_reading, write_whole
-from skillwire.core.archive import ArchiveFormat, unpack
+from skillwire.core.archive import unpack
+from skillwire.core.errors import InvalidArchiveError
 from skillwire.core.finding import Finding
-from skillwire.errors import InvalidArchiveError
+from skillwire.core.media import ArchiveFormat
 from skillwire.sources.review import SkillReading
 
 
@@ -80,6 +84,19 @@ def test_the_same_skill_gives_the_same_bytes_wherever_and_whenever(
     skillwire("pack", copy, "-o", f"two.{format}")
 
     assert (here / f"one.{format}").read_bytes() == (here / f"two.{format}").read_bytes()
+
+
+@pytest.mark.requirement("TOOL-02")
+def test_an_archive_knows_no_time(here: Path, skill: Path, skillwire: Command) -> None:
+    skillwire("pack", skill, "-o", "one.zip")
+    skillwire("pack", skill, "-o", "one.tar.gz")
+
+    with zipfile.ZipFile(here / "one.zip") as archive:
+        assert {member.date_time for member in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
+    packed = (here / "one.tar.gz").read_bytes()
+    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+        assert {member.mtime for member in archive.getmembers()} == {0}
+    assert packed[4:8] == bytes(4)  # The time in the header of gzip.
 
 
 @pytest.mark.parametrize(("output", "kind"), [("x.zip", "zip"), ("x.tgz", "tar.gz"), ("x.skill", "tar.gz")])
@@ -150,7 +167,7 @@ def test_an_archive_is_not_written_into_the_skill_it_holds(
 
     assert outcome.code == 2
     assert outcome.err == (
-        "error: refunds.tar.gz would become part of the skill it holds\n"
+        "error: refunds.tar.gz would become part of the skill itself\n"
         "fix: write it somewhere else: -o ../refunds.tar.gz\n"
     )
     assert names_in(skill) == ["SKILL.md", "a.md", "scripts"]
@@ -178,7 +195,7 @@ def test_a_skill_with_errors_is_refused_with_its_findings(here: Path, skillwire:
         "; fix: start it with frontmatter that holds `name` and `description` [frontmatter-missing, FMT-02]",
         "",
         "error: bad has 1 error, so it is not packed",
-        "fix: mend it and try again",
+        "fix: correct the errors and try again",
     ]
     assert machine.json["error"]["code"] == "invalid-skill"
     assert [found["file"] for found in machine.json["error"]["findings"]] == ["bad/SKILL.md"]

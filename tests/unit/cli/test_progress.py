@@ -7,9 +7,8 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from skillwire.cli import progress as module
-from skillwire.cli.answer import Answer
-from skillwire.cli.progress import Meter, progress
+from skillwire.cli import output
+from skillwire.cli.output import Output, ProgressMeter, progress
 
 SHOW_CURSOR = "\x1b[?25h"
 
@@ -28,7 +27,7 @@ class Terminal(StringIO):
         return super().write(text)
 
 
-class Screen(Answer):
+class Screen(Output):
     """An answer whose words go to such a terminal, if to any."""
 
     def __init__(self, terminal: Terminal | None) -> None:
@@ -50,7 +49,7 @@ def test_a_quick_job_shows_nothing() -> None:
 
 
 def test_a_long_job_shows_how_far_it_is_until_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PATIENCE", 0)
+    monkeypatch.setattr(output, "SHOW_AFTER", 0)
     terminal = Terminal("reading: 1,500 of 3,000")
 
     with progress(Screen(terminal), "reading") as meter:
@@ -62,7 +61,7 @@ def test_a_long_job_shows_how_far_it_is_until_it_ends(monkeypatch: pytest.Monkey
 
 
 def test_a_failure_ends_the_bar_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PATIENCE", 0)
+    monkeypatch.setattr(output, "SHOW_AFTER", 0)
     terminal = Terminal("reading")
 
     with pytest.raises(KeyboardInterrupt), progress(Screen(terminal), "reading"):
@@ -74,14 +73,14 @@ def test_a_failure_ends_the_bar_too(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_steps_that_follow_each_other_quickly_are_not_all_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     moments = iter([0.0, 0.05, 0.2])
-    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: next(moments)))
+    monkeypatch.setattr(output, "time", SimpleNamespace(monotonic=lambda: next(moments)))
     drawn: list[str] = []
 
-    class Bar(module.Progress):
+    class Bar(output.Progress):
         def update(self, *_args: object, description: str | None = None, **_options: object) -> None:
             drawn.append(description or "")
 
-    meter = Meter(Bar(disable=True), module.TaskID(0))
+    meter = ProgressMeter(Bar(disable=True), output.TaskID(0))
     for step in (1, 2, 3):
         meter.show("reading", step)
 

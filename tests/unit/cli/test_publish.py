@@ -27,6 +27,8 @@ def skills(here: Path) -> Path:
     return here / "skills"
 
 
+@pytest.mark.requirement("TOOL-02")
+@pytest.mark.requirement("TOOL-03")
 @pytest.mark.requirement("DISC-02")
 @pytest.mark.requirement("DISC-14")
 def test_a_site_is_written_and_described(here: Path, skills: Path, skillwire: Command) -> None:

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from approving import entry, skill_id
-from skillwire.cli.references import MAX_REFERENCES, file_for, is_harmless, known_labels, known_references
-from skillwire.cli.remembering import MOST_PROJECTS, remember_references
-from skillwire.host import KnownSkill, Places
+from skillwire.cli.recent import MOST_PROJECTS, remember_references
+from skillwire.cli.references import MAX_REFERENCES, file_for, is_shell_safe, known_labels, known_references
+from skillwire.host import KnownSkill, Storage
 
 
 def known(reference: str) -> KnownSkill:
@@ -18,16 +18,16 @@ def known(reference: str) -> KnownSkill:
 
 def test_ordinary_references_are_harmless() -> None:
     for reference in ("notes", "team/refunds", "team/skill://acme/b", "büro/übung", "a.b_c-d/e@1+2"):
-        assert is_harmless(reference), reference
+        assert is_shell_safe(reference), reference
 
 
 @given(st.text(alphabet="ab $`;&|<>(){}[]*?!#~'\"\\\n\t\x00\x1b\u202e\u200b=,^-", min_size=1))
 def test_nothing_a_shell_would_obey_is_harmless(word: str) -> None:
-    assert not is_harmless(word) or (set(word) <= set("ab-") and not word.startswith("-"))
+    assert not is_shell_safe(word) or (set(word) <= set("ab-") and not word.startswith("-"))
 
 
 def test_references_come_back_by_folder_and_by_how_they_begin(tmp_path: Path) -> None:
-    places = Places.default()
+    places = Storage()
     skills = [known(word) for word in ("team/a", "team/b", "other/a", "notes", "rm -rf ~")]
 
     remember_references(skills, project=tmp_path, places=places)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillwire.cli.failures import MisuseError
-from skillwire.cli.scriptargs import MAX_BYTES, read_arguments
+from skillwire.cli.output import MisuseError
+from skillwire.cli.run import MAX_BYTES, read_arguments
 
 
 class Input:
@@ -37,9 +37,9 @@ def test_json_may_stand_there_lie_in_a_file_or_come_from_standard_input(
     [
         ("", "is not JSON"),
         ("{", "is not JSON"),
-        ("[1]", "is no JSON object"),
-        ("null", "is no JSON object"),
-        ('{"a": NaN}', "holds NaN, which is no number"),
+        ("[1]", "is not a JSON object"),
+        ("null", "is not a JSON object"),
+        ('{"a": NaN}', "holds NaN, which is not a JSON number"),
         ('{"a": 1, "a": 2}', "twice"),
         ('{"a": "\\ud800"}', "surrogate"),
         ("\udcff", "is not JSON"),

@@ -6,13 +6,19 @@ from typing import Any
 
 import pytest
 
-from skillwire.cli.answer import Answer
-from skillwire.cli.outcomes import limits_words, outcome_json, print_outcome, print_output, verdict_words
-from skillwire.cli.outputs import Kept
-from skillwire.cli.scripts import argument_lines
+from skillwire.cli.output import Output
+from skillwire.cli.run_output import (
+    SavedFiles,
+    argument_lines,
+    limits_words,
+    outcome_json,
+    print_outcome,
+    print_output,
+    verdict_words,
+)
 from skillwire.core.manifest import digest_of
-from skillwire.host.origin import Origin, OriginKind
-from skillwire.host.running.results import RanScript
+from skillwire.host.model.origin import Origin, OriginKind
+from skillwire.host.use.script_results import RanScript
 from skillwire.runner import Ending, LimitHit, Limits, Outcome, OutputFile, ScriptInterface, SkippedOutput
 from terminals import check_document
 
@@ -36,14 +42,14 @@ def ended(outcome: Outcome) -> RanScript:
     return replace(RAN, outcome=outcome, is_error=outcome.is_error, verdict=outcome.verdict)
 
 
-def document(ran: RanScript, kept: Kept | None = None) -> dict[str, Any]:
+def document(ran: RanScript, kept: SavedFiles | None = None) -> dict[str, Any]:
     found = {"schema": "skillwire/run/1", **outcome_json(ran, kept)}
     check_document("run", found)
     return found
 
 
 def test_what_a_script_said_goes_where_it_said_it(capsys: pytest.CaptureFixture[str]) -> None:
-    print_output(Answer("run"), RAN)
+    print_output(Output("run"), RAN)
 
     assert capsys.readouterr() == ("said\n", "warned\n")
 
@@ -52,7 +58,7 @@ def test_what_a_script_said_goes_where_it_said_it(capsys: pytest.CaptureFixture[
 def test_what_a_server_says_a_script_wrote_is_made_harmless(capsys: pytest.CaptureFixture[str]) -> None:
     told = replace(RAN, where="server", outcome=None, digest="", text="a\x1b[2Jb\n", files=())
 
-    print_output(Answer("run"), told)
+    print_output(Output("run"), told)
 
     assert capsys.readouterr() == ("a<U+001B>[2Jb\n", "")
     assert document(told)["ending"] is None
@@ -84,11 +90,11 @@ def test_files_limits_and_what_was_left_out_are_words_about_the_answer(
     reached = (LimitHit("output_files", 2, 3),)
     ran = ended(replace(ENDED, reached=reached, skipped=(SkippedOutput("pipe\x1b", "it is no file"),)))
 
-    print_outcome(Answer("run", verbose=True), ran, None)
+    print_outcome(Output("run", verbose=True), ran, None)
 
     out, err = capsys.readouterr()
     assert out == ""
-    assert "which --output DIR keeps" in err
+    assert "keep them with --output DIR" in err
     assert f"  |     2  {digest_of(b'aa')}  a.txt\n" in err
     assert f"  | 1,000  {digest_of(b'b' * 1000)}  b<U+001B>[31m\n" in err
     assert "warning: not kept, it is no file: pipe<U+001B>\n" in err
@@ -97,7 +103,7 @@ def test_files_limits_and_what_was_left_out_are_words_about_the_answer(
 
 
 def test_files_that_were_kept_are_told_apart_from_those_that_were_not() -> None:
-    kept = Kept(Path("out"), ("a.txt",), (SkippedOutput("b", "bad"),))
+    kept = SavedFiles(Path("out"), ("a.txt",), (SkippedOutput("b", "bad"),))
 
     found = document(RAN, kept)
 

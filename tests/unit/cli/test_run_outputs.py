@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from commands import names_in
-from skillwire.cli.failures import AlreadyExistsError, MisuseError, OutputError
-from skillwire.cli.outputs import keep, refusals_of, require_free
+from skillwire.cli.output import AlreadyExistsError, MisuseError, OutputError
+from skillwire.cli.run_output import refusals_of, require_empty, save_files
 from skillwire.runner import OutputFile
 
 HOSTILE = [
@@ -67,7 +67,7 @@ def all_files(folder: Path) -> set[str]:
 def test_files_land_in_a_new_folder_private_and_not_executable(tmp_path: Path) -> None:
     folder = tmp_path / "a" / "b" / "out"
 
-    kept = keep(folder, files("report.md", "charts/one.svg", "charts/two.svg"))
+    kept = save_files(folder, files("report.md", "charts/one.svg", "charts/two.svg"))
 
     assert (kept.folder, kept.refused) == (folder, ())
     assert kept.paths == ("report.md", "charts/one.svg", "charts/two.svg")
@@ -81,7 +81,7 @@ def test_files_land_in_a_new_folder_private_and_not_executable(tmp_path: Path) -
 @pytest.mark.requirement("EXEC-17")
 @pytest.mark.parametrize("path", HOSTILE, ids=ascii)
 def test_a_hostile_name_is_refused_and_costs_only_itself(tmp_path: Path, path: str) -> None:
-    kept = keep(tmp_path / "out", files(path, "good.txt"))
+    kept = save_files(tmp_path / "out", files(path, "good.txt"))
 
     assert [skipped.path for skipped in kept.refused] == [path]
     assert kept.refused[0].reason
@@ -109,7 +109,7 @@ def test_what_is_not_refused_stays_inside_on_every_system(paths: list[str]) -> N
 def test_whatever_the_names_are_nothing_appears_outside(paths: list[str]) -> None:
     with TemporaryDirectory() as folder:
         world = Path(folder)
-        kept = keep(world / "out", files(*paths))
+        kept = save_files(world / "out", files(*paths))
 
         assert names_in(world) == ["out"]
         assert all_files(world / "out") == set(kept.paths)
@@ -117,14 +117,14 @@ def test_whatever_the_names_are_nothing_appears_outside(paths: list[str]) -> Non
 
 
 def test_of_names_that_some_disk_takes_for_one_the_first_is_kept(tmp_path: Path) -> None:
-    kept = keep(tmp_path / "out", files("Report.md", "report.md", "caf\u00e9", "cafe\u0301"))
+    kept = save_files(tmp_path / "out", files("Report.md", "report.md", "caf\u00e9", "cafe\u0301"))
 
     assert kept.paths == ("Report.md", "caf\u00e9")
     assert [skipped.path for skipped in kept.refused] == ["report.md", "cafe\u0301"]
 
 
 def test_a_file_whose_name_is_that_of_a_folder_is_refused(tmp_path: Path) -> None:
-    kept = keep(tmp_path / "out", files("a", "A/b"))
+    kept = save_files(tmp_path / "out", files("a", "A/b"))
 
     assert (kept.paths, [skipped.path for skipped in kept.refused]) == (("A/b",), ["a"])
 
@@ -132,10 +132,10 @@ def test_a_file_whose_name_is_that_of_a_folder_is_refused(tmp_path: Path) -> Non
 def test_an_empty_folder_may_be_there_and_a_full_one_not(tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
-    keep(out, files("one"))
+    save_files(out, files("one"))
 
     with pytest.raises(AlreadyExistsError, match="not empty"):
-        keep(out, files("two"))
+        save_files(out, files("two"))
 
     assert all_files(tmp_path) == {"out/one"}
 
@@ -143,25 +143,25 @@ def test_an_empty_folder_may_be_there_and_a_full_one_not(tmp_path: Path) -> None
 def test_the_folder_at_hand_and_a_file_are_no_folder_to_keep_things_in(here: Path) -> None:
     (here / "file").write_text("mine")
 
-    with pytest.raises(AlreadyExistsError, match="no folder"):
-        require_free(Path("file"))
+    with pytest.raises(AlreadyExistsError, match="not a folder"):
+        require_empty(Path("file"))
     (here / "file").unlink()
-    with pytest.raises(MisuseError, match="at hand"):
-        require_free(Path())
+    with pytest.raises(MisuseError, match="the current folder"):
+        require_empty(Path())
 
 
 def test_a_link_to_a_folder_leads_to_the_folder_and_stays_a_link(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
 
-    keep(tmp_path / "link", files("one"))
+    save_files(tmp_path / "link", files("one"))
 
     assert (tmp_path / "link").is_symlink()
     assert all_files(tmp_path / "real") == {"one"}
 
 
 def test_a_run_without_files_leaves_an_empty_folder(tmp_path: Path) -> None:
-    keep(tmp_path / "out", [])
+    save_files(tmp_path / "out", [])
 
     assert names_in(tmp_path / "out") == []
 
@@ -171,6 +171,6 @@ def test_a_place_nothing_can_be_written_to_is_said_in_one_line(tmp_path: Path) -
     (tmp_path / "file").write_text("mine")
 
     with pytest.raises(OutputError, match="cannot be written"):
-        keep(tmp_path / "file" / "out", files("one"))
+        save_files(tmp_path / "file" / "out", files("one"))
 
     assert names_in(tmp_path) == ["file"]

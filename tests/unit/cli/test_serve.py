@@ -5,12 +5,14 @@ import signal
 import socket
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from commands import Command
+from configs import configured
 from folders import write_files, write_skill
 
 HTTP = ("--http", "127.0.0.1:0")
@@ -19,33 +21,16 @@ OPTIONS = [
     "--stdio",
     "--http",
     "--workers",
-    "--prefix",
-    "--page-size",
-    "--ttl",
-    "--strict",
-    "--no-watch",
-    "--find",
-    "--mirror",
-    "--follow-links",
+    "--name",
+    "--watch",
     "--dialect",
     "--upstream",
-    "--archives",
     "--scripts",
-    "--script-policy",
     "--token-file",
-    "--oidc",
-    "--audience",
-    "--access",
     "--public-url",
     "--allow-anonymous",
-    "--rate",
-    "--tls-cert",
-    "--tls-key",
-    "--proxy",
-    "--access-log",
-    "--pin",
-    "--unlisted",
-    "--list-most",
+    "--config",
+    "--print-config",
     "--json",
     "--verbose",
 ]
@@ -126,12 +111,22 @@ print(sorted({heavy} & set(sys.modules)), file=sys.stderr)
         (["skills", *HTTP, "--workers", "0"], "invalid value for '--workers'"),
         (["skills", *HTTP, "--workers", "65"], "invalid value for '--workers'"),
         (["skills", *HTTP, "--workers", "many"], "invalid value for '--workers'"),
-        (["skills", *HTTP, "--page-size", "0"], "invalid value for '--page-size'"),
-        (["skills", *HTTP, "--ttl", "-1"], "invalid value for '--ttl'"),
-        (["skills", *HTTP, "--ttl", "nan"], "invalid value for '--ttl'"),
-        (["skills", *HTTP, "--prefix", "../up"], "--prefix ../up cannot be used"),
-        (["skills", *HTTP, "--prefix", "../up", "--workers", "2"], "--prefix ../up cannot be used"),
-        (["skills", *HTTP, "--prefix", "a//b"], "--prefix a//b cannot be used"),
+        (
+            ["skills", *HTTP, "--rate", "20/100"],
+            '--rate is set in the configuration file: rate = "N[/BURST]"',
+        ),
+        (["skills", *HTTP, "--page-size=3"], "--page-size is set in the configuration file: page_size = N"),
+        (["skills", *HTTP, "--pin", "a"], '--pin is set in the configuration file: pin = ["PATH"]'),
+        (["skills", "--strict"], "--strict is set in the configuration file: strict = true"),
+        (
+            ["skills", "--no-instructions"],
+            "--no-instructions is set in the configuration file: instructions = false",
+        ),
+        (
+            ["skills", "--instructions"],
+            "--instructions is set in the configuration file: instructions = true",
+        ),
+        (["skills", "--speed", "9"], "no such option: --speed"),
     ],
 )
 def test_misuse_is_one_line_and_a_hint(skillwire: Command, args: list[str], words: str) -> None:
@@ -141,6 +136,67 @@ def test_misuse_is_one_line_and_a_hint(skillwire: Command, args: list[str], word
     error, fix = outcome.err.splitlines()
     assert error.startswith("error: ") and words in error
     assert fix.startswith("fix: ")
+
+
+@pytest.mark.parametrize("prefix", ["../up", "a//b"])
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_prefix_that_cannot_be_part_of_a_uri_is_misuse(
+    one: Path, skillwire: Command, prefix: str, workers: str
+) -> None:
+    config = configured(one.parent, prefix=prefix)
+
+    outcome = skillwire("serve", one, *HTTP, *config, "--workers", workers)
+
+    assert (outcome.code, outcome.out) == (2, "")
+    assert f"the prefix {prefix} cannot be used" in outcome.err
+
+
+def test_a_key_that_is_misspelled_is_named_with_its_line_and_the_nearest_key(
+    one: Path, here: Path, skillwire: Command
+) -> None:
+    (here / "serve.toml").write_text('ttl = 5\npublic_ulr = "https://skills.example/mcp"\n')
+
+    outcome = skillwire("serve", one, *HTTP, "--config", "serve.toml", "--json")
+
+    assert outcome.code == 1
+    assert outcome.json["error"] == {
+        "code": "invalid-config",
+        "message": 'serve.toml, line 2: unknown key "public_ulr"; did you mean "public_url"?',
+        "fix": "write public_url",
+    }
+
+
+def test_options_can_be_printed_as_a_file_that_says_the_same(
+    one: Path, here: Path, skillwire: Command
+) -> None:
+    (here / "serve.toml").write_text('folders = ["skills"]\nttl = 5\nname = "From the file"\n')
+    typed = ("--http", "127.0.0.1:0", "--name", "Typed", "--dialect", "prompt", "--no-watch")
+
+    first = skillwire("serve", "--config", "serve.toml", *typed, "--print-config")
+    (here / "again.toml").write_text(first.out)
+    again = skillwire("serve", "--config", "again.toml", "--print-config")
+    document = skillwire("serve", "--config", "again.toml", "--print-config", "--json").json
+
+    assert (first.code, first.err, again.code) == (0, "", 0)
+    assert again.out == first.out
+    assert tomllib.loads(first.out)["folders"] == [str(one)]
+    said = {"name": "Typed", "ttl": 5, "http": "127.0.0.1:0", "dialect": ["prompt"], "watch": False}
+    assert said.items() <= tomllib.loads(first.out).items()
+    assert said.items() <= document["config"].items()
+
+
+@pytest.mark.parametrize(
+    ("content", "typed", "http"),
+    [('http = "127.0.0.1:0"', "--stdio", ""), ("stdio = true", "--http=127.0.0.1:0", "127.0.0.1:0")],
+)
+def test_a_transport_that_is_typed_replaces_that_of_the_file(
+    one: Path, here: Path, skillwire: Command, content: str, typed: str, http: str
+) -> None:
+    (here / "serve.toml").write_text(content)
+
+    outcome = skillwire("serve", one, typed, "--config", "serve.toml", "--print-config", "--json")
+
+    assert (outcome.json["config"]["http"], outcome.json["config"]["stdio"]) == (http, not http)
 
 
 def test_misuse_is_json_when_json_was_asked_for(one: Path, skillwire: Command) -> None:
@@ -195,17 +251,18 @@ def test_strict_does_not_start_with_a_broken_skill_and_says_which(
 ) -> None:
     write_files(one, {"broken/SKILL.md": "no frontmatter"})
 
-    outcome = skillwire("serve", one, *HTTP, "--strict", "--json", "--workers", workers)
+    config = configured(one.parent, strict=True)
+    outcome = skillwire("serve", one, *HTTP, *config, "--json", "--workers", workers)
 
     assert outcome.code == 1
-    assert outcome.json["error"]["message"] == "not everything is fit to be published: broken"
+    assert outcome.json["error"]["message"] == "some skills cannot be published: broken"
     assert "WARNING: broken: the file does not start with frontmatter" in outcome.err
     assert "serving" not in outcome.err
 
 
 @pytest.mark.requirement("EXEC-11")
 def test_a_policy_is_for_servers_that_run_scripts(skillwire: Command, one: Path) -> None:
-    outcome = skillwire("serve", one, *HTTP, "--script-policy", "policy.toml")
+    outcome = skillwire("serve", one, *HTTP, *configured(one.parent, script_policy="policy.toml"))
 
     assert outcome.code == 2
     assert "--scripts" in outcome.err
@@ -220,7 +277,8 @@ def test_a_policy_that_is_not_understood_starts_no_server(
         (here / "policy.toml").write_text(content)
         (here / "policy.toml").chmod(0o600)
 
-    outcome = skillwire("serve", one, *HTTP, "--scripts", "--script-policy", "policy.toml")
+    config = configured(here, script_policy="policy.toml")
+    outcome = skillwire("serve", one, *HTTP, "--scripts", *config)
 
     assert outcome.code in (1, 2)
     assert "policy" in outcome.err

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from skillwire.cli.streams import give_up_on_output, prepare_streams
+from skillwire.cli.app import discard_output, prepare_streams
 
 
 def test_a_stream_that_knows_few_letters_spells_the_others_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,7 +35,7 @@ def test_a_stream_that_is_no_file_is_left_as_it_is(
     monkeypatch.setattr(sys, "stdout", io.StringIO("kept"))
 
     prepare_streams()
-    give_up_on_output(OSError(28, "No space left on device"))
+    discard_output(OSError(28, "No space left on device"))
 
     assert sys.stdout.read() == "kept"
-    assert capsys.readouterr().err == "error: the answer cannot be written: No space left on device\n"
+    assert capsys.readouterr().err == "error: cannot write to standard output: No space left on device\n"

@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from skillwire.cli.answer import Answer
-from skillwire.cli.tables import cut, one_line, print_rows
+from skillwire.cli.output import Output, cut, one_line, print_rows
 
 ROWS = [
     ("team/refunds", ("not approved", "yellow"), "Use when a customer asks for money back."),
@@ -14,16 +13,16 @@ ROWS = [
 ]
 
 
-def on_a_terminal(monkeypatch: pytest.MonkeyPatch, columns: int) -> Answer:
+def on_a_terminal(monkeypatch: pytest.MonkeyPatch, columns: int) -> Output:
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("COLUMNS", str(columns))
-    return Answer("test")
+    return Output("test")
 
 
 def test_elsewhere_each_row_is_one_whole_line(capsys: pytest.CaptureFixture[str]) -> None:
-    print_rows(Answer("test"), ROWS)
+    print_rows(Output("test"), ROWS)
 
     assert capsys.readouterr().out.splitlines() == [
         "team/refunds  not approved  Use when a customer asks for money back.",
@@ -68,7 +67,7 @@ def test_numbers_are_aligned_at_their_right_end(
 
 
 def test_no_cell_can_act_on_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    print_rows(Answer("test"), [("a\x1b[31m", "b\nc", "d\u202e")])
+    print_rows(Output("test"), [("a\x1b[31m", "b\nc", "d\u202e")])
 
     assert capsys.readouterr().out == "a<U+001B>[31m  b c  d<U+202E>\n"
 

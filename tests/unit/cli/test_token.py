@@ -12,8 +12,7 @@ from jsonschema import Draft202012Validator
 
 from commands import Command, names_in
 from skillwire.cli import token as command
-from skillwire.server.access.tokenfile import with_token
-from skillwire.server.access.tokens import Token, digest_of, read_tokens
+from skillwire.server.access.tokens import Token, digest_of, read_tokens, with_token
 
 SCHEMA = Path(__file__).parents[3] / "docs" / "schemas" / "cli" / "token.json"
 

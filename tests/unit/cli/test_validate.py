@@ -71,7 +71,7 @@ def test_a_finding_is_printed_with_its_place_severity_rule_message_and_fix(
         "; fix: set `name: bad` and rename the folder to match [name-invalid, FMT-03]",
         "  skills/bad/SKILL.md:2: error: the folder is named 'bad' and the skill 'Bad'; the two must be equal"
         "; fix: set `name: bad` [name-differs-from-folder, FMT-03]",
-        "  skills/bad/SKILL.md:6: warning: the link to 'gone.md' leads to a file the skill does not have"
+        "  skills/bad/SKILL.md:6: warning: the link to 'gone.md' points to a file the skill does not have"
         "; fix: add 'gone.md', or remove the link [broken-link, FMT-08]",
         "",
         "2 skills: 1 good, 1 with errors; 2 errors, 1 warning",
@@ -114,6 +114,7 @@ def test_json_is_one_document_with_every_finding(here: Path, skillwire: Command)
     assert outcome.json == {
         "schema": "skillwire/validate/1",
         "ok": False,
+        "errors": [],
         "skills": [
             {
                 "path": "empty",
@@ -182,7 +183,7 @@ def test_a_folder_without_any_skill_is_a_clear_no(here: Path, skillwire: Command
     assert outcome.lines == [
         "docs  1 error",
         "  docs: error: no SKILL.md was found in this folder or below it"
-        "; fix: name a folder that holds skills, or start one with `skillwire new NAME`"
+        "; fix: name a folder that holds skills, or create one with `skillwire new NAME`"
         " [skill-file-missing, FMT-01]",
         "",
         "0 skills; 1 error",
@@ -198,13 +199,14 @@ def test_a_folder_without_skills_does_not_hide_the_others(here: Path, skillwire:
     assert (outcome.code, outcome.lines[-1]) == (1, "1 skill: good; 1 error")
 
 
-@pytest.mark.parametrize("path", ["gone", "file", "one/SKILL.md", "loop", "x" * 5000])
-def test_what_is_no_folder_is_misuse(here: Path, skillwire: Command, path: str) -> None:
-    write_skill(here / "one")
+@pytest.mark.parametrize("path", ["gone", "file", "loop", "x" * 5000])
+def test_what_is_neither_a_folder_nor_a_file_of_a_skill_is_misuse(
+    here: Path, skillwire: Command, path: str
+) -> None:
     write_files(here, {"file": b""})
     (here / "loop").symlink_to("loop")
 
-    outcome = skillwire("validate", "one", path, "--json")
+    outcome = skillwire("validate", path, "--json")
 
     assert outcome.code == 2
     assert outcome.err.startswith("error: ")
@@ -212,15 +214,51 @@ def test_what_is_no_folder_is_misuse(here: Path, skillwire: Command, path: str) 
     assert outcome.json["error"]["code"] == "no-such-folder"
 
 
-def test_a_skill_file_given_for_its_folder_gets_the_folder_suggested(here: Path, skillwire: Command) -> None:
-    write_skill(here / "skills" / "one")
+@pytest.mark.parametrize("path", ["gone", "file", "loop", "x" * 5000])
+def test_a_bad_argument_never_hides_the_others(here: Path, skillwire: Command, path: str) -> None:
+    write_skill(here / "one")
+    write_skill(here / "two", name="other")
+    write_files(here, {"file": b""})
+    (here / "loop").symlink_to("loop")
 
-    outcome = skillwire("validate", "skills/one/SKILL.md")
+    human = skillwire("validate", path, "one", "two")
+    machine = skillwire("validate", path, "one", "two", "--json")
 
-    assert (
-        outcome.err
-        == "error: skills/one/SKILL.md is not a folder\nfix: name the skill's folder: skills/one\n"
+    assert (human.code, machine.code) == (2, 2)
+    assert human.lines[-1] == "2 skills: 1 good, 1 with errors; 1 error"
+    assert human.err.startswith("error: ")
+    assert machine.json["ok"] is False
+    assert [skill["path"] for skill in machine.json["skills"]] == ["one", "two"]
+    assert [error["code"] for error in machine.json["errors"]] == ["no-such-folder"]
+
+
+def test_every_bad_argument_gets_its_line(here: Path, skillwire: Command) -> None:
+    outcome = skillwire("validate", "gone", "lost")
+
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err == (
+        "error: there is no folder gone\nfix: check the path\n"
+        "error: there is no folder lost\nfix: check the path\n"
     )
+
+
+@pytest.mark.parametrize("file", ["SKILL.md", "references/deep/policy.md"])
+def test_a_file_of_a_skill_means_that_skill(here: Path, skillwire: Command, file: str) -> None:
+    write_skill(here / "skills" / "one", {"references/deep/policy.md": b"Be kind."}, name="other")
+    write_skill(here / "skills" / "two")
+
+    outcome = skillwire("validate", f"skills/one/{file}", "skills/one/SKILL.md", "--json")
+
+    assert outcome.code == 1
+    assert [(skill["path"], skill["name"]) for skill in outcome.json["skills"]] == [("skills/one", "other")]
+
+
+def test_a_skill_file_in_the_wrong_case_is_named_as_such(here: Path, skillwire: Command) -> None:
+    write_files(here, {"one/skill.md": skill_md("one")})
+
+    outcome = skillwire("validate", "one/skill.md", "--json")
+
+    assert [item["code"] for item in outcome.json["folders"][0]["findings"]] == ["skill-file-case"]
 
 
 @pytest.mark.requirement("NAME-02")
@@ -234,12 +272,12 @@ def test_skills_that_share_a_name_name_each_other(here: Path, skillwire: Command
     assert outcome.code == 0
     assert outcome.lines == [
         "a/refunds  1 warning",
-        "  a/refunds/SKILL.md: warning: the name 'refunds' is also that of b/refunds"
-        "; fix: rename one of them, or serve them apart [duplicate-name, NAME-02]",
+        "  a/refunds/SKILL.md: warning: the name 'refunds' is also used by b/refunds"
+        "; fix: rename one of them, or serve them separately [duplicate-name, NAME-02]",
         "",
         "b/refunds  1 warning",
-        "  b/refunds/SKILL.md: warning: the name 'refunds' is also that of a/refunds"
-        "; fix: rename one of them, or serve them apart [duplicate-name, NAME-02]",
+        "  b/refunds/SKILL.md: warning: the name 'refunds' is also used by a/refunds"
+        "; fix: rename one of them, or serve them separately [duplicate-name, NAME-02]",
         "",
         "3 skills: all good; 2 warnings",
     ]
@@ -252,7 +290,7 @@ def test_a_name_shared_by_many_names_only_some_of_them(here: Path, skillwire: Co
 
     outcome = skillwire("validate", ".")
 
-    assert "the name 'same' is also that of b/same, c/same, d/same and 2 more;" in outcome.out
+    assert "the name 'same' is also used by b/same, c/same, d/same and 2 more;" in outcome.out
 
 
 def test_folders_that_overlap_are_looked_at_once(here: Path, skillwire: Command) -> None:

@@ -23,18 +23,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skillwire.core.archive import ArchiveFormat, ArchiveLimits, UnpackBudget, UnpackedFile, pack, unpack
-from skillwire.core.inflate import MAX_GZIP_MEMBERS
-from skillwire.core.manifest import MAX_FILES, MAX_TOTAL_SIZE, digest_of
-from skillwire.core.tarball import MAX_METADATA, MAX_RECORDS
-from skillwire.core.uri import check_segment
-from skillwire.errors import (
+from skillwire.core.archive import pack, unpack
+from skillwire.core.archive_tree import MAX_GZIP_MEMBERS, ArchiveLimits, UnpackBudget, UnpackedFile
+from skillwire.core.errors import (
     DigestMismatchError,
     InvalidArchiveError,
     InvalidUriError,
     LimitError,
     SkillError,
 )
+from skillwire.core.manifest import MAX_FILES, MAX_TOTAL_SIZE, digest_of
+from skillwire.core.media import ArchiveFormat
+from skillwire.core.tarball import MAX_METADATA, MAX_RECORDS
+from skillwire.core.uri import check_segment
 
 TAR_GZ, ZIP = ArchiveFormat.TAR_GZ, ArchiveFormat.ZIP
 MIB = 1024 * 1024

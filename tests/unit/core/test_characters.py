@@ -416,3 +416,25 @@ def test_stripped_text_hides_nothing_and_stays_as_it_is(text: str) -> None:
     assert hidden_characters(left) == []
     assert not set(left) & set(CONTROLS + LINE_ENDS + SURROGATES + "\ufeff") - set("\t\n")
     assert stripped(left) == left
+
+
+# What is shown of a long text
+
+
+@properties
+@given(st.text(), st.integers(min_value=1, max_value=40))
+@example("\u202e" * 50, 20)
+@example("x" * 20, 20)
+@example("x" * 21, 20)
+def test_a_bounded_text_is_never_longer_and_whole_when_there_is_room(text: str, most: int) -> None:
+    whole, shown = visible(text), visible(text, most=most)
+
+    assert len(shown) <= most
+    assert visible(shown) == shown
+    assert shown == whole if len(whole) <= most else shown.endswith("…")
+    assert whole.startswith(shown.removesuffix("…"))
+
+
+def test_an_escape_is_shown_whole_or_not_at_all() -> None:
+    assert visible("ab\u202ecd", most=8) == "ab…"
+    assert visible("ab\u202ec", most=11) == "ab<U+202E>c"

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from skillwire.core.entry import (
     DYNAMIC,
-    MAX_JSON_SIZE,
     JsonObject,
     SkillEntry,
     check_entry,
@@ -19,12 +18,19 @@ from skillwire.core.entry import (
     limit_findings,
     parse_entry,
 )
+from skillwire.core.errors import INTERNAL_ERROR, InvalidEntryError, LimitError
 from skillwire.core.finding import Finding, Severity
 from skillwire.core.frontmatter import Frontmatter
-from skillwire.core.manifest import MAX_FILES, MAX_TOTAL_SIZE, Manifest, ManifestFile, digest_of
+from skillwire.core.manifest import (
+    MAX_FILES,
+    MAX_JSON_SIZE,
+    MAX_TOTAL_SIZE,
+    Manifest,
+    ManifestFile,
+    digest_of,
+)
 from skillwire.core.uri import SkillUri
 from skillwire.core.yaml12 import MAX_NODES, JsonValue
-from skillwire.errors import INTERNAL_ERROR, InvalidEntryError, LimitError
 
 properties = settings(deadline=None, max_examples=100)
 
@@ -100,6 +106,7 @@ def test_what_is_no_object_is_no_entry(value: object) -> None:
         ([{**SELF, "uri": f"{ROOT}/a/SKILL.md"}], "resource-self-missing"),
         ([SELF, SELF], "resource-invalid"),
         ([SELF, GUIDE, {**GUIDE, "size": 5}], "resource-invalid"),
+        ([SELF, GUIDE, {**GUIDE, "digest": digest_of(b"else")}], "resource-invalid"),
         ([SELF, GUIDE, {**GUIDE, "uri": f"{ROOT}/references/%67uide.md"}], "resource-invalid"),
         (
             [SELF, GUIDE, {**GUIDE, "uri": "SKILL://acme/billing/refunds/references/guide.md"}],
@@ -457,6 +464,7 @@ def test_the_order_of_resources_does_not_matter() -> None:
 
 
 @pytest.mark.requirement("URI-04")
+@pytest.mark.requirement("URI-11")
 @pytest.mark.parametrize(
     ("path", "codes"),
     [

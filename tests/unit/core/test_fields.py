@@ -228,6 +228,7 @@ def test_each_metadata_value_that_is_no_string_is_an_error_with_its_own_fix() ->
     assert len({finding.message for finding in bad}) == 6
 
 
+@pytest.mark.requirement("FMT-07")
 def test_a_metadata_key_with_the_reserved_prefix_is_a_warning() -> None:
     found = findings(metadata={"io.modelcontextprotocol/x": "y", "io.modelcontextprotocol": "fine"})
 
@@ -320,3 +321,31 @@ def findings(**fields: JsonValue) -> list[Finding]:
 
 def codes(found: list[Finding]) -> list[str]:
     return [finding.code for finding in found]
+
+
+@pytest.mark.requirement("FMT-06")
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("allowed_tools", "allowed-tools"),
+        ("allowedTools", "allowed-tools"),
+        ("Allowed Tools", "allowed-tools"),
+        ("allowed-tool", "allowed-tools"),
+        ("licence", "license"),
+        ("Name", "name"),
+        ("descripton", "description"),
+        ("meta-data", "metadata"),
+    ],
+)
+def test_a_near_miss_of_a_field_is_a_warning_that_names_the_field(written: str, meant: str) -> None:
+    found = field_findings(Frontmatter({**GOOD, written: "x"}))
+
+    assert [(finding.code, finding.fix) for finding in found] == [("field-misspelled", f"write `{meant}`")]
+
+
+@pytest.mark.requirement("FMT-06")
+@pytest.mark.parametrize("key", ["model", "version", "tools", "tags", "hooks", "argument-hint", "x" * 10_000])
+def test_a_field_that_is_like_none_of_the_format_is_only_noted(key: str) -> None:
+    found = field_findings(Frontmatter({**GOOD, key: "x"}))
+
+    assert [finding.code for finding in found] == ["field-unknown"]

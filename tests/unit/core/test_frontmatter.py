@@ -6,6 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from skillwire.core.errors import INTERNAL_ERROR, FrontmatterError, InvalidSkillError
 from skillwire.core.finding import RULES
 from skillwire.core.frontmatter import (
     MAX_FRONTMATTER_BYTES,
@@ -18,7 +19,6 @@ from skillwire.core.frontmatter import (
 )
 from skillwire.core.manifest import ManifestFile
 from skillwire.core.yaml12 import JsonValue
-from skillwire.errors import INTERNAL_ERROR, FrontmatterError, InvalidSkillError
 
 properties = settings(deadline=None, max_examples=100)
 
@@ -135,6 +135,15 @@ BROKEN = [
     ("not-utf8", b"---\n" + BLOCK + b"---\n\xed\xa0\x80\n", 5),
     ("not-utf8", "---\nname: demo\n---\n".encode("utf-16"), 1),
     ("not-utf8", b"\xfe\xff" + "---\nname: demo\n---\n".encode("utf-16-be"), 1),
+    ("not-utf8", "---\nname: demo\n---\n".encode("utf-16-le"), 1),
+    ("not-utf8", b"PK\x03\x04\xff\xee", 1),
+    ("not-utf8", b"# Caf\xe9\n", 1),
+    ("yaml-quote", b'---\nname: demo\ndescription: "Use when asked.\nlicense: MIT\n---\n', 3),
+    ("yaml-quote", b'---\nname: demo\ndescription: "Use when asked.\nlicense: "MIT"\n---\n', 3),
+    ("yaml-quote", b"---\nname: demo\nmetadata:\n  a: 'b\n  c: d\nx: It's here.\n---\n", 4),
+    ("yaml-quote", b"---\nname: demo\ntags:\n- 'a\n- b\n---\n", 4),
+    ("yaml-syntax", b'---\nname: demo\ndescription: "Use\n  when asked."\nx: [a\ny: b\n---\n', 6),
+    ("yaml-syntax", b"---\nname: demo\ndescription: 'It's used.'\n---\n", 3),
     ("yaml-syntax", b"---\nname: demo\ndescription: Use when: asked\n---\n", 3),
     ("yaml-syntax", b"\xef\xbb\xbf---\r\nname: demo\r\nx: [a\r\n---\r\n", 4),
     ("yaml-alias", b"---\nname: demo\n\nx: &a b\n---\n", 4),

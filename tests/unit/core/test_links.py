@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skillwire.core.links import Link, links_in
+from skillwire.core.validation import MarkdownLink, links_in
 
 properties = settings(deadline=None)
 
@@ -194,7 +194,7 @@ def test_links_in_code_spans_are_none(markdown: str, expected: list[str]) -> Non
 def test_links_in_fenced_code_are_none_and_links_after_it_are_found(fenced: str) -> None:
     line = fenced.count("\n") + 2
 
-    assert links_in(f"{fenced}\n[c](d.md)") == [Link("d.md", line)]
+    assert links_in(f"{fenced}\n[c](d.md)") == [MarkdownLink("d.md", line)]
 
 
 def test_a_fence_that_is_never_closed_reaches_to_the_end() -> None:
@@ -214,14 +214,19 @@ def test_a_line_that_only_starts_like_a_fence_opens_none(markdown: str) -> None:
 def test_lines_are_counted_from_the_first_as_editors_count_them() -> None:
     markdown = "one\x0c\u2028\x85 [a](a.md)\r\n\n```\n[no](no.md)\n```\n[b]: b.md\n[c](c.md) [d](d.md)"
 
-    assert links_in(markdown) == [Link("a.md", 1), Link("b.md", 6), Link("c.md", 7), Link("d.md", 7)]
-    assert links_in(markdown, first_line=10)[0] == Link("a.md", 10)
+    assert links_in(markdown) == [
+        MarkdownLink("a.md", 1),
+        MarkdownLink("b.md", 6),
+        MarkdownLink("c.md", 7),
+        MarkdownLink("d.md", 7),
+    ]
+    assert links_in(markdown, first_line=10)[0] == MarkdownLink("a.md", 10)
 
 
 @properties
 @given(st.lists(st.sampled_from(["", "text", "[a](b.md)", "[a]: b.md", "x\u2028y"]), max_size=20))
 def test_each_link_is_on_the_line_it_stands_on(lines: list[str]) -> None:
-    expected = [Link("b.md", number) for number, line in enumerate(lines, 1) if "b.md" in line]
+    expected = [MarkdownLink("b.md", number) for number, line in enumerate(lines, 1) if "b.md" in line]
 
     assert links_in("\n".join(lines)) == expected
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillwire.core.lookup import found, last_segment, stem_of
+from skillwire.core.paths import last_segment, matching, stem_of
 
 PATHS = [
     "scripts/plot.py",
@@ -18,7 +18,7 @@ PATHS = [
 
 
 def look_up(wanted: str, aliases: dict[str, Sequence[str]] | None = None) -> list[str]:
-    return found(PATHS, wanted, path_of=str, aliases_of=lambda path: (aliases or {}).get(path, ()))
+    return matching(PATHS, wanted, path_of=str, aliases_of=lambda path: (aliases or {}).get(path, ()))
 
 
 @pytest.mark.requirement("EXEC-06")
@@ -55,7 +55,7 @@ def test_an_alias_counts_like_a_stem_and_never_shadows_a_name() -> None:
 def test_names_can_be_told_apart_from_paths() -> None:
     items = [("first", "a/1"), ("second", "a/2")]
 
-    hits = found(items, "second", path_of=lambda item: item[1], name_of=lambda item: item[0])
+    hits = matching(items, "second", path_of=lambda item: item[1], name_of=lambda item: item[0])
 
     assert hits == [("second", "a/2")]
 

@@ -4,11 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillwire.core.finding import Severity
-from skillwire.core.frontmatter import Frontmatter
-from skillwire.core.needs import (
+from skillwire.core.fields import (
     DEPENDENCIES,
-    MAX_DESCRIPTION,
+    MAX_NEED_DESCRIPTION,
     MAX_NEEDS,
     NO_NEEDS,
     SCOPES,
@@ -16,6 +14,8 @@ from skillwire.core.needs import (
     Scope,
     needs_in,
 )
+from skillwire.core.finding import Severity
+from skillwire.core.frontmatter import Frontmatter
 from skillwire.core.yaml12 import JsonValue
 
 
@@ -97,7 +97,7 @@ def test_no_declaration_grows_without_bound() -> None:
     needs = needs_in(declaring(dependencies=lines))
 
     assert len(needs.dependencies) == MAX_NEEDS
-    assert {len(needed.description) for needed in needs.dependencies} == {MAX_DESCRIPTION}
+    assert {len(needed.description) for needed in needs.dependencies} == {MAX_NEED_DESCRIPTION}
     assert [finding.code for finding in needs.findings] == ["needs-invalid"]
 
 

@@ -10,14 +10,16 @@ from skillwire.core.entry import (
     DYNAMIC,
     JsonObject,
     SkillEntry,
+    are_plain_fields,
     check_entries,
     check_entry,
     parse_entry,
+    plain_entries,
+    plain_manifest,
 )
-from skillwire.core.finding import Finding
+from skillwire.core.finding import SKILL_FILE, Finding
 from skillwire.core.manifest import MAX_JSON_SIZE, digest_of
-from skillwire.core.plain import are_plain_fields, plain_entries, plain_manifest
-from skillwire.core.uri import MAX_PLAIN_LENGTH, MAX_URI_LENGTH, SKILL_FILE
+from skillwire.core.uri import MAX_PLAIN_LENGTH, MAX_URI_LENGTH
 from skillwire.core.yaml12 import MAX_NODES, JsonValue
 
 ROOT = "skill://acme/billing/refunds"

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from skillwire.core.errors import FrontmatterError, InvalidSkillError, InvalidUriError
 from skillwire.core.finding import Finding
 from skillwire.core.frontmatter import Frontmatter, parse_skill_md
 from skillwire.core.manifest import Manifest, ManifestFile
 from skillwire.core.skill import Skill, SkillFile, write_frontmatter
 from skillwire.core.uri import SkillUri
 from skillwire.core.yaml12 import JsonValue
-from skillwire.errors import FrontmatterError, InvalidSkillError, InvalidUriError
 
 properties = settings(deadline=None, max_examples=150)
 

@@ -9,18 +9,18 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from skillwire.core.errors import INVALID_PARAMS, InvalidUriError
 from skillwire.core.uri import (
     MAX_PLAIN_LENGTH,
     MAX_URI_LENGTH,
     UNSAFE_SCHEMES,
     SkillUri,
-    _compose,  # pyright: ignore[reportPrivateUsage]
+    _compose,
     are_plain,
     canonical_uri,
     check_segment,
     parse_uri,
 )
-from skillwire.errors import INVALID_PARAMS, InvalidUriError
 
 # Two homes for every table: all logic is the same under another scheme (URI-06).
 HOMES = ("skill://acme/billing/refunds", "github://o/r/skills/x")
@@ -540,12 +540,13 @@ def test_the_shortcut_for_plain_uris_agrees_with_the_long_way(text: str) -> None
 
 @pytest.mark.requirement("URI-11")
 @pytest.mark.parametrize("scheme", ["skill", "github"])
-def test_the_first_segment_keeps_its_case(scheme: str) -> None:
-    upper = SkillUri.parse(f"{scheme}://Acme/x/SKILL.md")
-    lower = SkillUri.parse(f"{scheme}://acme/x/SKILL.md")
+@pytest.mark.parametrize(("path", "decoded"), [("x", "x"), ("%C3%9F/x", "ß/x")])
+def test_the_first_segment_keeps_its_case(scheme: str, path: str, decoded: str) -> None:
+    upper = SkillUri.parse(f"{scheme}://Acme/{path}/SKILL.md")
+    lower = SkillUri.parse(f"{scheme}://acme/{path}/SKILL.md")
 
-    assert upper.text == f"{scheme}://Acme/x/SKILL.md"
-    assert upper.path == "Acme/x"
+    assert upper.text == f"{scheme}://Acme/{path}/SKILL.md"
+    assert upper.path == f"Acme/{decoded}"
     assert upper != lower
     assert not lower.contains(upper.join("a.md"))
 

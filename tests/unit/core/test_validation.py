@@ -9,15 +9,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from skillwire.core.content import MAX_INSPECTED, MAX_REMARKS, Content
 from skillwire.core.entry import check_entry, entry_findings
-from skillwire.core.finding import RULES, Finding, Rule, Severity
+from skillwire.core.finding import RULES, SKILL_FILE, Finding, Rule, Severity
 from skillwire.core.frontmatter import Frontmatter
 from skillwire.core.manifest import MAX_FILES, MAX_TOTAL_SIZE
 from skillwire.core.paths import as_text, fold_path
 from skillwire.core.skill import Skill
-from skillwire.core.uri import SKILL_FILE
-from skillwire.core.validation import validate
+from skillwire.core.validation import MAX_INSPECTED, MAX_REMARKS, Content, validate
 
 properties = settings(deadline=None, max_examples=100)
 
@@ -30,7 +28,7 @@ BODY = "\n# Steps\n\nDo them.\n"
 # What only a source can see: the state of a disk, or several skills at once.
 MADE_BY_SOURCES = {
     *("unreadable", "link", "special-file", "unsettled", "linked-folder"),
-    *("duplicate-uri", "duplicate-name", "uri-overlap", "dynamic-inside-static"),
+    *("duplicate-uri", "duplicate-name", "uri-overlap", "uri-reserved", "dynamic-inside-static"),
     # And what only readers and publishers of a web site can see; their own tests show these.
     *("site-invalid", "site-form-unknown", "site-unverifiable", "site-entry-invalid", "site-type-unknown"),
     *("site-left-out", "name-not-unique"),
@@ -44,8 +42,8 @@ MADE_BY_SOURCES = {
     *("exec-item-invalid", "exec-skill-invalid", "exec-content-invalid"),
     *("exec-field-invalid", "exec-annotations-invalid", "exec-path-invalid"),
     *("exec-result-invalid", "exec-result-item"),
-    *("arguments-invalid", "dependencies-invalid", "file-notes-invalid"),
-    *("dependency-missing", "prompt-invalid", "prompt-field-invalid", "prompt-arguments"),
+    *("arguments-invalid", "dependencies-invalid", "file-notes-invalid", "icons-invalid"),
+    *("dependency-missing", "prompt-invalid", "prompt-field-invalid"),
     # What only a host of plain resources, or a gateway, can see; their tests show these.
     *("file-list-invalid", "file-list-mismatch", "file-list-unlisted", "upstream-failed", "upstream-entry"),
     # What only a look at several skills can see; the tests of relations show these.
@@ -106,11 +104,14 @@ MADE: dict[str, tuple[str, Severity, str, int | None, Callable[[], list[Finding]
     "too-large": ("LIM-03", ERROR, "", None, lambda: checked(more={"big.bin": MAX_TOTAL_SIZE})),
     "generated-file": ("LIST-06", WARNING, "a.pyc", None, lambda: checked(more={"a.pyc": b""})),
     "not-utf8": ("FMT-02", ERROR, SKILL_FILE, 9, lambda: checked(skill_md() + b"\xff")),
+    "text-not-utf8": ("READ-08", WARNING, "a.md", None, lambda: checked(more={"a.md": b"caf\xe9"})),
+    "byte-order-mark": ("FMT-02", INFO, SKILL_FILE, 1, lambda: checked(b"\xef\xbb\xbf" + skill_md())),
     "frontmatter-missing": ("FMT-02", ERROR, SKILL_FILE, 1, lambda: checked(b"# Title\n")),
     "frontmatter-unclosed": ("FMT-02", ERROR, SKILL_FILE, 1, lambda: checked(b"---\nname: demo\n")),
     "frontmatter-too-large": ("FMT-10", ERROR, SKILL_FILE, 1, lambda: with_field("#" * 65_536)),
     "frontmatter-not-a-mapping": ("FMT-02", ERROR, SKILL_FILE, 2, lambda: checked(b"---\n- a\n---\n")),
     "yaml-syntax": ("FMT-10", ERROR, SKILL_FILE, 4, lambda: with_field("x: a: b")),
+    "yaml-quote": ("FMT-10", ERROR, SKILL_FILE, 4, lambda: with_field('x: "a\ny: b')),
     "yaml-alias": ("FMT-10", ERROR, SKILL_FILE, 4, lambda: with_field("x: &a b")),
     "yaml-tag": ("FMT-10", ERROR, SKILL_FILE, 4, lambda: with_field("x: !!str b")),
     "yaml-directive": (
@@ -175,6 +176,14 @@ MADE: dict[str, tuple[str, Severity, str, int | None, Callable[[], list[Finding]
     "license-invalid": ("FMT-05", WARNING, SKILL_FILE, 4, lambda: with_field("license: [MIT]")),
     "compatibility-invalid": ("FMT-05", ERROR, SKILL_FILE, 4, lambda: with_field("compatibility: ''")),
     "metadata-invalid": ("FMT-05", ERROR, SKILL_FILE, 6, lambda: with_field("metadata:\n  a: b\n  c: 1")),
+    "version-number": ("P2076-08", WARNING, SKILL_FILE, 4, lambda: with_field("version: 1.10")),
+    "annotations-invalid": (
+        "EXEC-09",
+        WARNING,
+        SKILL_FILE,
+        4,
+        lambda: with_field('metadata:\n  skillwire/priority: "1.5"'),
+    ),
     "metadata-reserved": (
         "FMT-07",
         WARNING,
@@ -184,6 +193,7 @@ MADE: dict[str, tuple[str, Severity, str, int | None, Callable[[], list[Finding]
     ),
     "allowed-tools-invalid": ("FMT-05", WARNING, SKILL_FILE, 4, lambda: with_field("allowed-tools: [Read]")),
     "field-unknown": ("FMT-06", INFO, SKILL_FILE, 4, lambda: with_field("model: opus")),
+    "field-misspelled": ("FMT-06", WARNING, SKILL_FILE, 4, lambda: with_field("allowed_tools: Read")),
     "hidden-characters": ("SEC-13", WARNING, SKILL_FILE, 6, lambda: with_body("\na\u202eb\n")),
     "terminal-escape": ("SEC-13", WARNING, SKILL_FILE, 6, lambda: with_body("\na\x1b[31mb\n")),
     "html-comment": ("SEC-13", INFO, SKILL_FILE, 7, lambda: with_body("\nText\n<!-- hidden -->\n")),
@@ -196,6 +206,13 @@ MADE: dict[str, tuple[str, Severity, str, int | None, Callable[[], list[Finding]
     ),
     "broken-link": ("FMT-08", WARNING, SKILL_FILE, 6, lambda: with_body("\nSee [it](references/gone.md).\n")),
     "link-outside": ("FMT-08", WARNING, SKILL_FILE, 6, lambda: with_body("\nSee [it](../other/a.md).\n")),
+    "deep-reference": (
+        "FMT-08",
+        INFO,
+        "two.md",
+        None,
+        lambda: with_body("one.md\n", {"one.md": b"two.md", "two.md": b""}),
+    ),
     "unlinked-file": ("FMT-08", INFO, "notes.md", None, lambda: checked(more={"notes.md": b""})),
     "long-skill-file": ("FMT-09", INFO, SKILL_FILE, None, lambda: with_body("text\n" * 500)),
     "empty-body": ("FMT-09", WARNING, SKILL_FILE, 5, lambda: with_body("\n \n")),
@@ -531,10 +548,32 @@ def test_a_file_is_linked_when_a_text_on_the_way_to_it_names_it() -> None:
 
     found = with_body("Read one.md, assets/ and size-only.csv.\n", files)
 
-    assert [(finding.code, finding.file) for finding in found] == [
+    assert [(finding.code, finding.file) for finding in found if finding.code == "unlinked-file"] == [
         ("unlinked-file", "alone.md"),
         ("unlinked-file", "deep/alone2.md"),
     ]
+
+
+@pytest.mark.requirement("FMT-08")
+def test_a_chain_of_references_is_remarked_from_its_second_step_on() -> None:
+    files: dict[str, Content] = {
+        "one.md": b"see two.md and scripts/run.py",
+        "two.md": b"see three.md",
+        "three.md": b"the end",
+        "scripts/run.py": b"import helper  # helper.py",
+        "lib/helper.py": b"",
+    }
+
+    found = with_body("Read one.md.\n", files)
+    flat = with_body("Read one.md, two.md, three.md and what is in scripts/ and lib/.\n", files)
+
+    assert [(finding.code, finding.rule, finding.file) for finding in found] == [
+        ("deep-reference", "FMT-08", "scripts/run.py"),
+        ("deep-reference", "FMT-08", "three.md"),
+        ("deep-reference", "FMT-08", "two.md"),
+    ]
+    assert "'one.md'" in found[2].message and "'two.md'" in found[1].message
+    assert flat == []
 
 
 @pytest.mark.requirement("FMT-09")

@@ -22,7 +22,17 @@ from skillwire.core.yaml12 import (
 properties = settings(deadline=None, max_examples=100)
 
 REASONS = {
-    *("syntax", "alias", "tag", "directive", "duplicate-key", "non-string-key", "number", "too-deep"),
+    *(
+        "syntax",
+        "quote",
+        "alias",
+        "tag",
+        "directive",
+        "duplicate-key",
+        "non-string-key",
+        "number",
+        "too-deep",
+    ),
     *("too-large", "documents", "line-break"),
 }
 
@@ -220,7 +230,7 @@ REFUSED = [
     ("syntax", "a: b: c", 0),
     ("syntax", "a: b\n c: d", 1),
     ("syntax", "a: b\nc", 2),
-    ("syntax", "a: 'b", 0),
+    ("quote", "a: 'b", 0),
     ("syntax", "a: b\n\tc: d", 1),
     ("syntax", "a:\n\t- b", 1),
     ("syntax", "\ta: b", 0),

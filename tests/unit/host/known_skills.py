@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping
 
+from skillwire.core.dialects import Dialect
 from skillwire.core.entry import SkillEntry
 from skillwire.core.frontmatter import SkillDocument, parse_skill_md
 from skillwire.core.manifest import Manifest, ManifestFile
 from skillwire.core.uri import SkillUri
-from skillwire.host.origin import Origin, OriginKind, SkillId
-from skillwire.host.registry.known import KnownSkill
-from skillwire.wire.dialect import Dialect
+from skillwire.host.model.origin import KnownSkill, Origin, OriginKind, SkillId
 
 SKILL_MD = "---\nname: {name}\ndescription: Refunds an order. Use when a customer asks.\n{extra}---\n{body}"
 

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from skillwire.core.archive import ArchiveFormat, ArchiveLimits
-from skillwire.core.manifest import digest_of
-from skillwire.errors import (
+from skillwire.core.archive_tree import ArchiveLimits
+from skillwire.core.errors import (
     DigestMismatchError,
     FrontmatterMismatchError,
     InvalidArchiveError,
@@ -17,13 +16,15 @@ from skillwire.errors import (
     SkillError,
     UnlistedFileError,
 )
-from skillwire.host.archives import NO_ARCHIVES, ArchivePolicy, Archives
-from skillwire.host.failures import ArchiveBudgetError, ArchivesOffError
-from skillwire.host.promises import archive_line
-from skillwire.host.registry.known import KnownSkill
-from skillwire.host.state import shelf
+from skillwire.core.manifest import digest_of
+from skillwire.core.media import ArchiveFormat
+from skillwire.core.verification import archive_line
+from skillwire.host.model.errors import ArchiveBudgetError, ArchivesOffError
+from skillwire.host.model.origin import KnownSkill
+from skillwire.host.state import folders
 from skillwire.host.state.audit import AuditLog
 from skillwire.host.state.trees import Trees
+from skillwire.host.use.fetch import NO_ARCHIVES, ArchivePolicy, Archives
 from unit.host.covered import FILES, URL, archive, in_archive
 from unit.host.known_skills import server, skill_md
 
@@ -281,7 +282,7 @@ async def test_a_tree_whose_archive_was_exchanged_says_nothing(bench: Bench) -> 
 
 
 async def test_what_no_disk_takes_is_held_in_memory(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shelf, "IS_SUPPORTED", False)
+    monkeypatch.setattr(folders, "IS_SUPPORTED", False)
     opened = await bench.open(in_archive(archive()))
     bench.served.clear()
 
@@ -294,7 +295,7 @@ def test_what_is_kept_is_only_found_where_policy_wants_it(bench: Bench) -> None:
     assert skill.entry.manifest is not None
     found = (skill.id.origin, skill.entry.manifest, skill.entry.uri)
 
-    assert bench.archives.kept(*found) is None
+    assert bench.archives.cached(*found) is None
 
 
 async def test_what_is_kept_is_found_without_a_server(bench: Bench) -> None:
@@ -303,12 +304,12 @@ async def test_what_is_kept_is_found_without_a_server(bench: Bench) -> None:
     assert skill.entry.manifest is not None
     found = (skill.id.origin, skill.entry.manifest, skill.entry.uri)
 
-    kept = Bench(bench.folder).archives.kept(*found)
+    kept = Bench(bench.folder).archives.cached(*found)
 
     assert kept is not None
     assert _by_path(kept.contents) == _by_path({digest_of(data): data for data in FILES.values()})
     assert kept.manifest.uris == tuple(sorted(f"{ROOT}/{path}" for path in FILES))
-    assert Bench(bench.folder, NO_ARCHIVES).archives.kept(*found) is None
+    assert Bench(bench.folder, NO_ARCHIVES).archives.cached(*found) is None
 
 
 def _by_path(contents: Mapping[str, bytes]) -> list[tuple[str, bytes]]:

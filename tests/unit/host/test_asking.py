@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from skillwire.core.characters import visible
 from skillwire.core.frontmatter import Frontmatter
-from skillwire.host.approval.approvals import Change, Occasion, Question, Reply
-from skillwire.host.asking import (
+from skillwire.host.model.approval import Change, Occasion, Question, Reply
+from skillwire.host.model.origin import KnownSkill
+from skillwire.host.use.question import (
     BAR,
     LONGEST_LINE,
     LONGEST_NAME,
@@ -18,14 +19,13 @@ from skillwire.host.asking import (
     Paragraph,
     ask_in_terminal,
     choices_of,
-    demand_of,
+    columns_of,
+    final_question,
     lines_of,
     one_line,
     paragraphs_of,
     text_of_question,
 )
-from skillwire.host.columns import columns_of
-from skillwire.host.registry.known import KnownSkill
 from unit.host.known_skills import known, server
 
 
@@ -49,7 +49,7 @@ def test_the_origin_stands_first_and_again_beside_the_answer() -> None:
         "Its address there:",
     ]
     assert "! Scripts (1; loading does not run them):" in lines
-    assert demand_of(question) == "Load acme/refunds from MCP server acme?"
+    assert final_question(question) == "Load acme/refunds from MCP server acme?"
 
 
 @given(st.text(max_size=300), st.integers(min_value=10, max_value=90))
@@ -63,15 +63,15 @@ def test_no_text_starts_a_line_without_a_bar_at_any_width(text: str, width: int)
 
     lines = list(lines_of(paragraphs_of(question), width))
 
-    own = [str(line) for line in lines if not line.is_foreign]
+    own = [str(line) for line in lines if not line.is_untrusted]
     if one_line(text):
-        expected = [str(line) for line in lines_of(paragraphs_of(plain), width) if not line.is_foreign]
+        expected = [str(line) for line in lines_of(paragraphs_of(plain), width) if not line.is_untrusted]
         assert [line for line in own if "tools" not in line] == [
             line for line in expected if "tools" not in line
         ]
     for line in lines:
         assert visible(line.text) == line.text
-        assert line.lead == MARGIN + BAR or not line.is_foreign
+        assert line.lead == MARGIN + BAR or not line.is_untrusted
         assert sum(map(columns_of, f"{line.lead}{line.text}")) <= width
 
 
@@ -84,7 +84,7 @@ def test_a_text_is_cut_only_with_a_sign_of_it() -> None:
 def test_a_reference_of_any_length_leaves_room_for_its_origin() -> None:
     skill = replace(known(origin=server("bank")), reference="bank/" + "a/" * 5000 + "refunds")
 
-    demand = demand_of(Question(Occasion.FIRST, skill))
+    demand = final_question(Question(Occasion.FIRST, skill))
 
     assert demand.endswith("refunds from MCP server bank?")
     assert len(demand) < LONGEST_NAME + 60
@@ -120,7 +120,7 @@ def test_content_that_came_back_is_said_to_have_been_something_else() -> None:
     text = text_of_question(Question(Occasion.CHANGED, known(), change=Change()))
 
     heading = "! What changed since you approved it"
-    words = "nothing now: it was something else meanwhile, or you took your approval back"
+    words = "nothing now: it was different in between, or you withdrew your approval"
     assert f"{heading}: {words}" in text
 
 

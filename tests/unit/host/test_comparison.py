@@ -7,26 +7,33 @@ from pathlib import Path
 
 import pytest
 
-from skillwire.cli.differences import comparison_lines
+from skillwire.cli.render import comparison_lines
 from skillwire.core.entry import SkillEntry
 from skillwire.core.manifest import Manifest, ManifestFile, digest_of
-from skillwire.host.approval.approvals import Approval, Grant, now
 from skillwire.host.approval.consent import Consent, PromptLimits
-from skillwire.host.approval.locktrust import LockTrust
-from skillwire.host.approval.policy import ProjectLock
+from skillwire.host.approval.lock_trust import LockTrust, ProjectLock
 from skillwire.host.approval.store import ApprovalStore
-from skillwire.host.archives import ArchivePolicy, Archives
-from skillwire.host.attention import Attentions
-from skillwire.host.comparing import MOST_FILES, compare, previous_of
-from skillwire.host.comparison import MOST_FILE_BYTES, Basis, Comparison, FieldChange, FileState, Lack
-from skillwire.host.failures import UnavailableError
-from skillwire.host.fetching import Fetcher
-from skillwire.host.loading import Machinery
-from skillwire.host.registry.known import KnownSkill
+from skillwire.host.model.approval import Approval, Grant, now
+from skillwire.host.model.errors import UnavailableError
+from skillwire.host.model.origin import KnownSkill
+from skillwire.host.model.show_rules import ShowRules
 from skillwire.host.registry.registry import Registry
 from skillwire.host.state.audit import AuditLog
-from skillwire.host.state.cache import ContentCache
+from skillwire.host.state.content import ContentCache
 from skillwire.host.state.trees import Trees
+from skillwire.host.use.diff import (
+    MOST_FILE_BYTES,
+    MOST_FILES,
+    Basis,
+    Comparison,
+    FieldChange,
+    FileState,
+    OmissionReason,
+    compare,
+    previous_of,
+)
+from skillwire.host.use.fetch import ArchivePolicy, Archives, Files
+from skillwire.host.use.load import Machinery
 from unit.host.covered import FILES as COVERED
 from unit.host.covered import URL, archive, in_archive, with_skill_file
 from unit.host.known_skills import LOCAL, known, skill_md
@@ -55,8 +62,8 @@ class Bench:
         )
         self.trees = Trees(folder / "cache" / "trees")
         self.archives = Archives(ArchivePolicy(), self.trees, audit)
-        fetcher = Fetcher({}, self.cache, self.archives, audit)
-        self.machinery = Machinery(Registry([]), fetcher, consent, audit, (), (), 24_000, Attentions())
+        fetcher = Files({}, self.cache, self.archives, audit)
+        self.machinery = Machinery(Registry([]), fetcher, consent, audit, (), (), 24_000, ShowRules())
 
     def keep(self, skill: KnownSkill, files: Mapping[str, bytes], *, body: str = "Do it.\n") -> None:
         """Put the bytes of a skill's files into the cache."""
@@ -140,8 +147,8 @@ async def test_bytes_that_are_not_cached_any_more_are_said_to_be_missing(bench: 
 
     [file] = (await bench.compare(new)).files
 
-    assert (file.lines, file.lack) == (None, Lack.NOT_CACHED)
-    assert Lack.NOT_CACHED.words == "the approved bytes are not cached; digests differ"
+    assert (file.lines, file.omission) == (None, OmissionReason.NOT_CACHED)
+    assert OmissionReason.NOT_CACHED.words.startswith("the approved file is not cached")
 
 
 @pytest.mark.requirement("CACHE-01")
@@ -157,7 +164,7 @@ async def test_cached_bytes_that_something_changed_are_not_taken_for_the_approve
 
     [file] = (await bench.compare(new)).files
 
-    assert file.lack is Lack.NOT_CACHED
+    assert file.omission is OmissionReason.NOT_CACHED
 
 
 async def test_binary_files_are_named_and_not_shown(bench: Bench) -> None:
@@ -168,7 +175,7 @@ async def test_binary_files_are_named_and_not_shown(bench: Bench) -> None:
 
     [file] = (await bench.compare(new)).files
 
-    assert (file.path, file.lines, file.lack) == ("logo.png", None, Lack.NOT_TEXT)
+    assert (file.path, file.lines, file.omission) == ("logo.png", None, OmissionReason.NOT_TEXT)
 
 
 async def test_a_file_at_another_path_with_approved_bytes_has_moved(bench: Bench) -> None:
@@ -178,7 +185,7 @@ async def test_a_file_at_another_path_with_approved_bytes_has_moved(bench: Bench
     found = await bench.compare(new)
 
     moved = next(file for file in found.files if file.state is FileState.ADDED)
-    assert (moved.moved_from, moved.lack, moved.is_script) == ("a.md", Lack.MOVED, True)
+    assert (moved.moved_from, moved.omission, moved.is_script) == ("a.md", OmissionReason.MOVED, True)
 
 
 async def test_changed_fields_are_told_by_name_with_both_values(bench: Bench) -> None:
@@ -224,7 +231,7 @@ async def test_a_skill_that_was_never_approved_is_all_new_and_read_only_when_wan
     found, full = await bench.compare(skill), await bench.compare(skill, full=True)
 
     assert (found.basis, found.is_same) == (Basis.NOTHING, False)
-    assert {file.lack for file in found.files} == {Lack.NOT_WANTED}
+    assert {file.omission for file in found.files} == {OmissionReason.NOT_WANTED}
     assert [file.lines.added for file in full.files if file.lines is not None] == [5, 1]
 
 
@@ -319,7 +326,7 @@ async def test_what_a_server_does_not_hand_out_is_said_with_the_reason(bench: Be
 
     [file] = (await bench.compare(new)).files
 
-    assert file.lack is Lack.REFUSED
+    assert file.omission is OmissionReason.REFUSED
     assert file.refusal is not None and file.refusal.code == "unknown-reference"
 
 
@@ -346,9 +353,13 @@ async def test_files_beyond_what_one_comparison_reads_are_named_all_the_same(ben
 
     found = await bench.compare(new)
 
-    lacks = [file.lack for file in found.files]
+    lacks = [file.omission for file in found.files]
     assert len(found.files) == MOST_FILES + 6
-    assert (lacks.count(Lack.TOO_MUCH), lacks.count(Lack.TOO_LARGE), lacks.count(None)) == (5, 1, MOST_FILES)
+    assert (
+        lacks.count(OmissionReason.TOO_MUCH),
+        lacks.count(OmissionReason.TOO_LARGE),
+        lacks.count(None),
+    ) == (5, 1, MOST_FILES)
 
 
 async def test_a_new_skill_md_that_is_not_what_the_listing_says_is_a_problem(bench: Bench) -> None:
@@ -390,7 +401,7 @@ async def test_an_archive_whose_approved_bytes_are_gone_is_compared_by_its_diges
     found = await bench.compare(new)
 
     [file] = found.files
-    assert (file.path, file.state, file.lack) == (URL, FileState.MODIFIED, Lack.PACKED)
+    assert (file.path, file.state, file.omission) == (URL, FileState.MODIFIED, OmissionReason.PACKED)
     assert found.frontmatter is None and not found.is_same
     assert json.loads(json.dumps(found.to_json()))["files"][0]["old"]["size"] is None
     assert f"modified: {URL} (? to ? bytes)" in "\n".join(map(str, comparison_lines(found)))
@@ -402,7 +413,7 @@ async def test_a_skill_whose_digests_cover_something_else_is_not_the_same(bench:
 
     found = await bench.compare(new)
 
-    assert (found.files, found.is_covered_otherwise, found.is_same) == ((), True, False)
+    assert (found.files, found.is_coverage_changed, found.is_same) == ((), True, False)
     lines = "\n".join(map(str, comparison_lines(found)))
     assert "changed: what its digests cover" in lines
     assert "Approved: only SKILL.md has a digest" in lines and "Now: 1 file, " in lines

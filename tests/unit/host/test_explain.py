@@ -9,27 +9,26 @@ import anyio
 import pytest
 
 from folders import write_skill
+from skillwire.core.errors import SourceError
 from skillwire.core.finding import Finding
 from skillwire.core.manifest import Manifest, ManifestFile
-from skillwire.errors import SourceError
-from skillwire.host.approval.approvals import Approval, Grant, Question, Reply, now
 from skillwire.host.approval.consent import Consent, PromptLimits
-from skillwire.host.approval.policy import ProjectLock
+from skillwire.host.approval.lock_trust import ProjectLock
 from skillwire.host.approval.store import ApprovalStore
-from skillwire.host.archives import NO_ARCHIVES, Archives
-from skillwire.host.attention import Attention, Attentions
-from skillwire.host.calls.enumeration import RefusedEntry
-from skillwire.host.explain import Circumstances, Explanation, Step, explain
-from skillwire.host.failures import UnavailableError
-from skillwire.host.fetching import Fetcher
-from skillwire.host.loading import Machinery
-from skillwire.host.origin import Origin, OriginKind, SkillId
-from skillwire.host.refusals import Refusal
+from skillwire.host.calls.listing import RefusedEntry
+from skillwire.host.model.approval import Approval, Grant, Question, Reply, now
+from skillwire.host.model.errors import UnavailableError
+from skillwire.host.model.origin import Origin, OriginKind, SkillId
+from skillwire.host.model.refusals import Refusal
+from skillwire.host.model.show_rules import ShowRule, ShowRules
 from skillwire.host.registry.local import LocalRoot, LocalSkills
 from skillwire.host.registry.registry import Registry
 from skillwire.host.state.audit import AuditLog
-from skillwire.host.state.cache import ContentCache
+from skillwire.host.state.content import ContentCache
 from skillwire.host.state.trees import Trees
+from skillwire.host.use.explain import ExplainContext, Explanation, Step, explain
+from skillwire.host.use.fetch import NO_ARCHIVES, Archives, Files
+from skillwire.host.use.load import Machinery
 from unit.host.registry.remotes import MemoryRemote, entry_at
 
 ROOT = "skill://shop/refunds"
@@ -44,7 +43,7 @@ class Bench:
         remote: MemoryRemote,
         *,
         can_ask: bool = True,
-        show: Mapping[str, Attention] | None = None,
+        show: Mapping[str, ShowRule] | None = None,
     ) -> None:
         self.remote = remote
         self.store = ApprovalStore(folder / "state")
@@ -65,9 +64,9 @@ class Bench:
         )
         trees = Trees(folder / "cache" / "trees")
         archives = Archives(NO_ARCHIVES, trees, audit)
-        fetcher = Fetcher({}, ContentCache(folder / "cache"), archives, audit)
+        fetcher = Files({}, ContentCache(folder / "cache"), archives, audit)
         self.machinery = Machinery(
-            registry, fetcher, self.consent, audit, (), (), 24_000, Attentions(show=show)
+            registry, fetcher, self.consent, audit, (), (), 24_000, ShowRules(show=show)
         )
 
     async def _ask(self, question: Question) -> Reply:
@@ -79,7 +78,7 @@ class Bench:
         reference: str,
         *,
         is_loaded: bool = False,
-        circumstances: Circumstances | None = None,
+        circumstances: ExplainContext | None = None,
         wait_seconds: float | None = None,
     ) -> Explanation:
         return await explain(
@@ -131,7 +130,7 @@ async def test_what_is_granted_is_named(bench: Bench) -> None:
 
     assert chain.can_be_loaded
     assert "load, scripts" in step(chain, "approval").found
-    assert step(chain, "loaded").is_well
+    assert step(chain, "loaded").ok
 
 
 async def test_where_nobody_can_be_asked_the_approval_is_what_is_missing(
@@ -325,7 +324,7 @@ async def test_a_server_that_does_not_answer_in_time_is_too_slow(bench: Bench, r
 
 async def test_a_server_that_is_turned_off_or_wrong_is_the_whole_reason(bench: Bench) -> None:
     wrong = Refusal("invalid-config", "my server", "it has no command")
-    around = Circumstances(unused=("old",), problems=(wrong,))
+    around = ExplainContext(unused=("old",), problems=(wrong,))
 
     off = await bench.explain("old/refunds", circumstances=around)
     label = await bench.explain("old", circumstances=around)
@@ -387,8 +386,8 @@ async def test_settings_that_hide_a_skill_from_the_model_are_named(
     tmp_path: Path, remote: MemoryRemote
 ) -> None:
     for attention, code, is_well in (
-        (Attention.MANUAL, "manual-only", True),
-        (Attention.OFF, "turned-off", False),
+        (ShowRule.MANUAL, "manual-only", True),
+        (ShowRule.OFF, "turned-off", False),
     ):
         bench = Bench(tmp_path, remote, show={"acme/refunds": attention})
         async with bench.machinery.registry:
@@ -404,7 +403,7 @@ async def test_an_approval_for_another_endpoint_is_pointed_out(bench: Bench) -> 
     elsewhere = SkillId(Origin(OriginKind.SERVER, "acme", "sha256:" + "0" * 64), skill.id.uri)
     approval = Approval(elsewhere, skill.entry.manifest, frozenset({Grant.LOAD}), now())
 
-    chain = await bench.explain("acme/refunds", circumstances=Circumstances(approvals=(approval,)))
+    chain = await bench.explain("acme/refunds", circumstances=ExplainContext(approvals=(approval,)))
 
     assert any("another endpoint" in step.found for step in chain.steps)
 
@@ -416,14 +415,14 @@ async def test_what_was_approved_and_is_gone_is_remembered(bench: Bench, remote:
     remote.listed.clear()
     await bench.machinery.registry.refresh(force=True)
 
-    chain = await bench.explain("acme/refunds", circumstances=Circumstances(approvals=(approval,)))
+    chain = await bench.explain("acme/refunds", circumstances=ExplainContext(approvals=(approval,)))
 
     assert "was approved on" in step(chain, "approval").found
     assert not chain.can_be_loaded
 
 
 async def test_approvals_that_count_no_more_are_part_of_the_chain(bench: Bench) -> None:
-    around = Circumstances(problems=(Refusal("state-tampered", "approvals.json"),))
+    around = ExplainContext(problems=(Refusal("state-tampered", "approvals.json"),))
 
     chain = await bench.explain("acme/refunds", circumstances=around)
 
@@ -439,7 +438,7 @@ async def test_refusals_since_the_last_load_are_remembered_from_the_log(bench: B
     audit.record("refusal", reference="acme/refunds", code="digest-mismatch", during="load")
     audit.record("gate", tool="Bash", verdict="ask", code="execution", skills=["acme/refunds"])
     audit.record("gate", tool="Bash", verdict="allow", code="network", skills=["acme/refunds"])
-    around = Circumstances(audit=bench.audit)
+    around = ExplainContext(audit=bench.audit)
 
     skill = await bench.explain("acme/refunds", circumstances=around)
     server = await bench.explain("acme", circumstances=around)
@@ -475,7 +474,7 @@ async def test_a_log_with_something_odd_in_it_explains_nothing_and_breaks_nothin
     bench.audit.write_bytes(line + b"\n")
     bench.audit.chmod(0o600)
 
-    chain = await bench.explain("acme/refunds", circumstances=Circumstances(audit=bench.audit))
+    chain = await bench.explain("acme/refunds", circumstances=ExplainContext(audit=bench.audit))
 
     assert not [step for step in chain.steps if step.what == "before"]
 
@@ -486,6 +485,6 @@ async def test_a_log_that_is_a_link_is_not_read(bench: Bench, tmp_path: Path) ->
     bench.audit.parent.mkdir(mode=0o700, exist_ok=True)
     bench.audit.symlink_to(other)
 
-    chain = await bench.explain("acme/refunds", circumstances=Circumstances(audit=bench.audit))
+    chain = await bench.explain("acme/refunds", circumstances=ExplainContext(audit=bench.audit))
 
     assert not [step for step in chain.steps if step.what == "before"]

@@ -6,19 +6,17 @@ from typing import cast
 import pytest
 
 from skillwire.core.entry import SkillEntry
+from skillwire.core.errors import DigestMismatchError, LimitError, SizeMismatchError, UnlistedFileError
 from skillwire.core.frontmatter import parse_skill_md
 from skillwire.core.manifest import MAX_TOTAL_SIZE, UNKNOWN_SIZE, Manifest, ManifestFile, digest_of
 from skillwire.core.uri import SkillUri
-from skillwire.errors import DigestMismatchError, LimitError, SizeMismatchError
-from skillwire.host.activation import DynamicFiles
-from skillwire.host.archives import NO_ARCHIVES, Archives
-from skillwire.host.connections.connection import Connection
-from skillwire.host.fetching import Fetcher
-from skillwire.host.origin import SkillId
-from skillwire.host.registry.known import KnownSkill
+from skillwire.host.connect.connection import Connection
+from skillwire.host.model.approval import DynamicFiles
+from skillwire.host.model.origin import KnownSkill, SkillId
 from skillwire.host.state.audit import AuditLog
-from skillwire.host.state.cache import ContentCache
+from skillwire.host.state.content import ContentCache
 from skillwire.host.state.trees import Trees
+from skillwire.host.use.fetch import NO_ARCHIVES, Archives, Files
 from unit.host.known_skills import server, skill_md
 
 URI = SkillUri.build("shop/refunds")
@@ -39,11 +37,11 @@ class Server:
         return self.content
 
 
-def fetcher(folder: Path, peer: Server) -> Fetcher:
+def fetcher(folder: Path, peer: Server) -> Files:
     audit = AuditLog(folder / "audit.jsonl")
     archives = Archives(NO_ARCHIVES, Trees(folder / "trees"), audit)
     connections = {"acme": cast(Connection, peer)}
-    return Fetcher(connections, ContentCache(folder / "cache"), archives, audit)
+    return Files(connections, ContentCache(folder / "cache"), archives, audit)
 
 
 def skill(content: bytes, size: int = UNKNOWN_SIZE) -> KnownSkill:
@@ -67,7 +65,7 @@ async def test_without_a_size_the_digest_alone_decides_and_the_cache_is_filled(t
 
     assert first == second == b"some bytes"
     assert peer.allowed == [MAX_TOTAL_SIZE]
-    assert fetched.left == MAX_TOTAL_SIZE - len(first)
+    assert fetched.remaining_bytes == MAX_TOTAL_SIZE - len(first)
     with pytest.raises(DigestMismatchError):
         await files.file(skill(b"other bytes"), DATA, fetched)
 
@@ -92,3 +90,18 @@ async def test_files_without_sizes_cost_no_more_together_than_a_skill_may(tmp_pa
 async def test_with_a_size_more_bytes_are_a_broken_promise(tmp_path: Path) -> None:
     with pytest.raises(SizeMismatchError):
         await fetcher(tmp_path, Server(b"12345")).file(skill(b"12345", 4), DATA, DynamicFiles())
+
+
+@pytest.mark.requirement("INT-04")
+@pytest.mark.parametrize(
+    "uri", ["skill://shop/payments/SKILL.md", "skill://shop/refunds-2/a.md", "file:///etc/passwd"]
+)
+async def test_a_file_outside_a_skill_without_digests_is_not_even_asked_for(uri: str, tmp_path: Path) -> None:
+    peer = Server(b"secret")
+    entry = SkillEntry(URI, parse_skill_md(skill_md()).frontmatter, None)
+    dynamic = KnownSkill(SkillId(server(), URI.text), "acme/refunds", entry)
+
+    with pytest.raises(UnlistedFileError):
+        await fetcher(tmp_path, peer).file(dynamic, uri, DynamicFiles())
+
+    assert peer.allowed == []

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skillwire.core.manifest import digest_of
-from skillwire.host.approval.approvals import Grant
-from skillwire.host.gate import Decision, OpenWindow, ToolCall, ToolKind, Verdict, allowed_tools, decide
+from skillwire.host.model.approval import Grant
+from skillwire.host.use.gate import Decision, OpenWindow, ToolCall, ToolKind, Verdict, allowed_tools, decide
 from unit.host.known_skills import LOCAL, known, server
 
 SCRIPT = b"print('refunded')\n"

@@ -8,11 +8,16 @@ from typing import Any
 import anyio
 import pytest
 
-from skillwire.host.approval.approvals import binding_of
-from skillwire.host.approval.provenance import MAX_WORDS, Judgement, Provenance, ProvenanceVerdict
-from skillwire.host.failures import VetoedError
-from skillwire.host.judging import Judge
-from skillwire.host.registry.known import KnownSkill
+from skillwire.host.approval.provenance import ProvenanceCheck
+from skillwire.host.model.approval import (
+    MAX_WORDS,
+    Provenance,
+    ProvenanceResult,
+    ProvenanceVerdict,
+    binding_of,
+)
+from skillwire.host.model.errors import VetoedError
+from skillwire.host.model.origin import KnownSkill
 from skillwire.host.state.audit import AuditLog
 from unit.host.registry.remotes import entry_at, record
 
@@ -47,15 +52,15 @@ def audit(tmp_path: Path) -> AuditLog:
 @pytest.mark.requirement("ASK-05")
 async def test_a_verdict_is_about_one_content_and_is_asked_for_once(audit: AuditLog) -> None:
     shelf = Shelf({binding(SKILL): ProvenanceVerdict("scanned on Monday")})
-    judge = Judge(shelf, audit)
+    judge = ProvenanceCheck(shelf, audit)
     changed = replace(SKILL, entry=entry_at("skill://acme/refunds", body=b"other"))
 
-    found = [await judge.of(SKILL), await judge.of(SKILL), await judge.of(changed)]
+    found = [await judge.result_for(SKILL), await judge.result_for(SKILL), await judge.result_for(changed)]
 
     assert found == [
-        Judgement(binding(SKILL), "scanned on Monday"),
-        Judgement(binding(SKILL), "scanned on Monday"),
-        Judgement(binding(changed)),
+        ProvenanceResult(binding(SKILL), "scanned on Monday"),
+        ProvenanceResult(binding(SKILL), "scanned on Monday"),
+        ProvenanceResult(binding(changed)),
     ]
     assert shelf.asked == [
         Provenance(SKILL.id.origin, SKILL.id.uri, SKILL.entry.manifest, binding(SKILL)),
@@ -65,7 +70,9 @@ async def test_a_verdict_is_about_one_content_and_is_asked_for_once(audit: Audit
 
 @pytest.mark.requirement("ASK-05")
 async def test_a_veto_is_an_error_and_words_are_not(audit: AuditLog) -> None:
-    judge = Judge(Shelf({binding(SKILL): ProvenanceVerdict("known to\nbe\x1b[31m bad", True)}), audit)
+    judge = ProvenanceCheck(
+        Shelf({binding(SKILL): ProvenanceVerdict("known to\nbe\x1b[31m bad", True)}), audit
+    )
 
     with pytest.raises(VetoedError) as caught:
         await judge.require_no_veto(SKILL)
@@ -81,7 +88,7 @@ async def test_what_fails_or_is_no_verdict_says_nothing_and_is_asked_again(
     audit: AuditLog, answer: object
 ) -> None:
     shelf = Shelf({binding(SKILL): answer})
-    judge = Judge(shelf, audit)
+    judge = ProvenanceCheck(shelf, audit)
 
     first, second = await judge.require_no_veto(SKILL), await judge.require_no_veto(SKILL)
 
@@ -98,7 +105,7 @@ async def test_a_provider_has_only_so_much_time(audit: AuditLog) -> None:
             await anyio.sleep_forever()
 
     with anyio.fail_after(30):
-        found = await Judge(Silent(), audit, seconds=0.05).of(SKILL)
+        found = await ProvenanceCheck(Silent(), audit, seconds=0.05).result_for(SKILL)
 
     assert found is not None
     assert "took more than" in found.problem
@@ -106,9 +113,9 @@ async def test_a_provider_has_only_so_much_time(audit: AuditLog) -> None:
 
 @pytest.mark.requirement("ASK-05")
 async def test_words_are_cut_and_harmless(audit: AuditLog) -> None:
-    judge = Judge(Shelf({binding(SKILL): ProvenanceVerdict("a\u202e" + "b" * 10_000)}), audit)
+    judge = ProvenanceCheck(Shelf({binding(SKILL): ProvenanceVerdict("a\u202e" + "b" * 10_000)}), audit)
 
-    found = await judge.of(SKILL)
+    found = await judge.result_for(SKILL)
 
     assert found is not None
     assert len(found.words) <= MAX_WORDS + 1
@@ -116,16 +123,16 @@ async def test_words_are_cut_and_harmless(audit: AuditLog) -> None:
 
 
 async def test_without_a_provider_nobody_says_anything(audit: AuditLog) -> None:
-    assert await Judge(None, audit).of(SKILL) is None
+    assert await ProvenanceCheck(None, audit).result_for(SKILL) is None
 
 
 @pytest.mark.requirement("ASK-05")
 async def test_content_without_digests_is_asked_about_each_time(audit: AuditLog) -> None:
     shelf = Shelf({"": ProvenanceVerdict("this server is known")})
-    judge = Judge(shelf, audit)
+    judge = ProvenanceCheck(shelf, audit)
     dynamic = replace(SKILL, entry=replace(SKILL.entry, manifest=None))
 
-    found = [await judge.of(dynamic), await judge.of(dynamic)]
+    found = [await judge.result_for(dynamic), await judge.result_for(dynamic)]
 
-    assert found == [Judgement("", "this server is known")] * 2
+    assert found == [ProvenanceResult("", "this server is known")] * 2
     assert len(shelf.asked) == 2

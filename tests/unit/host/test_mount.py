@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skillwire.core.errors import InvalidUriError
 from skillwire.core.uri import SkillUri
-from skillwire.errors import InvalidUriError
-from skillwire.host.failures import NotLoadedError
-from skillwire.host.mount import mount_path, parse_mount_path
+from skillwire.host.adapters.mount import mount_path, parse_mount_path
+from skillwire.host.model.errors import NotLoadedError
 
 
 @pytest.mark.requirement("URI-09")
@@ -28,6 +28,7 @@ def test_a_path_means_one_resource_of_one_server_and_back(
     assert parse_mount_path(mount_path(label, uri)) == (label, uri)
 
 
+@pytest.mark.requirement("HOST-09")
 def test_two_servers_with_one_uri_have_two_paths() -> None:
     uri = "skill://shop/refunds/SKILL.md"
 

@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skillwire.core.characters import visible
-from skillwire.host.attention import Attention, Attentions, SkillSettings, Trust
-from skillwire.host.nudge import MOST_NAMED, Nudges
-from skillwire.host.registry.known import KnownSkill
+from skillwire.host.model.origin import KnownSkill
+from skillwire.host.model.show_rules import ShowRule, ShowRules, SkillSettings, Trust
 from skillwire.host.registry.view import RegistryView
+from skillwire.host.use.context import MOST_NAMED, Nudges
 from unit.host.described import described, view
 
 TOOL = "create_refund"
@@ -19,7 +19,7 @@ def nudge(
     *skills: KnownSkill,
     tool: str = TOOL,
     server: str = "shop",
-    attention: Attentions | None = None,
+    attention: ShowRules | None = None,
     loaded: tuple[KnownSkill, ...] = (),
 ) -> str:
     """Ask in a new conversation."""
@@ -32,12 +32,12 @@ def ask(
     *,
     tool: str = TOOL,
     server: str = "shop",
-    attention: Attentions | None = None,
+    attention: ShowRules | None = None,
     loaded: tuple[KnownSkill, ...] = (),
 ) -> str:
     return nudges.for_call(
         shown,
-        attention or Attentions(),
+        attention or ShowRules(),
         tool=tool,
         server=server,
         loaded={skill.id for skill in loaded},
@@ -203,17 +203,17 @@ def test_a_loaded_skill_is_not_named() -> None:
 @pytest.mark.parametrize(
     "attention",
     [
-        Attentions(show={"shop/refunds": Attention.MANUAL}),
-        Attentions(show={"shop/*": Attention.OFF}),
-        Attentions({"shop": SkillSettings(trust=Trust.NEVER)}),
+        ShowRules(show={"shop/refunds": ShowRule.MANUAL}),
+        ShowRules(show={"shop/*": ShowRule.OFF}),
+        ShowRules({"shop": SkillSettings(trust=Trust.NEVER)}),
     ],
 )
-def test_a_skill_that_the_model_may_not_load_is_not_named(attention: Attentions) -> None:
+def test_a_skill_that_the_model_may_not_load_is_not_named(attention: ShowRules) -> None:
     assert nudge(REFUNDS, attention=attention) == ""
 
 
 def test_a_skill_is_named_once_the_settings_allow_it() -> None:
-    nudges, off = Nudges(), Attentions(show={"*": Attention.OFF})
+    nudges, off = Nudges(), ShowRules(show={"*": ShowRule.OFF})
 
     assert ask(nudges, view(REFUNDS), attention=off) == ""
     assert ask(nudges, view(REFUNDS)) != ""

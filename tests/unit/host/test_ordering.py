@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from skillwire.core.yaml12 import JsonValue
-from skillwire.host.attention import Attentions, priority_of
-from skillwire.host.failures import UnknownReferenceError
 from skillwire.host.listing.frozen import FrozenListing
-from skillwire.host.listing.rendering import render
-from skillwire.host.registry.known import KnownSkill
+from skillwire.host.listing.render import render
+from skillwire.host.model.errors import UnknownReferenceError
+from skillwire.host.model.origin import KnownSkill
+from skillwire.host.model.show_rules import ShowRules, priority_of
 from unit.host.registry.remotes import record
 
 
@@ -29,8 +29,8 @@ def order_of(text: str) -> list[str]:
 
 @pytest.mark.requirement("ASK-35")
 def test_skills_come_by_name_unless_the_servers_word_is_wanted() -> None:
-    plain = render(SKILLS, Attentions())
-    wanted = render(tuple(reversed(SKILLS)), Attentions(by_priority=True))
+    plain = render(SKILLS, ShowRules())
+    wanted = render(tuple(reversed(SKILLS)), ShowRules(by_priority=True))
 
     assert order_of(plain.text) == ["a/zeta", "b/alpha", "b/beta", "b/gamma"]
     assert order_of(wanted.text) == ["a/zeta", "b/beta", "b/gamma", "b/alpha"]
@@ -40,7 +40,7 @@ def test_skills_come_by_name_unless_the_servers_word_is_wanted() -> None:
 def test_where_room_is_short_what_matters_more_is_named() -> None:
     many = [skill("b", f"skill{number:03}", 0.9 if number == 77 else 0.2) for number in range(100)]
 
-    short = render(many, Attentions(by_priority=True), budget_tokens=150)
+    short = render(many, ShowRules(by_priority=True), budget_tokens=150)
 
     assert "b/skill077" in short.text
     assert "b/skill099" not in short.text
@@ -54,13 +54,13 @@ def test_what_is_no_priority_counts_as_none(odd: JsonValue) -> None:
 
 @pytest.mark.requirement("ASK-27")
 def test_what_nobody_has_approved_is_in_no_list_and_cannot_be_loaded_by_a_model() -> None:
-    attention = Attentions()
+    attention = ShowRules()
     attention.show_only(lambda found: found.reference == "b/beta")
 
     text = render(SKILLS, attention).text
 
     assert order_of(text) == ["b/beta"]
-    assert [found.reference for found in SKILLS if attention.is_for_the_model(found)] == ["b/beta"]
+    assert [found.reference for found in SKILLS if attention.may_model_load(found)] == ["b/beta"]
     with pytest.raises(UnknownReferenceError) as caught:
         attention.require_allowed(SKILLS[0], by_user=False)
     assert caught.value.candidates == ()
@@ -71,7 +71,7 @@ def test_what_nobody_has_approved_is_in_no_list_and_cannot_be_loaded_by_a_model(
 @pytest.mark.requirement("ASK-27")
 def test_a_skill_that_is_approved_later_comes_as_a_change_and_goes_as_one() -> None:
     approved = {"b/beta"}
-    attention = Attentions()
+    attention = ShowRules()
     attention.show_only(lambda found: found.reference in approved)
     listing = FrozenListing()
 

@@ -5,14 +5,13 @@ from dataclasses import replace
 import pytest
 
 from skillwire.core.manifest import digest_of
-from skillwire.host.activation import Activation, DynamicFiles
-from skillwire.host.approval.approvals import Change, Grant, Occasion, Question
-from skillwire.host.asking import demand_of, text_of_question
-from skillwire.host.gate import OpenWindow, ToolCall, ToolKind, Verdict, decide
-from skillwire.host.loading import is_same
-from skillwire.host.presentation import SkillFileLine, files_of, frame_file, frame_skill
-from skillwire.host.registry.known import KnownSkill
-from skillwire.host.skillfiles import children_of, uri_of
+from skillwire.host.model.approval import Activation, Change, DynamicFiles, Grant, Occasion, Question
+from skillwire.host.model.origin import KnownSkill
+from skillwire.host.use.files import children_of, uri_of
+from skillwire.host.use.gate import OpenWindow, ToolCall, ToolKind, Verdict, decide
+from skillwire.host.use.load import is_same
+from skillwire.host.use.present import SkillFileLine, files_of, frame_file, frame_skill
+from skillwire.host.use.question import final_question, text_of_question
 from unit.host.covered import FILES, URL, archive, in_archive, unpacked, with_skill_file
 from unit.host.known_skills import document, known
 
@@ -120,7 +119,7 @@ def test_a_question_about_files_without_digests_says_how_long_the_answer_holds()
     assert text.startswith("Files of a skill would be read that have no digest.")
     assert "your answer holds while the skill is loaded" in text
     assert "references/policy.md" in text
-    assert demand_of(question) == "Read files without digests of acme/refunds from MCP server acme?"
+    assert final_question(question) == "Read files without digests of acme/refunds from MCP server acme?"
 
 
 @pytest.mark.requirement("APPR-08")

@@ -1,6 +1,7 @@
 """What the model receives."""
 
 import re
+import time
 from dataclasses import replace
 
 import pytest
@@ -8,17 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skillwire.core.frontmatter import Frontmatter
-from skillwire.host.activation import Activation, DynamicFiles
-from skillwire.host.failures import NoSuchPageError
-from skillwire.host.presentation import (
+from skillwire.host.model.approval import Activation, DynamicFiles
+from skillwire.host.model.errors import NoSuchPageError
+from skillwire.host.model.origin import KnownSkill
+from skillwire.host.use.present import (
     LoadedSkill,
+    PagedText,
+    PagedTexts,
     frame_file,
     frame_resource,
     frame_skill,
-    pages_of,
     summary_of,
 )
-from skillwire.host.registry.known import KnownSkill
 from unit.host.known_skills import LOCAL, document, known, server
 
 FILES = {"references/policy.md": b"Be kind.\n", "scripts/run.sh": b"echo\n"}
@@ -135,13 +137,58 @@ def test_a_long_text_comes_in_pages_that_add_up_to_it() -> None:
 
 @given(st.text(), st.integers(min_value=1, max_value=50))
 def test_pages_are_the_text_cut_into_pieces(text: str, length: int) -> None:
-    pages = pages_of(text, length)
+    cut = PagedText.of(text, length)
+    pages = [cut.page(number + 1) for number in range(len(cut))]
 
     assert "".join(pages) == text
     assert all(len(page) <= length for page in pages)
     assert all(pages[:-1])
 
 
+def test_the_work_for_a_page_does_not_grow_with_the_text() -> None:
+    long = "A line of ordinary words, of which there are many.\n" * 300_000
+    window, texts = opened(body=long), PagedTexts()
+
+    def page(number: int) -> LoadedSkill:
+        return frame_skill(window, number, page_length=24_000, texts=texts)
+
+    started = time.process_time()
+    pages = page(1).pages
+    once = time.process_time() - started
+    shown = [page(number) for number in range(1, pages + 1)]
+    spent = time.process_time() - started - once
+
+    # Scanned for every page, this would be more than 600 times as much.
+    assert pages > 600
+    assert spent < 30 * once
+    assert "".join(_inside(part) for part in shown).count("\n") >= 300_000 - pages
+
+
+def _inside(part: LoadedSkill) -> str:
+    return part.text.split(f"----- begin {part.boundary} -----\n")[1].split(f"\n----- end {part.boundary}")[0]
+
+
+def test_texts_are_remembered_within_a_bound_and_only_for_the_same_content() -> None:
+    texts = PagedTexts(max_bytes=1_000_000)
+    made: list[str] = []
+
+    def prepared(key: str, text: str) -> PagedText:
+        def make() -> PagedText:
+            made.append(key)
+            return PagedText.of(text, 1000)
+
+        return texts.prepared(key, text, make)
+
+    for key in ("a", "a", "b", "a", "c", "d", "e", "b", "e"):
+        assert prepared(key, key * 100_000).text == key * 100_000
+    assert prepared("e", "f" * 100_000).text == "f" * 100_000
+    assert prepared("huge", "x" * 2_000_000).text == prepared("huge", "x" * 2_000_000).text
+
+    assert made == ["a", "b", "c", "d", "e", "b", "e", "huge", "huge"]
+    assert texts.get("huge") is None
+
+
+@pytest.mark.requirement("HOST-14")
 def test_long_lists_of_files_are_cut_and_say_so() -> None:
     files = {f"references/{number:03}.md": b"x" for number in range(60)}
 

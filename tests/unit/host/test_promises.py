@@ -4,21 +4,21 @@ from dataclasses import replace
 
 import pytest
 
-from skillwire.core.archive import ArchiveFormat
+from skillwire.core.errors import FrontmatterMismatchError
 from skillwire.core.frontmatter import Frontmatter
 from skillwire.core.manifest import UNKNOWN_SIZE, Coverage, Manifest, ManifestFile, digest_of
-from skillwire.errors import FrontmatterMismatchError
-from skillwire.host.promises import (
+from skillwire.core.media import ArchiveFormat
+from skillwire.core.verification import (
     archive_format,
     archive_line,
     coverage_words,
+    frontmatter_differences,
     is_promised,
     packed_skill_file,
     path_in,
     promised_files,
-    require_told,
+    require_listed_frontmatter,
     size_words,
-    told_differences,
     total_words,
 )
 from unit.host.covered import FILES, URL, archive, in_archive, unpacked, with_skill_file
@@ -97,10 +97,10 @@ def test_of_a_summary_only_what_was_told_is_compared() -> None:
     summary = replace(entry, frontmatter=Frontmatter({"name": "refunds"}), is_summary=True)
     own = Frontmatter({"name": "refunds", "description": "Anything.", "allowed-tools": "Bash"})
 
-    assert told_differences(summary, own) == ()
-    assert set(told_differences(entry, own)) == {"description", "allowed-tools"}
+    assert frontmatter_differences(summary, own) == ()
+    assert set(frontmatter_differences(entry, own)) == {"description", "allowed-tools"}
     with pytest.raises(FrontmatterMismatchError):
-        require_told(summary, Frontmatter({"name": "other"}))
+        require_listed_frontmatter(summary, Frontmatter({"name": "other"}))
 
 
 def test_sizes_are_told_as_far_as_they_are_known() -> None:

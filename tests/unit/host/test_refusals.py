@@ -5,10 +5,10 @@ import re
 import pytest
 
 from requirements import register
+from skillwire.core.errors import NotFoundError, SkillError
 from skillwire.core.finding import Finding
-from skillwire.errors import NotFoundError, SkillError
-from skillwire.host.failures import AmbiguousReferenceError, InvalidAnswerError
-from skillwire.host.refusals import REFUSALS, Refusal
+from skillwire.host.model.errors import AmbiguousReferenceError, InvalidAnswerError
+from skillwire.host.model.refusals import REFUSALS, Refusal
 
 
 def every_error(kind: type[SkillError] = SkillError) -> list[type[SkillError]]:
@@ -17,7 +17,9 @@ def every_error(kind: type[SkillError] = SkillError) -> list[type[SkillError]]:
 
 def test_every_error_has_a_refusal_of_its_code() -> None:
     ours = [
-        kind for kind in every_error() if kind.__module__.startswith(("skillwire.errors", "skillwire.host"))
+        kind
+        for kind in every_error()
+        if kind.__module__.startswith(("skillwire.core.errors", "skillwire.host"))
     ]
 
     assert len(ours) > 40
@@ -42,7 +44,7 @@ def test_an_exception_and_its_refusal_say_the_same() -> None:
 
     assert refusal.to_json() == {
         "code": "not-found",
-        "sentence": "The server serves no such skill or file.",
+        "sentence": "The server has no such skill or file.",
         "subject": "skill://x/SKILL.md",
         "detail": "nothing is there",
         "requirement": "GET-02",
@@ -72,4 +74,4 @@ def test_a_refused_entry_names_each_rule_it_breaks() -> None:
     assert refusal.code == "invalid-entry"
     assert refusal.detail == "no list [resources-invalid]; bad [uri-invalid]"
     assert refusal.requirement == "LIST-10"
-    assert str(refusal).startswith("acme/skill://x/SKILL.md: The server describes the skill")
+    assert str(refusal).startswith("acme/skill://x/SKILL.md: The skill's entry violates the extension")

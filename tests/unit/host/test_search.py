@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skillwire.core.characters import visible
-from skillwire.errors import InvalidCursorError, SkillError
-from skillwire.host.attention import Attention, Attentions
-from skillwire.host.registry.known import KnownSkill
+from skillwire.core.errors import InvalidCursorError, SkillError
+from skillwire.host.model.origin import KnownSkill
+from skillwire.host.model.show_rules import ShowRule, ShowRules
 from skillwire.host.registry.view import RegistryView
-from skillwire.host.search import MAX_LIMIT, SearchPage, SkillSearch
+from skillwire.host.use.search import MAX_LIMIT, SearchPage, SkillSearch
 from unit.host.described import described, view
 
 REFUNDS = described("refunds", "Gives money back. Use when a customer wants a refund.", label="team")
@@ -381,10 +381,10 @@ def test_equal_matches_take_turns_by_server() -> None:
 
 
 def test_what_is_left_out_is_neither_found_nor_counted() -> None:
-    attention = Attentions(show={"team/refunds": Attention.OFF, "lab/*": Attention.MANUAL})
+    attention = ShowRules(show={"team/refunds": ShowRule.OFF, "lab/*": ShowRule.MANUAL})
 
     def is_offered(skill: KnownSkill) -> bool:
-        return attention.of(skill) not in (Attention.OFF, Attention.MANUAL)
+        return attention.of(skill) not in (ShowRule.OFF, ShowRule.MANUAL)
 
     for query in ("", "refunds charts orders"):
         page = SkillSearch().find(SHOP, query, include=is_offered)

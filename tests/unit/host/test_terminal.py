@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import anyio
 import pytest
 
-from skillwire.host.terminal import LONGEST_ANSWER, USUAL_SIZE, Terminal
+from skillwire.host.use.question import DEFAULT_SIZE, LONGEST_ANSWER, Terminal
 
 pytestmark = pytest.mark.anyio
 
@@ -55,7 +55,7 @@ async def test_a_line_that_is_typed_is_the_answer(seat: Seat) -> None:
 
 async def test_what_was_typed_before_is_thrown_away(seat: Seat) -> None:
     seat.type("yes\nye")
-    seat.terminal.forget_typed()
+    seat.terminal.flush_input()
     seat.type("no\n")
 
     assert await seat.terminal.read_line(ENOUGH) == "no"
@@ -102,7 +102,7 @@ def test_a_terminal_that_reads_no_utf8_gets_ascii(seat: Seat) -> None:
 
 
 def test_the_size_is_the_terminals_own_and_the_usual_one_when_it_has_none(seat: Seat) -> None:
-    assert seat.terminal.size == USUAL_SIZE
+    assert seat.terminal.size == DEFAULT_SIZE
 
     termios.tcsetwinsize(seat.inner, (30, 40))
 

@@ -7,8 +7,8 @@ import anyio
 import pytest
 
 from folders import write_files
-from skillwire.host import ConfigError, Guard, Host, LocalRoot, Places, Tool, Toolbox, ToolCall, ToolKind
-from skillwire.host.tools import Arguments
+from skillwire.host import ConfigError, Guard, Host, LocalRoot, Storage, Tool, Toolbox, ToolCall, ToolKind
+from skillwire.host.use.tools import Arguments
 
 SKILL = "---\nname: refunds\ndescription: Use before you call create_refund.\n---\n\nAsk for the receipt.\n"
 ANYTHING: Mapping[str, object] = {
@@ -22,8 +22,8 @@ ANYTHING: Mapping[str, object] = {
 async def host(tmp_path: Path) -> AsyncGenerator[Host]:
     """A host with one skill in a folder, and no server."""
     write_files(tmp_path / "skills" / "refunds", {"SKILL.md": SKILL})
-    places = Places(tmp_path / "state", tmp_path / "cache")
-    async with Host(roots=[LocalRoot(tmp_path / "skills", "user")], places=places) as opened:
+    places = Storage(tmp_path / "state", tmp_path / "cache")
+    async with Host(roots=[LocalRoot(tmp_path / "skills", "user")], storage=places) as opened:
         yield opened
 
 
@@ -184,7 +184,7 @@ async def test_cancelling_ends_all_calls_of_a_turn(host: Host) -> None:
 
 
 async def test_without_any_skill_or_server_there_are_only_the_agents_own_tools(tmp_path: Path) -> None:
-    async with Host(roots=[], places=Places(tmp_path / "state", tmp_path / "cache")) as bare:
+    async with Host(roots=[], storage=Storage(tmp_path / "state", tmp_path / "cache")) as bare:
         toolbox = Toolbox(Guard(bare), [Recorder().tool])
 
         assert [tool.name for tool in toolbox.tools] == ["write"]

@@ -2,9 +2,9 @@
 
 import pytest
 
+from skillwire.core.errors import LimitError
 from skillwire.core.manifest import MAX_FILES, MAX_TOTAL_SIZE
-from skillwire.errors import LimitError
-from skillwire.host.activation import Activation, DynamicFiles, Windows
+from skillwire.host.model.approval import Activation, DynamicFiles, Windows
 from unit.host.known_skills import document, known
 
 
@@ -53,17 +53,17 @@ def test_a_sub_agent_starts_with_the_windows_of_its_parent_and_hands_its_own_bac
 def test_what_a_dynamic_skill_costs_is_counted_and_ends() -> None:
     files = DynamicFiles()
     files.add("skill://x/a", b"x" * (MAX_TOTAL_SIZE - 1))
-    files.require_room("skill://x/b")
+    files.require_capacity("skill://x/b")
     files.add("skill://x/b", b"y")
 
     with pytest.raises(LimitError):
-        files.require_room("skill://x/c")
-    files.require_room("skill://x/a")
-    assert files.left == 0
+        files.require_capacity("skill://x/c")
+    files.require_capacity("skill://x/a")
+    assert files.remaining_bytes == 0
 
     many = DynamicFiles()
     for number in range(MAX_FILES):
-        many.require_room(f"skill://x/{number}")
+        many.require_capacity(f"skill://x/{number}")
         many.add(f"skill://x/{number}", b"")
     with pytest.raises(LimitError):
-        many.require_room("skill://x/one-more")
+        many.require_capacity("skill://x/one-more")

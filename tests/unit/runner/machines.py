@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from skillwire.runner.sandbox.seccomp import filter_for
-from skillwire.runner.sandbox.syscalls import AARCH64, X86_64
+from skillwire.runner.sandbox.seccomp import AARCH64, X86_64, filter_for
 from unit.runner.bpf import AUDIT_AARCH64, AUDIT_X86_64, Call, Program, errno
 
 
@@ -29,7 +28,7 @@ NAMES = {machine.name: {number: name for name, number in machine.numbers.items()
 
 both = pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: machine.name)
 
-EPERM, ENOSYS, EPROTONOSUPPORT, EAFNOSUPPORT = errno(1), errno(38), errno(93), errno(97)
+EPERM, EINVAL, ENOSYS, EPROTONOSUPPORT, EAFNOSUPPORT = map(errno, (1, 22, 38, 93, 97))
 
 JUDGED = {"clone", "socket", "socketpair", "ioctl", "mknod", "mknodat", "personality", "prlimit64"} | {
     "sched_setaffinity",
@@ -40,5 +39,7 @@ JUDGED = {"clone", "socket", "socketpair", "ioctl", "mknod", "mknodat", "persona
     "ioprio_set",
     "mmap",
     "fcntl",
+    "prctl",
+    "close_range",
 }
 """What is allowed or not by its arguments."""

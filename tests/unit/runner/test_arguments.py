@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skillwire.core.errors import INVALID_PARAMS, InvalidScriptArgumentsError
 from skillwire.core.yaml12 import JsonValue
-from skillwire.errors import INVALID_PARAMS, InvalidScriptArgumentsError
-from skillwire.runner.arguments import MAX_ARGUMENTS_SIZE, MAX_OPTION_SIZE, argv_for, check_arguments, encode
 from skillwire.runner.interface import ScriptInterface
+from skillwire.runner.prepare import MAX_ARGUMENTS_SIZE, MAX_OPTION_SIZE, argv_for, check_arguments, encode
 
 ANY = ScriptInterface()
 CITY = ScriptInterface(

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from skillwire.core.errors import RunnerError
 from skillwire.core.manifest import digest_of
-from skillwire.errors import RunnerError
 from skillwire.runner import (
     Ending,
     Interpreter,
@@ -26,10 +26,10 @@ from skillwire.runner import (
     SkippedOutput,
     Usage,
 )
-from skillwire.runner.assembly import MAX_SECRET, PROXY_URL, Assembled, assemble
 from skillwire.runner.policy import MIB, MOST
+from skillwire.runner.runner import MAX_SECRET, PROXY_URL, PreparedRun, assemble
 from skillwire.runner.sandbox.command import ENVIRONMENT
-from skillwire.runner.sandbox.conversing import Raw
+from skillwire.runner.sandbox.conversation import RawOutcome
 
 SKILL = "skill://lab/SKILL.md"
 CODE = b"print('hello')\n"
@@ -56,7 +56,7 @@ def granting(**changes: Any) -> Policy:
     return Policy(rules=(replace(rule, **changes),))
 
 
-def assembled(run: ScriptRun | None = None, policy: Policy | None = None) -> Assembled:
+def assembled(run: ScriptRun | None = None, policy: Policy | None = None) -> PreparedRun:
     return assemble(run or run_of(), policy or Policy(), INTERPRETERS)
 
 
@@ -183,12 +183,12 @@ def test_no_two_runs_have_one_name() -> None:
 # What comes out
 
 
-def raw(status: int | None = 0, *, stdout: bytes = b"", stderr: bytes = b"", **changes: Any) -> Raw:
+def raw(status: int | None = 0, *, stdout: bytes = b"", stderr: bytes = b"", **changes: Any) -> RawOutcome:
     usage = Usage(stdout_bytes=len(stdout), stderr_bytes=len(stderr))
-    return replace(Raw(status, None, stdout, stderr, usage), **changes)
+    return replace(RawOutcome(status, None, stdout, stderr, usage), **changes)
 
 
-def outcome_of(came: Raw, policy: Policy | None = None) -> Outcome:
+def outcome_of(came: RawOutcome, policy: Policy | None = None) -> Outcome:
     return assembled(run_of(interface=ASKING), policy).outcome(came)
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from skillwire.runner import RunRecord
-from skillwire.runner.audit import log_record
+from skillwire.runner.outcome import log_record
 
 RECORD = RunRecord(
     run_id="r1",
@@ -70,9 +70,9 @@ def test_long_words_are_cut() -> None:
 
 
 def test_a_record_is_written_to_a_logger_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, logger="skillwire.runner.audit"):
+    with caplog.at_level(logging.INFO, logger="skillwire.runner.outcome"):
         log_record(RECORD)
 
     assert [(record.name, record.levelno, record.message) for record in caplog.records] == [
-        ("skillwire.runner.audit", logging.INFO, RECORD.line())
+        ("skillwire.runner.outcome", logging.INFO, RECORD.line())
     ]

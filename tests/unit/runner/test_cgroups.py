@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from skillwire.errors import RunnerError, SandboxUnavailableError
+from skillwire.core.errors import RunnerError, SandboxUnavailableError
 from skillwire.runner.outcome import LimitHit, Usage
 from skillwire.runner.policy import MIB, Limits
 from skillwire.runner.sandbox import cgroups
 from skillwire.runner.sandbox.cgroups import Cgroup, CgroupParent, delegated
-from skillwire.runner.sandbox.conversing import Job, Raw
+from skillwire.runner.sandbox.conversation import Job, RawOutcome
 
 LIMITS = Limits(memory_bytes=64 * MIB, processes=20)
-RAW = Raw(0, None, b"out", b"", Usage(wall_seconds=1.0, cpu_seconds=0.5, memory_bytes=7, processes=3))
+RAW = RawOutcome(0, None, b"out", b"", Usage(wall_seconds=1.0, cpu_seconds=0.5, memory_bytes=7, processes=3))
 NOBODYS_PID = 2**22 + 1
 """More than Linux ever counts to."""
 FILES = ("cgroup.procs", "memory.max", "memory.swap.max", "memory.oom.group", "pids.max")
@@ -84,7 +84,7 @@ def test_processes_that_there_are_are_taken_in(folder: Path, monkeypatch: pytest
 
     monkeypatch.setattr(cgroups, "_write", write)
 
-    Cgroup(folder).adopt(101, 0, 102)
+    Cgroup(folder).add(101, 0, 102)
 
     procs = str(folder / "cgroup.procs")
     assert [line for line in written if line[0] == procs] == [(procs, "101"), (procs, "102")]
@@ -98,7 +98,7 @@ def test_a_group_that_takes_nobody_in_makes_the_sandbox_unavailable(folder: Path
     (folder / "cgroup.procs").unlink()
 
     with pytest.raises(SandboxUnavailableError) as caught:
-        Cgroup(folder).adopt(NOBODYS_PID)
+        Cgroup(folder).add(NOBODYS_PID)
 
     assert caught.value.reason == "cgroup_unusable"
     assert caught.value.fix
@@ -113,7 +113,7 @@ def test_a_process_that_has_ended_is_left_to_speak_for_itself(
     monkeypatch.setattr(cgroups, "_write", no_such_process)
 
     with pytest.raises(RunnerError) as caught:
-        Cgroup(folder).adopt(101)
+        Cgroup(folder).add(101)
 
     assert not isinstance(caught.value, SandboxUnavailableError)
 
@@ -196,13 +196,13 @@ def test_only_what_ended_processes_left_is_swept(tmp_path: Path) -> None:
     for name in (ours, f"skillwire-{NOBODYS_PID}-00000000", *others):
         (tmp_path / name).mkdir()
 
-    CgroupParent(tmp_path).sweep()
+    CgroupParent(tmp_path).remove_stale()
 
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([ours, *others])
 
 
 def test_a_folder_that_is_no_control_group_is_named(tmp_path: Path) -> None:
-    assert delegated(tmp_path) == (None, f"{tmp_path} is no control group of version 2")
+    assert delegated(tmp_path) == (None, f"{tmp_path} is not a control group of version 2")
 
 
 def test_controllers_are_switched_on_in_a_group_that_was_named(tmp_path: Path) -> None:
@@ -232,7 +232,7 @@ def test_our_own_group_is_left_as_it_is(tmp_path: Path, monkeypatch: pytest.Monk
     parent, reason = delegated()
 
     assert parent is None
-    assert reason.startswith(f"{tmp_path} does not hand on these controllers: memory,")
+    assert reason.startswith(f"{tmp_path} does not enable these controllers for its children: memory,")
     assert control.read_text() == "cpu pids\n"
 
 

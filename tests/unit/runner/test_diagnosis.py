@@ -7,10 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from skillwire.errors import SandboxUnavailableError
+from skillwire.core.errors import SandboxUnavailableError
 from skillwire.runner import Availability, Interpreter, Policy, availability
-from skillwire.runner.availability import equip
-from skillwire.runner.sandbox.diagnosis import CLONE, INSTALL, MOST, PROFILE, RESTRICTED, diagnose, setting
+from skillwire.runner.availability import (
+    CLONE,
+    INSTALL,
+    MOST,
+    PROFILE,
+    RESTRICTED,
+    diagnose,
+    probe_sandbox,
+    setting,
+)
 
 pytestmark = pytest.mark.requirement("EXEC-12")
 
@@ -75,7 +83,7 @@ def test_a_setting_that_is_not_there_says_nothing(tmp_path: Path) -> None:
 
 
 def unavailable(policy: Policy) -> Availability:
-    equipment = equip(policy)
+    equipment = probe_sandbox(policy)
     assert equipment.recipe is None
     assert equipment.interpreters == ()
     assert not equipment.availability.is_available
@@ -129,7 +137,7 @@ def test_no_interpreter_brings_a_tree_that_is_not_for_scripts(
 
     found = unavailable(Policy(bubblewrap=program(tmp_path), interpreters={".py": python}))
 
-    assert (found.reason, found.detail) == ("policy_unsafe", f"{tree} must not be shown to scripts")
+    assert (found.reason, found.detail) == ("policy_unsafe", f"{tree} must not be visible to scripts")
 
 
 @pytest.mark.usefixtures("linux")

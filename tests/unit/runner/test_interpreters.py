@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from skillwire.runner.sandbox.interpreters import find_bubblewrap, found_interpreters, is_reachable
+from skillwire.runner.sandbox.command import find_bubblewrap, found_interpreters, is_reachable
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="modes of files are as on POSIX systems")
 

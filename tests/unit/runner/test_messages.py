@@ -5,8 +5,14 @@ from collections.abc import Generator
 
 import pytest
 
-from skillwire.errors import RunnerError
-from skillwire.runner.sandbox.messages import MAX_MESSAGE, message, parse_message, receive, receive_message
+from skillwire.core.errors import RunnerError
+from skillwire.runner.sandbox.conversation import (
+    MAX_MESSAGE,
+    message,
+    parse_message,
+    receive,
+    receive_message,
+)
 
 Ends = tuple[socket.socket, socket.socket]
 
@@ -49,7 +55,7 @@ def test_a_message_that_announces_too_much_is_refused_before_it_is_read(ends: En
     ours, theirs = ends
     theirs.sendall((MAX_MESSAGE + 1).to_bytes(4, "big"))
 
-    with pytest.raises(RunnerError, match="more than it may"):
+    with pytest.raises(RunnerError, match="too large"):
         receive_message(ours)
 
 
@@ -68,7 +74,7 @@ def test_a_message_that_does_not_come_is_not_waited_for_without_end(ends: Ends) 
     ids=["empty", "word", "list", "number", "null", "text", "half", "no UTF-8", "deep", "not a number"],
 )
 def test_what_is_no_json_object_is_no_message(text: bytes) -> None:
-    with pytest.raises(RunnerError, match="no message"):
+    with pytest.raises(RunnerError, match="invalid message"):
         parse_message(text)
 
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillwire.errors import RunnerError
+from skillwire.core.errors import RunnerError
 from skillwire.runner.policy import MIB, MOST, Interpreter, Limits, Policy
-from skillwire.runner.policyfile import (
+from skillwire.runner.policy_file import (
     MAX_POLICY_SIZE,
     MAX_SECRET_SIZE,
     EnvironmentSecret,

@@ -11,10 +11,7 @@ from hypothesis import strategies as st
 
 from folders import skill_md
 from skillwire.core.entry import SkillEntry
-from skillwire.core.frontmatter import parse_skill_md
-from skillwire.core.manifest import MAX_FILES, MAX_TOTAL_SIZE, Coverage, Manifest, ManifestFile, digest_of
-from skillwire.core.uri import SkillUri
-from skillwire.errors import (
+from skillwire.core.errors import (
     INVALID_PARAMS,
     DigestMismatchError,
     InvalidScriptArgumentsError,
@@ -24,9 +21,11 @@ from skillwire.errors import (
     ScriptNotFoundError,
     SizeMismatchError,
 )
-from skillwire.runner.interface import ScriptInterface
-from skillwire.runner.preparing import CONCURRENT_READS, find_script, interfaces_of, prepare, scripts_of
-from skillwire.runner.run import ScriptRun
+from skillwire.core.frontmatter import parse_skill_md
+from skillwire.core.manifest import MAX_FILES, MAX_TOTAL_SIZE, Coverage, Manifest, ManifestFile, digest_of
+from skillwire.core.uri import SkillUri
+from skillwire.runner.interface import ScriptInterface, ScriptRun
+from skillwire.runner.prepare import CONCURRENT_READS, find_script, interfaces_of, prepare, scripts_of
 
 URI = SkillUri.build("acme/weather")
 SKILL = skill_md("weather")

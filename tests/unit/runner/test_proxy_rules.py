@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skillwire.core.addresses import Reach, reach_of
-from skillwire.errors import RunnerError
+from skillwire.core.errors import RunnerError
 from skillwire.runner.proxy import is_refused_address
 from skillwire.runner.proxy_requests import AllowList, ProxyRequest, RefusedRequestError, parse_request
 

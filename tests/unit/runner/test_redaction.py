@@ -10,15 +10,17 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from skillwire.runner.redaction import SHORTEST, Redactor
+from skillwire.runner.redaction import MIN_SECRET_SIZE, Redactor
 
 TOKEN = b"s3cr3t/Tok+en=&\xc3\xbc \"q'"
 MARK = b"[redacted:TOKEN]"
 properties = settings(deadline=None)
 
-SECRETS = st.binary(min_size=SHORTEST, max_size=80).filter(lambda secret: len(secret.strip()) >= SHORTEST)
-TEXTS = st.text(st.characters(codec="utf-8"), min_size=SHORTEST, max_size=40).filter(
-    lambda text: len(text.encode().strip()) >= SHORTEST
+SECRETS = st.binary(min_size=MIN_SECRET_SIZE, max_size=80).filter(
+    lambda secret: len(secret.strip()) >= MIN_SECRET_SIZE
+)
+TEXTS = st.text(st.characters(codec="utf-8"), min_size=MIN_SECRET_SIZE, max_size=40).filter(
+    lambda text: len(text.encode().strip()) >= MIN_SECRET_SIZE
 )
 NOISE = st.binary(max_size=12)
 
@@ -150,7 +152,7 @@ def test_text_is_redacted_like_bytes() -> None:
 def test_the_beginning_of_a_secret_at_a_cut_goes_too(spelling: bytes) -> None:
     redactor = Redactor({"TOKEN": TOKEN})
 
-    for length in range(SHORTEST, len(spelling)):
+    for length in range(MIN_SECRET_SIZE, len(spelling)):
         data = b"x" * 20 + spelling[:length]
         assert redactor.redact(data, is_cut=True) == b"x" * 20 + MARK
 
@@ -161,7 +163,7 @@ def test_the_beginning_of_a_long_secret_broken_into_lines_goes_too() -> None:
     encoded = base64.encodebytes(secret)
     redactor = Redactor({"KEY": secret})
 
-    for length in range(SHORTEST, len(encoded) - 2):
+    for length in range(MIN_SECRET_SIZE, len(encoded) - 2):
         assert redactor.redact(b"go!\n" + encoded[:length], is_cut=True).strip() == b"go!\n[redacted:KEY]"
 
 

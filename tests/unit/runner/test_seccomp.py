@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillwire.errors import SandboxUnavailableError
-from skillwire.runner.sandbox.seccomp import filter_for
-from skillwire.runner.sandbox.syscalls import ABSENT, ALLOWED
+from skillwire.core.errors import SandboxUnavailableError
+from skillwire.runner.sandbox.seccomp import ABSENT, ALLOWED, filter_for
 from unit.runner.bpf import (
     ALLOW,
     AUDIT_AARCH64,

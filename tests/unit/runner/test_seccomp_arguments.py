@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unit.runner.bpf import ALLOW, errno
-from unit.runner.machines import EAFNOSUPPORT, EPERM, EPROTONOSUPPORT, Machine, both
+from unit.runner.machines import EAFNOSUPPORT, EINVAL, EPERM, EPROTONOSUPPORT, Machine, both
 
 pytestmark = pytest.mark.requirement("EXEC-12")
 
@@ -19,6 +19,7 @@ NAMESPACES = [0x80, 0x20000, 0x2000000, 0x4000000, 0x8000000, 0x10000000, 0x2000
 FORK = 0x01200011
 VFORK = 0x00004111
 THREAD = 0x003D0F00
+CLONE_FILES, CLONE_THREAD = 0x400, 0x10000
 
 
 @both
@@ -38,8 +39,26 @@ def test_clone_makes_processes_and_threads(machine: Machine, flags: int, high: i
 
 @both
 @given(flags=words.map(lambda flags: flags & ~sum(NAMESPACES)))
-def test_clone_is_free_in_all_else(machine: Machine, flags: int) -> None:
-    assert machine.verdict("clone", flags) == ALLOW
+def test_clone_is_free_in_all_else_if_threads_share_their_descriptors(machine: Machine, flags: int) -> None:
+    assert machine.verdict("clone", flags & ~CLONE_THREAD) == ALLOW
+    assert machine.verdict("clone", flags | CLONE_THREAD | CLONE_FILES) == ALLOW
+    assert machine.verdict("clone", (flags | CLONE_THREAD) & ~CLONE_FILES) == EPERM
+
+
+@both
+@given(first=words, last=words, flags=words, high=halves)
+def test_no_thread_gets_descriptors_of_its_own(
+    machine: Machine, first: int, last: int, flags: int, high: int
+) -> None:
+    assert machine.verdict("close_range", first, last, high | flags | 2) == EINVAL
+    assert machine.verdict("close_range", first, last, high | (flags & ~2)) == ALLOW
+
+
+@both
+@given(option=words, value=words, high=halves)
+def test_no_process_hides_what_it_holds(machine: Machine, option: int, value: int, high: int) -> None:
+    assert machine.verdict("prctl", high | 4, value) == (ALLOW if value == 1 else EPERM)
+    assert machine.verdict("prctl", high | option, 0) == (EPERM if option == 4 else ALLOW)
 
 
 def told_of_sockets(family: int, kind: int, protocol: int) -> int:
@@ -206,4 +225,18 @@ def test_memory_is_shared_only_with_a_file_behind_it(machine: Machine, flags: in
 @given(descriptor=words, command=words, high=halves)
 def test_no_folder_is_watched(machine: Machine, descriptor: int, command: int, high: int) -> None:
     assert machine.verdict("fcntl", descriptor, high | 1026) == EPERM
-    assert machine.verdict("fcntl", descriptor, high | command) == (EPERM if command == 1026 else ALLOW)
+    if command not in (36, 37, 38):
+        assert machine.verdict("fcntl", descriptor, high | command) == (EPERM if command == 1026 else ALLOW)
+
+
+@both
+@pytest.mark.parametrize(
+    ("command", "verdict"),
+    [(36, EINVAL), (37, EINVAL), (38, EINVAL), (5, ALLOW), (6, ALLOW), (7, ALLOW), (1031, ALLOW)],
+    ids=["OFD_GETLK", "OFD_SETLK", "OFD_SETLKW", "GETLK", "SETLK", "SETLKW", "SETPIPE_SZ"],
+)
+@given(descriptor=words, high=halves)
+def test_locks_are_those_of_processes(
+    machine: Machine, command: int, verdict: int, descriptor: int, high: int
+) -> None:
+    assert machine.verdict("fcntl", descriptor, high | command) == verdict

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from skillwire.runner.sandbox.syscalls import AARCH64, ABSENT, ALLOWED, X86_64
+from skillwire.runner.sandbox.seccomp import AARCH64, ABSENT, ALLOWED, X86_64
 from unit.runner.machines import JUDGED, MACHINES, Machine, both
 
 pytestmark = pytest.mark.requirement("EXEC-12")

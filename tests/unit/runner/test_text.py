@@ -9,8 +9,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from skillwire.core.characters import hidden_characters
-from skillwire.runner.redaction import Redactor
-from skillwire.runner.text import MAX_STRUCTURED, shown_text, structured_from
+from skillwire.runner.redaction import MAX_STRUCTURED, Redactor, shown_text, structured_from
 
 MEBI = 1024 * 1024
 properties = settings(deadline=None)

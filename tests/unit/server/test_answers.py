@@ -4,10 +4,10 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
+from skillwire.core.errors import InvalidCursorError, NotFoundError
 from skillwire.core.uri import SkillUri
-from skillwire.errors import InvalidCursorError, NotFoundError
 from skillwire.server.answers import Answers, Terms
-from skillwire.sources import Catalog, DynamicSkill, MemorySource
+from skillwire.sources import CombinedSource, DynamicSkill, MemorySource
 from talking import Json, PlainSource, eventually, skill
 
 
@@ -18,7 +18,7 @@ def source() -> MemorySource:
 
 @pytest.fixture
 async def answers(source: MemorySource) -> AsyncGenerator[Answers]:
-    async with Catalog([source]) as catalog:
+    async with CombinedSource([source]) as catalog:
         yield Answers(catalog, Terms(page_size=2, ttl_ms=7, cache_scope="private"))
 
 
@@ -116,7 +116,7 @@ async def test_cursors_of_nobody_are_refused_everywhere(answers: Answers) -> Non
 async def test_what_has_no_digest_is_stale_at_once() -> None:
     live = DynamicSkill("live", description="Use when asked.", body=lambda: "now")
     hidden = skill("acme/hidden")
-    async with Catalog([MemorySource([live]), PlainSource(unlisted=[hidden])]) as catalog:
+    async with CombinedSource([MemorySource([live]), PlainSource(unlisted=[hidden])]) as catalog:
         answers = Answers(catalog, Terms())
         files = [await answers.read("skill://live/SKILL.md"), await answers.read(hidden.uri.text)]
         results = [answers.read_result(file, modern=True) for file in files]
@@ -153,7 +153,7 @@ async def test_what_is_not_served_is_not_found_under_the_uri_that_was_asked_for(
 
 async def test_completions_are_capped_and_say_how_many_there_are() -> None:
     source = MemorySource([skill(f"acme/s{number:03}") for number in range(130)])
-    async with Catalog([source]) as catalog:
+    async with CombinedSource([source]) as catalog:
         answers = Answers(catalog, Terms())
         found = answers.complete("skill://{+path}", "path", "acme/s")
         others = [
@@ -169,7 +169,7 @@ async def test_completions_are_capped_and_say_how_many_there_are() -> None:
 
 
 async def test_without_skills_there_still_is_a_template_to_browse_with() -> None:
-    async with Catalog([MemorySource()]) as catalog:
+    async with CombinedSource([MemorySource()]) as catalog:
         answers = Answers(catalog, Terms())
 
     assert [template["uriTemplate"] for template in answers.templates()] == ["skill://{+path}"]

@@ -1,4 +1,4 @@
-"""`ArchiveShelf`: what it packs, what it remembers, and what it cannot pack."""
+"""`ArchiveCache`: what it packs, what it remembers, and what it cannot pack."""
 
 import hashlib
 from base64 import b64decode
@@ -8,13 +8,14 @@ import anyio
 import pytest
 
 from folders import skill_md, write_files
-from skillwire.core.archive import ArchiveFormat, unpack
+from skillwire.core.archive import unpack
+from skillwire.core.errors import LimitError, NotFoundError, SourceError
+from skillwire.core.media import ArchiveFormat
 from skillwire.core.skill import Skill
 from skillwire.core.uri import SkillUri
-from skillwire.errors import LimitError, NotFoundError, SourceError
 from skillwire.server import archives
-from skillwire.server.archives import Archive, ArchiveShelf
-from skillwire.sources import Catalog, DirectorySource, DynamicSkill, MemorySource
+from skillwire.server.archives import Archive, ArchiveCache
+from skillwire.sources import CombinedSource, DirectorySource, DynamicSkill, MemorySource
 from skillwire.wire.core import file_contents
 
 BOTH = tuple(ArchiveFormat)
@@ -44,9 +45,9 @@ def packed(monkeypatch: pytest.MonkeyPatch) -> list[ArchiveFormat]:
 @pytest.mark.requirement("ARC-02")
 @pytest.mark.parametrize("format", ArchiveFormat)
 async def test_an_archive_holds_exactly_the_files_of_its_skill(format: ArchiveFormat) -> None:
-    async with Catalog([MemorySource([tea()])]) as catalog:
+    async with CombinedSource([MemorySource([tea()])]) as catalog:
         (entry,) = catalog.snapshot.entries
-        archive = await ArchiveShelf().archive(entry, format, catalog)
+        archive = await ArchiveCache().archive(entry, format, catalog)
 
     assert archive.media_type == format.media_type
     assert (archive.size, archive.digest) == (
@@ -64,29 +65,29 @@ async def test_an_archive_holds_exactly_the_files_of_its_skill(format: ArchiveFo
 async def test_an_archive_travels_as_base64_however_plain_its_files_are(format: ArchiveFormat) -> None:
     for number in range(40):
         skill = Skill("tea", description="Use when testing.", body=f"{number}\n")
-        async with Catalog([MemorySource([skill])]) as catalog:
-            archive = await ArchiveShelf().archive(catalog.snapshot.entries[0], format, catalog)
+        async with CombinedSource([MemorySource([skill])]) as catalog:
+            archive = await ArchiveCache().archive(catalog.snapshot.entries[0], format, catalog)
 
         item = file_contents("skill://tea.zip", media_type=archive.media_type, content=archive.data)
         assert b64decode(item["blob"]) == archive.data
 
 
 async def test_equal_skills_at_other_paths_are_packed_once(packed: list[ArchiveFormat]) -> None:
-    shelf = ArchiveShelf()
-    async with Catalog([MemorySource([tea("a/tea"), tea("b/tea")])]) as catalog:
+    shelf = ArchiveCache()
+    async with CombinedSource([MemorySource([tea("a/tea"), tea("b/tea")])]) as catalog:
         first, second = catalog.snapshot.entries
-        labels = await shelf.labels(first, BOTH, catalog)
+        labels = await shelf.digests(first, BOTH, catalog)
 
-        assert await shelf.labels(second, BOTH, catalog) == labels
-        assert shelf.known_labels(second, BOTH) == labels
+        assert await shelf.digests(second, BOTH, catalog) == labels
+        assert shelf.known_digests(second, BOTH) == labels
 
     assert packed == list(BOTH)
 
 
 async def test_who_asks_at_the_same_time_shares_one_packing(packed: list[ArchiveFormat]) -> None:
-    shelf = ArchiveShelf()
+    shelf = ArchiveCache()
     found: list[Archive] = []
-    async with Catalog([MemorySource([tea()])]) as catalog:
+    async with CombinedSource([MemorySource([tea()])]) as catalog:
         (entry,) = catalog.snapshot.entries
 
         async def ask() -> None:
@@ -103,10 +104,10 @@ async def test_who_asks_at_the_same_time_shares_one_packing(packed: list[Archive
 async def test_bytes_that_are_not_kept_are_packed_again_to_the_same_digest(
     packed: list[ArchiveFormat],
 ) -> None:
-    shelf = ArchiveShelf(kept_bytes=0)
-    async with Catalog([MemorySource([tea()])]) as catalog:
+    shelf = ArchiveCache(kept_bytes=0)
+    async with CombinedSource([MemorySource([tea()])]) as catalog:
         (entry,) = catalog.snapshot.entries
-        label = (await shelf.labels(entry, [ArchiveFormat.ZIP], catalog))[ArchiveFormat.ZIP]
+        label = (await shelf.digests(entry, [ArchiveFormat.ZIP], catalog))[ArchiveFormat.ZIP]
         archives_ = [await shelf.archive(entry, ArchiveFormat.ZIP, catalog) for _ in range(2)]
 
     assert len(packed) == 3
@@ -114,8 +115,8 @@ async def test_bytes_that_are_not_kept_are_packed_again_to_the_same_digest(
 
 
 async def test_an_archive_that_comes_out_differently_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    shelf = ArchiveShelf(kept_bytes=0)
-    async with Catalog([MemorySource([tea()])]) as catalog:
+    shelf = ArchiveCache(kept_bytes=0)
+    async with CombinedSource([MemorySource([tea()])]) as catalog:
         (entry,) = catalog.snapshot.entries
         await shelf.archive(entry, ArchiveFormat.ZIP, catalog)
         monkeypatch.setattr(archives, "pack", lambda files, format: b"another compressor")  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
@@ -126,25 +127,25 @@ async def test_an_archive_that_comes_out_differently_is_refused(monkeypatch: pyt
 
 async def test_a_skill_that_moved_on_is_not_packed_under_its_old_entry(tmp_path: Path) -> None:
     write_files(tmp_path, {"tea/SKILL.md": skill_md("tea"), "tea/a.md": "a"})
-    async with Catalog([DirectorySource(tmp_path, watch=False)]) as catalog:
+    async with CombinedSource([DirectorySource(tmp_path, watch=False)]) as catalog:
         (entry,) = catalog.snapshot.entries
         write_files(tmp_path, {"tea/a.md": "b"})
 
         with pytest.raises(SourceError):
-            await ArchiveShelf().archive(entry, ArchiveFormat.ZIP, catalog)
+            await ArchiveCache().archive(entry, ArchiveFormat.ZIP, catalog)
 
 
 async def test_a_dynamic_skill_has_no_archive() -> None:
     live = DynamicSkill("live", description="Use when testing.", body=lambda: "Now.\n")
-    async with Catalog([MemorySource([live])]) as catalog:
+    async with CombinedSource([MemorySource([live])]) as catalog:
         with pytest.raises(NotFoundError):
-            await ArchiveShelf().archive(catalog.snapshot.entries[0], ArchiveFormat.ZIP, catalog)
+            await ArchiveCache().archive(catalog.snapshot.entries[0], ArchiveFormat.ZIP, catalog)
 
 
 async def test_a_skill_that_no_host_would_unpack_is_not_packed() -> None:
     deep = tea().with_reference("/".join("abcdefghijklmnopqrstuvwxyz") + "/x.md", b"x")
-    async with Catalog([MemorySource([deep])]) as catalog:
+    async with CombinedSource([MemorySource([deep])]) as catalog:
         entry = catalog.snapshot.get(SkillUri.parse("skill://tea/SKILL.md"))
 
         with pytest.raises(LimitError):
-            await ArchiveShelf().archive(entry, ArchiveFormat.ZIP, catalog)
+            await ArchiveCache().archive(entry, ArchiveFormat.ZIP, catalog)

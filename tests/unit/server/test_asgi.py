@@ -10,11 +10,12 @@ from mcp.server.streamable_http import check_accept_headers
 from starlette.requests import Request
 
 from skillwire.core.skill import Skill
-from skillwire.server.asgi import FastPath, Message, Receive, Scope, Send
-from skillwire.server.names import Names
-from skillwire.server.ops.metrics import Meter
-from skillwire.server.ops.series import BYTES_AT, METHOD_NUMBERS, OUTCOMES, REQUESTS_AT
-from skillwire.server.standalone import Offer, Standalone
+from skillwire.server.fast.asgi import FastPath
+from skillwire.server.fast.requests import Message, Receive, Scope, Send
+from skillwire.server.hosts import AllowedHosts
+from skillwire.server.ops.metrics import BYTES_AT, METHOD_NUMBERS, OUTCOMES, REQUESTS_AT, WorkerMetrics
+from skillwire.server.options import ServeOptions
+from skillwire.server.standalone import SkillServer
 
 META: dict[str, object] = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -47,8 +48,8 @@ class Inner:
 
 
 @pytest.fixture
-async def served() -> AsyncGenerator[Standalone]:
-    standalone = Standalone(Offer(folders=()))
+async def served() -> AsyncGenerator[SkillServer]:
+    standalone = SkillServer(ServeOptions(folders=()))
     standalone.skills.add(
         Skill("tea", description="Use when testing.", body="Brew.\n").with_reference("é.txt", "é")
     )
@@ -71,7 +72,7 @@ def scope_of(headers: Iterable[tuple[bytes, bytes]], **changes: object) -> Scope
 
 
 async def ask(
-    served: Standalone,
+    served: SkillServer,
     *messages: Message,
     scope: Scope | None = None,
 ) -> tuple[list[Message], Inner]:
@@ -93,7 +94,7 @@ def whole(content: bytes) -> Message:
     return {"type": "http.request", "body": content, "more_body": False}
 
 
-async def test_an_ordinary_request_is_answered_and_nobody_else_hears_of_it(served: Standalone) -> None:
+async def test_an_ordinary_request_is_answered_and_nobody_else_hears_of_it(served: SkillServer) -> None:
     sent, inner = await ask(served, whole(body()))
 
     start, content = sent
@@ -105,9 +106,9 @@ async def test_an_ordinary_request_is_answered_and_nobody_else_hears_of_it(serve
     assert inner.scopes == []
 
 
-async def test_as_the_front_it_judges_names_and_counts_what_it_answers(served: Standalone) -> None:
-    names, meter, inner = Names("localhost"), Meter(), Inner()
-    path = FastPath(inner, served.hot, path="/mcp", judge=names.judged, meter=meter)
+async def test_as_the_front_it_judges_names_and_counts_what_it_answers(served: SkillServer) -> None:
+    names, meter, inner = AllowedHosts("localhost"), WorkerMetrics(), Inner()
+    path = FastPath(inner, served.hot, path="/mcp", check_host=names.check, meter=meter)
     sizes: list[int] = []
 
     async def receive() -> Message:
@@ -126,13 +127,13 @@ async def test_as_the_front_it_judges_names_and_counts_what_it_answers(served: S
     assert len(inner.scopes) == 2
 
 
-async def test_a_message_without_more_body_is_whole(served: Standalone) -> None:
+async def test_a_message_without_more_body_is_whole(served: SkillServer) -> None:
     sent, _ = await ask(served, {"type": "http.request", "body": body()})
 
     assert sent[0]["status"] == 200
 
 
-async def test_a_file_with_a_name_beyond_ascii_is_read_by_its_canonical_uri(served: Standalone) -> None:
+async def test_a_file_with_a_name_beyond_ascii_is_read_by_its_canonical_uri(served: SkillServer) -> None:
     uri = "skill://tea/%C3%A9.txt"
     headers = {**HEADERS, b"mcp-method": b"resources/read", b"mcp-name": uri.encode()}
 
@@ -158,7 +159,7 @@ async def test_a_file_with_a_name_beyond_ascii_is_read_by_its_canonical_uri(serv
     ],
 )
 async def test_what_is_not_answered_is_passed_on_untouched(
-    served: Standalone, messages: list[Message]
+    served: SkillServer, messages: list[Message]
 ) -> None:
     scope = scope_of(HEADERS.items())
 
@@ -181,7 +182,7 @@ async def test_what_is_not_answered_is_passed_on_untouched(
         scope_of(HEADERS.items(), method="PUT"),
     ],
 )
-async def test_what_is_no_call_of_a_method_is_passed_on_unread(served: Standalone, scope: Scope) -> None:
+async def test_what_is_no_call_of_a_method_is_passed_on_unread(served: SkillServer, scope: Scope) -> None:
     sent, inner = await ask(served, whole(body()), scope=scope)
 
     assert sent[0]["status"] == 299
@@ -190,7 +191,7 @@ async def test_what_is_no_call_of_a_method_is_passed_on_unread(served: Standalon
 
 @pytest.mark.parametrize("name", [*HEADERS, b"mcp-name", b"origin", b"content-length"])
 async def test_a_header_the_sdk_looks_at_is_left_to_it_when_it_comes_twice(
-    served: Standalone, name: bytes
+    served: SkillServer, name: bytes
 ) -> None:
     once = {b"mcp-name": b"skill://tea/SKILL.md", b"content-length": b"%d" % len(body()), **HEADERS}
     pairs = [*once.items(), (name, once.get(name, b"http://localhost:1"))]
@@ -227,7 +228,7 @@ async def test_a_header_the_sdk_looks_at_is_left_to_it_when_it_comes_twice(
     ],
 )
 async def test_a_header_that_is_not_ordinary_leaves_the_request_to_the_sdk(
-    served: Standalone, name: bytes, value: bytes | None
+    served: SkillServer, name: bytes, value: bytes | None
 ) -> None:
     headers = {key: text for key, text in {**HEADERS, name: value}.items() if text is not None}
 
@@ -244,7 +245,7 @@ async def test_a_header_that_is_not_ordinary_leaves_the_request_to_the_sdk(
     ],
 )
 async def test_a_read_whose_header_does_not_plainly_say_the_same_is_left_to_the_sdk(
-    served: Standalone, name: bytes | None
+    served: SkillServer, name: bytes | None
 ) -> None:
     headers = {**HEADERS, b"mcp-method": b"resources/read"}
     if name is not None:
@@ -274,7 +275,7 @@ _media = st.sampled_from(
 @example(accept="application/json;q=0")
 @example(accept=" \xa0application/json")
 @given(accept=st.just("*/*") | st.lists(_media, max_size=4).map("".join))
-async def test_the_sdk_and_the_fast_path_agree_on_whom_to_answer(served: Standalone, accept: str) -> None:
+async def test_the_sdk_and_the_fast_path_agree_on_whom_to_answer(served: SkillServer, accept: str) -> None:
     headers = {**HEADERS, b"accept": accept.encode("latin-1")}
     scope = scope_of(headers.items())
     request = Request({**scope})
@@ -285,7 +286,7 @@ async def test_the_sdk_and_the_fast_path_agree_on_whom_to_answer(served: Standal
     assert (sent[0]["status"] == 200) == is_welcome
 
 
-async def test_more_clients_than_are_remembered_are_still_judged_one_by_one(served: Standalone) -> None:
+async def test_more_clients_than_are_remembered_are_still_judged_one_by_one(served: SkillServer) -> None:
     path = FastPath(Inner(), served.hot, path="/mcp")
     statuses: dict[str, set[int]] = {"application/json": set(), "text/html": set()}
 

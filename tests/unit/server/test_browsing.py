@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from skillwire.core.entry import SkillEntry
 from skillwire.core.media import DIRECTORY_MEDIA_TYPE
-from skillwire.server.browsing import children_of, completions, schemes_of
+from skillwire.server.browse import children_of, completions, schemes_of
 from skillwire.sources import Snapshot
 from skillwire.sources.snapshot import nest
 from talking import entry_with_files, skill

@@ -5,15 +5,15 @@ import logging
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from skillwire.errors import SourceError
-from skillwire.server import failures
-from skillwire.server.failures import wire_errors
+from skillwire.core.errors import SourceError
+from skillwire.server import messages
+from skillwire.server.messages import wire_errors
 
 
 def test_a_place_that_cannot_be_read_is_said_in_one_line_however_many_ask(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(failures, "_said_at", -failures._QUIET_SECONDS)  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(messages, "_logged_at", -messages._QUIET_SECONDS)  # pyright: ignore[reportPrivateUsage]
 
     with caplog.at_level(logging.WARNING):
         for number in range(5):

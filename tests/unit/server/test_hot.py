@@ -17,14 +17,14 @@ from skillwire.core.frontmatter import Frontmatter
 from skillwire.core.manifest import Manifest, ManifestFile
 from skillwire.core.skill import Skill
 from skillwire.core.uri import SkillUri
-from skillwire.server import pages as pages_module
-from skillwire.server.hot import MODERN_VERSION, HotAnswers
-from skillwire.server.pages import MAX_PAGE_BYTES, EntryPages
-from skillwire.server.requests import Request, RequestReader, parse_request, response
-from skillwire.server.standalone import Offer, Standalone
+from skillwire.server import answers as pages_module
+from skillwire.server.answers import MAX_PAGE_BYTES, EntryPages
+from skillwire.server.fast.hot import MODERN_VERSION, HotAnswers
+from skillwire.server.fast.requests import FastRequest, RequestReader, parse_request, response
+from skillwire.server.options import ServeOptions
+from skillwire.server.standalone import SkillServer
 from skillwire.sources import DynamicSkill, Snapshot
-from skillwire.wire.core import write_entry
-from skillwire.wire.cursor import read_cursor
+from skillwire.wire.core import read_cursor, write_entry
 
 VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 CAPABILITIES_KEY = "io.modelcontextprotocol/clientCapabilities"
@@ -360,8 +360,8 @@ def test_more_requests_than_are_remembered_are_still_read_rightly() -> None:
 
 
 @pytest.fixture
-def served() -> Standalone:
-    standalone = Standalone(Offer(folders=(), page_size=2))
+def served() -> SkillServer:
+    standalone = SkillServer(ServeOptions(folders=(), page_size=2))
     standalone.skills.add(
         Skill("built", description="Use when testing.", body="Do it.\n").with_reference("a b.md", "é"),
         DynamicSkill("live", description="Use when testing.", body=lambda: "now"),
@@ -369,8 +369,8 @@ def served() -> Standalone:
     return standalone
 
 
-def asked(method: str, **params: Any) -> Request:
-    return Request(b"1", method, params)
+def asked(method: str, **params: Any) -> FastRequest:
+    return FastRequest(b"1", method, params)
 
 
 def text_of(parts: Sequence[bytes] | None) -> Any:
@@ -378,7 +378,7 @@ def text_of(parts: Sequence[bytes] | None) -> Any:
     return json.loads(b"".join(parts))
 
 
-async def test_the_first_read_fetches_a_file_and_the_second_finds_it(served: Standalone) -> None:
+async def test_the_first_read_fetches_a_file_and_the_second_finds_it(served: SkillServer) -> None:
     hot, request = served.hot, asked("resources/read", uri="skill://built/a%20b.md")
     async with served.skills.open():
         before = hot.result(request, modern=False)
@@ -392,7 +392,7 @@ async def test_the_first_read_fetches_a_file_and_the_second_finds_it(served: Sta
     }
 
 
-async def test_another_spelling_of_a_file_is_read_and_not_kept(served: Standalone) -> None:
+async def test_another_spelling_of_a_file_is_read_and_not_kept(served: SkillServer) -> None:
     hot, request = served.hot, asked("resources/read", uri="SKILL://built/a%20b.m%64")
     async with served.skills.open():
         fetched = await hot.fetch(request, modern=False)
@@ -402,7 +402,7 @@ async def test_another_spelling_of_a_file_is_read_and_not_kept(served: Standalon
     assert after is None
 
 
-async def read(served: Standalone, uri: str) -> tuple[str | None, bool]:
+async def read(served: SkillServer, uri: str) -> tuple[str | None, bool]:
     """Read a file as servers do; return its text, and whether it was at hand."""
     request = asked("resources/read", uri=uri)
     ready = served.hot.result(request, modern=True)
@@ -410,7 +410,7 @@ async def read(served: Standalone, uri: str) -> tuple[str | None, bool]:
     return (None if parts is None else text_of(parts)["contents"][0]["text"]), ready is not None
 
 
-async def test_a_file_that_is_removed_or_replaced_is_not_answered_from_memory(served: Standalone) -> None:
+async def test_a_file_that_is_removed_or_replaced_is_not_answered_from_memory(served: SkillServer) -> None:
     uri = "skill://built/a%20b.md"
     replacement = Skill("built", description="Use when testing.", body="New.\n").with_reference(
         "a b.md", "new"
@@ -429,7 +429,7 @@ async def test_a_file_that_is_removed_or_replaced_is_not_answered_from_memory(se
     assert replaced == [("new", False), ("new", True)]
 
 
-async def test_a_file_that_stayed_the_same_is_still_at_hand_after_a_change(served: Standalone) -> None:
+async def test_a_file_that_stayed_the_same_is_still_at_hand_after_a_change(served: SkillServer) -> None:
     uri = "skill://built/a%20b.md"
     async with served.skills.open():
         await read(served, uri)
@@ -441,7 +441,7 @@ async def test_a_file_that_stayed_the_same_is_still_at_hand_after_a_change(serve
     assert after == ("é", True)
 
 
-async def test_what_was_kept_is_forgotten_when_the_skills_are_closed(served: Standalone) -> None:
+async def test_what_was_kept_is_forgotten_when_the_skills_are_closed(served: SkillServer) -> None:
     uri = "skill://built/SKILL.md"
     replacement = Skill("built", description="Use when testing.", body="New.\n")
     async with served.skills.open():
@@ -460,7 +460,7 @@ async def test_what_was_kept_is_forgotten_when_the_skills_are_closed(served: Sta
 @pytest.mark.parametrize("modern", [True, False])
 async def test_what_a_dynamic_skill_says_is_left_to_the_plain_path(modern: bool) -> None:
     made: list[str] = []
-    standalone = Standalone(Offer(folders=()))
+    standalone = SkillServer(ServeOptions(folders=()))
     live = DynamicSkill("live", description="Use when testing.", body=lambda: made.append("now") or "now")
     standalone.skills.add(live)
     request = asked("resources/read", uri="skill://live/SKILL.md")
@@ -474,7 +474,7 @@ async def test_what_a_dynamic_skill_says_is_left_to_the_plain_path(modern: bool)
 
 async def test_a_file_that_changes_while_it_is_read_is_left_to_the_plain_path(tmp_path: Path) -> None:
     write_skill(tmp_path / "tea", {"a.md": "old"})
-    standalone = Standalone(Offer(folders=(tmp_path,), watch=False))
+    standalone = SkillServer(ServeOptions(folders=(tmp_path,), watch=False))
     request = asked("resources/read", uri="skill://tea/a.md")
     async with standalone.skills.open():
         write_files(tmp_path, {"tea/a.md": "newer"})
@@ -500,7 +500,7 @@ async def test_a_file_that_changes_while_it_is_read_is_left_to_the_plain_path(tm
         asked("resources/read", uri="skill://built/gone"),
     ],
 )
-async def test_every_error_is_left_to_the_plain_path(served: Standalone, request_: Request) -> None:
+async def test_every_error_is_left_to_the_plain_path(served: SkillServer, request_: FastRequest) -> None:
     async with served.skills.open():
         answer = served.hot.result(request_, modern=True)
 
@@ -508,7 +508,7 @@ async def test_every_error_is_left_to_the_plain_path(served: Standalone, request
 
 
 async def test_ready_answers_of_a_server_that_does_not_run_are_left_to_the_plain_path(
-    served: Standalone,
+    served: SkillServer,
 ) -> None:
     assert served.hot.result(asked("skills/list"), modern=True) is None
     assert await served.hot.fetch(asked("resources/read", uri="skill://built/SKILL.md"), modern=True) is None
@@ -518,14 +518,14 @@ async def test_ready_answers_of_a_server_that_does_not_run_are_left_to_the_plain
 
 
 @pytest.fixture
-def hot(served: Standalone) -> HotAnswers:
+def hot(served: SkillServer) -> HotAnswers:
     return served.hot
 
 
 def test_an_envelope_is_known_the_first_time_and_every_time(hot: HotAnswers) -> None:
     meta = {**ENVELOPE, "progressToken": "a", "example.com/note": [1, {"é": None}]}
 
-    assert [hot.knows_envelope(meta) for _ in range(3)] == [True, True, True]
+    assert [hot.is_valid_envelope(meta) for _ in range(3)] == [True, True, True]
 
 
 @pytest.mark.parametrize(
@@ -546,12 +546,12 @@ def test_an_envelope_is_known_the_first_time_and_every_time(hot: HotAnswers) -> 
     ],
 )
 def test_an_envelope_the_sdk_might_refuse_is_never_known(hot: HotAnswers, meta: object) -> None:
-    assert [hot.knows_envelope(meta) for _ in range(2)] == [False, False]
+    assert [hot.is_valid_envelope(meta) for _ in range(2)] == [False, False]
 
 
 def test_more_envelopes_than_are_remembered_are_still_judged_rightly(hot: HotAnswers) -> None:
-    good = [hot.knows_envelope({**ENVELOPE, "progressToken": number}) for number in range(3000)]
-    bad = hot.knows_envelope({**ENVELOPE, "progressToken": []})
+    good = [hot.is_valid_envelope({**ENVELOPE, "progressToken": number}) for number in range(3000)]
+    bad = hot.is_valid_envelope({**ENVELOPE, "progressToken": []})
 
     assert all(good)
     assert not bad

@@ -8,12 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skillwire.core.entry import SkillEntry
+from skillwire.core.errors import InvalidUriError
 from skillwire.core.frontmatter import Frontmatter
 from skillwire.core.uri import SkillUri
 from skillwire.core.yaml12 import JsonValue
-from skillwire.errors import InvalidUriError
-from skillwire.server.listing import EVERYTHING_LISTED, Lister, Listing
-from skillwire.server.pointer import pointer_to
+from skillwire.server.visibility import EVERYTHING_LISTED, ListingFilter, ListingRules, pointer_to
 
 
 def entry(path: str, **metadata: JsonValue) -> SkillEntry:
@@ -34,7 +33,7 @@ ENTRIES = tuple(
 )
 
 
-def listed(listing: Listing, *unlisted: str) -> list[str]:
+def listed(listing: ListingRules, *unlisted: str) -> list[str]:
     return [entry.uri.path for entry in listing.of(ENTRIES, unlisted)]
 
 
@@ -42,28 +41,31 @@ def listed(listing: Listing, *unlisted: str) -> list[str]:
 @pytest.mark.parametrize(
     ("listing", "expected"),
     [
-        (Listing(), ["acme/billing/ledger", "acme/billing/refunds", "menu"]),
-        (Listing(most=3), ["acme/billing/ledger", "acme/billing/refunds", "menu"]),
-        (Listing(most=2), ["acme/billing/refunds"]),
-        (Listing(most=0), ["acme/billing/refunds"]),
-        (Listing(pins=("menu",), most=2), ["acme/billing/refunds", "menu"]),
-        (Listing(pins=("acme",), most=2), ["acme/billing/ledger", "acme/billing/refunds"]),
-        (Listing(pins=("*",), most=2), ["acme/billing/ledger", "acme/billing/refunds", "menu"]),
-        (Listing(pins=("menu",)), ["acme/billing/ledger", "acme/billing/refunds", "menu"]),
-        (Listing(unlisted=("acme/billing",)), ["menu"]),
-        (Listing(unlisted=("acme/billing/ref",)), ["acme/billing/ledger", "acme/billing/refunds", "menu"]),
-        (Listing(unlisted=("acme",), pins=("acme",), most=0), []),
-        (Listing(unlisted=("*",)), []),
+        (ListingRules(), ["acme/billing/ledger", "acme/billing/refunds", "menu"]),
+        (ListingRules(most=3), ["acme/billing/ledger", "acme/billing/refunds", "menu"]),
+        (ListingRules(most=2), ["acme/billing/refunds"]),
+        (ListingRules(most=0), ["acme/billing/refunds"]),
+        (ListingRules(pins=("menu",), most=2), ["acme/billing/refunds", "menu"]),
+        (ListingRules(pins=("acme",), most=2), ["acme/billing/ledger", "acme/billing/refunds"]),
+        (ListingRules(pins=("*",), most=2), ["acme/billing/ledger", "acme/billing/refunds", "menu"]),
+        (ListingRules(pins=("menu",)), ["acme/billing/ledger", "acme/billing/refunds", "menu"]),
+        (ListingRules(unlisted=("acme/billing",)), ["menu"]),
+        (
+            ListingRules(unlisted=("acme/billing/ref",)),
+            ["acme/billing/ledger", "acme/billing/refunds", "menu"],
+        ),
+        (ListingRules(unlisted=("acme",), pins=("acme",), most=0), []),
+        (ListingRules(unlisted=("*",)), []),
     ],
 )
 def test_what_is_listed_is_what_the_operator_and_the_authors_say(
-    listing: Listing, expected: list[str]
+    listing: ListingRules, expected: list[str]
 ) -> None:
     assert listed(listing) == expected
 
 
 def test_what_code_adds_unlisted_is_not_listed_whatever_else_is_said() -> None:
-    assert listed(Listing(), "skill://menu/SKILL.md") == ["acme/billing/ledger", "acme/billing/refunds"]
+    assert listed(ListingRules(), "skill://menu/SKILL.md") == ["acme/billing/ledger", "acme/billing/refunds"]
 
 
 @pytest.mark.parametrize(
@@ -88,26 +90,26 @@ def test_when_all_are_listed_nothing_is_copied() -> None:
 
 
 def test_a_listing_can_be_sent_to_another_process_and_compared() -> None:
-    listing = Listing(pins=("/acme/billing/", "acme"), unlisted=("skill://docs",), most=10)
+    listing = ListingRules(pins=("/acme/billing/", "acme"), unlisted=("skill://docs",), most=10)
 
-    assert pickle.loads(pickle.dumps(listing)) == listing == Listing(("acme",), ("docs",), 10)
+    assert pickle.loads(pickle.dumps(listing)) == listing == ListingRules(("acme",), ("docs",), 10)
 
 
 @pytest.mark.parametrize("place", ["", "a/../b", "a//b", "a b://c"])
 def test_what_can_be_no_place_is_refused(place: str) -> None:
     with pytest.raises(InvalidUriError):
-        Listing(pins=(place,))
+        ListingRules(pins=(place,))
     with pytest.raises(InvalidUriError):
-        Listing(unlisted=(place,))
+        ListingRules(unlisted=(place,))
 
 
 def test_fewer_than_none_cannot_be_listed() -> None:
     with pytest.raises(ValueError, match="negative"):
-        Listing(most=-1)
+        ListingRules(most=-1)
 
 
 def test_a_pointer_tells_of_listed_skills_only() -> None:
-    text = pointer_to(ENTRIES, listing=Listing(unlisted=("menu",)))
+    text = pointer_to(ENTRIES, listing=ListingRules(unlisted=("menu",)))
 
     assert "2 Agent Skills" in text
     assert "acme/old" not in text and "menu" not in text and "acme/billing/refunds" in text
@@ -129,10 +131,10 @@ SOME = [
     for metadata in ({}, {"skillwire_listed": "false"}, {"skillwire_pinned": "true"})
 ]
 LISTINGS = [
-    Listing(),
-    Listing(most=1),
-    Listing(unlisted=("a",)),
-    Listing(pins=("a",), unlisted=("b",), most=0),
+    ListingRules(),
+    ListingRules(most=1),
+    ListingRules(unlisted=("a",)),
+    ListingRules(pins=("a",), unlisted=("b",), most=0),
 ]
 
 
@@ -143,9 +145,9 @@ LISTINGS = [
     unlisted=st.sets(st.sampled_from(["skill://a/one/SKILL.md", "skill://b/SKILL.md"])),
 )
 def test_a_listing_that_follows_changes_is_what_one_from_the_beginning_is(
-    listing: Listing, histories: list[list[SkillEntry]], unlisted: set[str]
+    listing: ListingRules, histories: list[list[SkillEntry]], unlisted: set[str]
 ) -> None:
-    lister = Lister(listing, unlisted)
+    lister = ListingFilter(listing, unlisted)
 
     for chosen in histories:
         entries = tuple(sorted(chosen, key=lambda one: one.uri.text))
@@ -166,15 +168,15 @@ def test_a_listing_that_follows_changes_is_what_one_from_the_beginning_is(
 
 def test_of_many_entries_only_those_are_judged_that_are_new(monkeypatch: pytest.MonkeyPatch) -> None:
     judged: list[str] = []
-    plain = Listing.hides
+    plain = ListingRules.is_hidden
 
-    def noting(self: Listing, one: SkillEntry) -> bool:
+    def noting(self: ListingRules, one: SkillEntry) -> bool:
         judged.append(one.uri.path)
         return plain(self, one)
 
-    monkeypatch.setattr(Listing, "hides", noting)
+    monkeypatch.setattr(ListingRules, "is_hidden", noting)
     many = [entry(f"skill-{number:03}") for number in range(100)]
-    lister = Lister(Listing())
+    lister = ListingFilter(ListingRules())
     lister.of(tuple(many))
     judged.clear()
 

@@ -4,21 +4,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillwire.server.names import Names
+from skillwire.server.hosts import AllowedHosts
 
 pytestmark = pytest.mark.requirement("SEC-14")
 
-LOOPBACK = Names("127.0.0.1")
-BEHIND = Names("127.0.0.1", "https://Skills.Example:443/mcp")
-NAMED = Names("0.0.0.0", "https://skills.example/mcp")
-PLAIN = Names("0.0.0.0", "http://skills.example:8080/mcp")
-EXPOSED = Names("0.0.0.0")
-CALLED = Names("skills.internal")
+LOOPBACK = AllowedHosts("127.0.0.1")
+BEHIND = AllowedHosts("127.0.0.1", "https://Skills.Example:443/mcp")
+NAMED = AllowedHosts("0.0.0.0", "https://skills.example/mcp")
+PLAIN = AllowedHosts("0.0.0.0", "http://skills.example:8080/mcp")
+EXPOSED = AllowedHosts("0.0.0.0")
+CALLED = AllowedHosts("skills.internal")
 
 OK, WRONG_NAME, FOREIGN_PAGE = 0, 421, 403
 
 
-def judged(names: Names, *lines: str, **options: bool) -> int:
+def judged(names: AllowedHosts, *lines: str, **options: bool) -> int:
     headers = [(name.encode(), value.strip().encode("latin-1")) for name, _, value in map(_parted, lines)]
     refusal = names.refusal(headers, **options)
     return 0 if refusal is None else refusal[0]
@@ -67,7 +67,9 @@ def _parted(line: str) -> tuple[str, str, str]:
         (CALLED, ["host: evil.example:8000"], WRONG_NAME),
     ],
 )
-def test_a_request_is_judged_by_its_name_and_its_page(names: Names, lines: list[str], status: int) -> None:
+def test_a_request_is_judged_by_its_name_and_its_page(
+    names: AllowedHosts, lines: list[str], status: int
+) -> None:
     assert judged(names, *lines) == status
     assert judged(names, *lines) == status  # What is remembered is the same.
 

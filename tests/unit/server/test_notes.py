@@ -8,17 +8,8 @@ import pytest
 from skillwire.core.entry import SkillEntry
 from skillwire.core.skill import Skill
 from skillwire.core.yaml12 import JsonValue
-from skillwire.server.notes import (
-    FORMAT,
-    MAX_ADDED,
-    Annotate,
-    Notes,
-    Subject,
-    is_free_key,
-    mirrored,
-    with_format,
-)
-from skillwire.wire.core import skill_resource
+from skillwire.server.meta import FORMAT, MAX_ADDED, Annotate, Notes, Subject, mirrored, with_format
+from skillwire.wire.core import is_unreserved_key, skill_resource
 
 
 def entry(**frontmatter: JsonValue) -> SkillEntry:
@@ -51,7 +42,7 @@ def entry(**frontmatter: JsonValue) -> SkillEntry:
     ],
 )
 def test_a_key_needs_a_prefix_that_is_not_the_protocols(key: str, is_free: bool) -> None:
-    assert is_free_key(key) is is_free
+    assert is_unreserved_key(key) is is_free
 
 
 @pytest.mark.requirement("ASK-04")

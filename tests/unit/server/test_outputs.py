@@ -9,8 +9,8 @@ import pytest
 
 from skillwire.runner import OutputFile
 from skillwire.server.answers import Answers, FileContent, Terms
-from skillwire.server.outputs import Caller, OutputShelf, Quota
-from skillwire.sources import Catalog, MemorySource
+from skillwire.server.outputs import Caller, OutputStore, Quota
+from skillwire.sources import CombinedSource, MemorySource
 from talking import eventually
 
 ME: Caller = ("session-1", None)
@@ -31,13 +31,13 @@ def files(*sizes: int) -> list[OutputFile]:
 
 @pytest.fixture
 async def answers() -> AsyncGenerator[Answers]:
-    async with Catalog([MemorySource()]) as catalog:
+    async with CombinedSource([MemorySource()]) as catalog:
         yield Answers(catalog, Terms())
 
 
 @pytest.mark.requirement("EXEC-17")
 def test_a_file_is_found_by_its_uri_alone() -> None:
-    shelf = OutputShelf()
+    shelf = OutputStore()
 
     uris = shelf.put([OutputFile("plots/möve 1%.svg", b"<svg/>"), OutputFile("a.txt", b"a")], ME)
 
@@ -56,7 +56,7 @@ def test_a_file_is_found_by_its_uri_alone() -> None:
 
 @pytest.mark.requirement("EXEC-17")
 def test_two_runs_share_no_uri() -> None:
-    shelf = OutputShelf()
+    shelf = OutputStore()
 
     keys = {shelf.put(files(1), ME)["0.bin"].split("/")[2] for _ in range(200)}
 
@@ -65,7 +65,7 @@ def test_two_runs_share_no_uri() -> None:
 
 @pytest.mark.requirement("EXEC-10")
 def test_only_who_ran_a_script_finds_what_it_left() -> None:
-    shelf = OutputShelf()
+    shelf = OutputStore()
 
     uri = shelf.put(files(1), ME)["0.bin"]
 
@@ -77,7 +77,7 @@ def test_only_who_ran_a_script_finds_what_it_left() -> None:
 @pytest.mark.requirement("EXEC-17")
 def test_what_was_kept_long_enough_is_gone() -> None:
     clock = Clock()
-    shelf = OutputShelf(Quota(seconds=60), clock=clock)
+    shelf = OutputStore(Quota(seconds=60), clock=clock)
     uri = shelf.put(files(5), ME)["0.bin"]
 
     clock.now += 59.9
@@ -86,19 +86,19 @@ def test_what_was_kept_long_enough_is_gone() -> None:
 
     assert shelf.read(uri, ME) is None
     assert shelf.size == 5
-    shelf.tidy()
+    shelf.expire()
     assert (shelf.size, len(shelf)) == (0, 0)
 
 
 async def test_memory_is_given_back_without_being_asked() -> None:
-    shelf = OutputShelf(Quota(seconds=0.02))
+    shelf = OutputStore(Quota(seconds=0.02))
     shelf.put(files(5), ME)
 
     async def size() -> int:
         return shelf.size
 
     async with anyio.create_task_group() as group:
-        group.start_soon(shelf.keep_tidy)
+        group.start_soon(shelf.expire_forever)
         await eventually(size, lambda left: left == 0)
         group.cancel_scope.cancel()
 
@@ -107,7 +107,7 @@ async def test_memory_is_given_back_without_being_asked() -> None:
 
 @pytest.mark.requirement("EXEC-12")
 def test_the_oldest_runs_make_room() -> None:
-    shelf = OutputShelf(Quota(all_bytes=100, all_files=4))
+    shelf = OutputStore(Quota(all_bytes=100, all_files=4))
     first = shelf.put(files(40, 40), ME)
     second = shelf.put(files(20), ME)
 
@@ -129,7 +129,7 @@ def test_the_oldest_runs_make_room() -> None:
 
 @pytest.mark.requirement("EXEC-12")
 def test_one_run_keeps_no_more_than_its_share() -> None:
-    shelf = OutputShelf(Quota(run_bytes=50, run_files=3))
+    shelf = OutputStore(Quota(run_bytes=50, run_files=3))
 
     uris = shelf.put(files(30, 30, 10, 5, 1), ME)
 
@@ -139,7 +139,7 @@ def test_one_run_keeps_no_more_than_its_share() -> None:
 
 
 def test_a_cleared_shelf_has_nothing() -> None:
-    shelf = OutputShelf()
+    shelf = OutputStore()
     uri = shelf.put(files(5), ME)["0.bin"]
 
     shelf.clear()
@@ -149,7 +149,7 @@ def test_a_cleared_shelf_has_nothing() -> None:
 
 @pytest.mark.requirement("EXEC-17")
 async def test_no_cache_may_share_or_keep_an_output(answers: Answers) -> None:
-    shelf = OutputShelf()
+    shelf = OutputStore()
     uri = shelf.put([OutputFile("a.bin", b"\xff\x00")], ME)["a.bin"]
     file = shelf.read(uri, ME)
     assert file is not None

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from skillwire.core.entry import SkillEntry
 from skillwire.core.skill import Skill
-from skillwire.server.pointer import SHORTEST_LENGTH, pointer_to
+from skillwire.server.visibility import SHORTEST_LENGTH, pointer_to
 
 
 def entry(path: str, description: str) -> SkillEntry:
@@ -69,7 +69,7 @@ def test_whatever_authors_write_takes_one_line_and_no_more_than_its_room(
 def test_a_uri_is_never_cut() -> None:
     text = pointer_to([entry("a" * 300 + "/tea", "Brews.")])
 
-    assert text.endswith("- tea: Brews. (skills/list says where)")
+    assert text.endswith("- tea: Brews. (skills/list has the URI)")
 
 
 def test_too_little_room_is_refused() -> None:

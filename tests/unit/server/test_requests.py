@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from skillwire.server.requests import Request, RequestReader, response
+from skillwire.server.fast.requests import FastRequest, RequestReader, response
 
 META: dict[str, Any] = {"a": {"version": "1"}}
 STATE = object()
@@ -23,16 +23,16 @@ def reader() -> RequestReader:
 
 def answered(reader: RequestReader, asked: bytes, state: object = STATE, content: bytes = b"{}") -> bytes:
     """Let the reader see a request and its answer."""
-    reader.recall(asked, state)
+    reader.cached_reply(asked, state)
     request = reader.read(asked)
     assert request is not None
     answer = b"".join(response(request, (content,)))
-    reader.remember(asked, request, answer, state)
+    reader.cache_reply(asked, request, answer, state)
     return answer
 
 
 def recalled(reader: RequestReader, asked: bytes, state: object = STATE) -> bytes | None:
-    known = reader.recall(asked, state)
+    known = reader.cached_reply(asked, state)
     return None if known is None else known[0] + known[1].rest
 
 
@@ -55,9 +55,9 @@ def test_an_answer_from_before_a_change_is_not_kept(reader: RequestReader) -> No
     request = reader.read(body("7"))
     assert request is not None
     now = object()
-    reader.recall(body("7"), now)
+    reader.cached_reply(body("7"), now)
 
-    reader.remember(body("7"), request, b"".join(response(request, (b"{}",))), STATE)
+    reader.cache_reply(body("7"), request, b"".join(response(request, (b"{}",))), STATE)
 
     assert recalled(reader, body("8"), now) is None
 
@@ -87,7 +87,7 @@ def test_an_id_at_the_end_is_known_again_too(reader: RequestReader) -> None:
 
     first, second = reader.read(ending % 1), reader.read(ending % 22)
 
-    expected = Request(b"1", "skills/get", {"uri": "skill://a/SKILL.md"}, has_envelope=False)
+    expected = FastRequest(b"1", "skills/get", {"uri": "skill://a/SKILL.md"}, has_envelope=False)
     assert (first, second) == (expected, expected._replace(id=b"22"))
     assert recalled(reader, ending % 3) is None
 

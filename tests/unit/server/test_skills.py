@@ -8,9 +8,9 @@ import anyio
 import pytest
 
 from folders import write_skill
+from skillwire.core.errors import DuplicateSkillError, InvalidUriError, NotFoundError, SkillError, SourceError
 from skillwire.core.skill import Skill
 from skillwire.core.uri import SkillUri
-from skillwire.errors import DuplicateSkillError, InvalidUriError, NotFoundError, SkillError, SourceError
 from skillwire.server.answers import Terms
 from skillwire.server.skills import Skills
 from skillwire.sources import DynamicSkill, MemorySource

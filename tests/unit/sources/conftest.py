@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from folders import NotedReads
-from skillwire.sources import scan
-from skillwire.sources.opening import FolderReader
+from skillwire.sources.directory import scan
+from skillwire.sources.directory.walk import FolderReader
 
 
 @pytest.fixture

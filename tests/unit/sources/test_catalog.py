@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 from folders import write_files, write_skill
 from skillwire.core.entry import SkillEntry
+from skillwire.core.errors import DuplicateSkillError, InvalidSkillError, NotFoundError, SourceError
 from skillwire.core.finding import Finding
 from skillwire.core.manifest import MAX_TOTAL_SIZE, Manifest, ManifestFile
 from skillwire.core.skill import Skill
 from skillwire.core.uri import SkillUri
-from skillwire.errors import DuplicateSkillError, InvalidSkillError, NotFoundError, SourceError
 from skillwire.sources import (
-    Catalog,
+    CombinedSource,
     DirectorySource,
     DynamicSkill,
     LiveSource,
@@ -31,7 +31,7 @@ from skillwire.sources import (
     Source,
 )
 from skillwire.sources import catalog as catalog_module
-from skillwire.sources.merge import Merged, merge, merge_changes
+from skillwire.sources.merge import MergedSnapshots, merge, merge_changes
 
 
 def skill(path: str, *, body: str = "Do it.\n", scheme: str = "skill") -> Skill:
@@ -67,12 +67,12 @@ class PlainSource:
         raise NotFoundError("no such file", uri=uri)
 
 
-async def next_change(catalog: Catalog, revision: int) -> Snapshot:
+async def next_change(catalog: CombinedSource, revision: int) -> Snapshot:
     with anyio.fail_after(10):
         return await catalog.wait_for_change(revision)
 
 
-async def contents(catalog: Catalog) -> dict[str, bytes]:
+async def contents(catalog: CombinedSource) -> dict[str, bytes]:
     """Read every file of every skill the catalog lists."""
     return {
         file.uri: await catalog.read_file(file.uri)
@@ -90,7 +90,7 @@ async def test_all_skills_are_listed_sorted_and_read_from_where_they_are(tmp_pat
     memory = MemorySource([skill("z").with_reference("a.md", "from memory"), live("b")])
     plain = PlainSource(skill("a").with_reference("a.md", "from a stranger"))
 
-    async with Catalog([DirectorySource(tmp_path / "skills", watch=False), memory, plain]) as catalog:
+    async with CombinedSource([DirectorySource(tmp_path / "skills", watch=False), memory, plain]) as catalog:
         listed = [entry async for entry in catalog.list_skills()]
 
         assert [entry.name for entry in listed] == ["a", "b", "m", "z"]
@@ -106,7 +106,7 @@ async def test_all_skills_are_listed_sorted_and_read_from_where_they_are(tmp_pat
     "uri", ["skill://none/SKILL.md", "skill://a/none.md", "skill://a/../a/SKILL.md", "nonsense"]
 )
 async def test_what_no_source_has_is_not_found(uri: str) -> None:
-    async with Catalog([MemorySource([skill("a")]), PlainSource(skill("b"))]) as catalog:
+    async with CombinedSource([MemorySource([skill("a")]), PlainSource(skill("b"))]) as catalog:
         with pytest.raises(NotFoundError):
             await catalog.read_file(uri)
         with pytest.raises(NotFoundError):
@@ -114,14 +114,14 @@ async def test_what_no_source_has_is_not_found(uri: str) -> None:
 
 
 async def test_a_catalog_without_sources_is_empty() -> None:
-    async with Catalog([]) as catalog:
+    async with CombinedSource([]) as catalog:
         assert catalog.snapshot == Snapshot.of(())
 
 
 async def test_a_catalog_may_be_part_of_another() -> None:
     memory = MemorySource([skill("a")])
 
-    async with Catalog([Catalog([memory]), MemorySource([skill("b")])]) as catalog:
+    async with CombinedSource([CombinedSource([memory]), MemorySource([skill("b")])]) as catalog:
         before = catalog.snapshot
         memory.add(skill("c"))
         after = await next_change(catalog, before.revision)
@@ -130,7 +130,7 @@ async def test_a_catalog_may_be_part_of_another() -> None:
 
 
 async def test_a_catalog_that_is_not_open_says_so() -> None:
-    catalog = Catalog([MemorySource([skill("a")])])
+    catalog = CombinedSource([MemorySource([skill("a")])])
 
     with pytest.raises(SourceError):
         _ = catalog.snapshot
@@ -159,21 +159,66 @@ class Door(MemorySource):
 async def test_sources_are_opened_and_closed_with_the_catalog() -> None:
     notes: list[str] = []
 
-    async with Catalog([Door("a", notes), MemorySource(), Door("b", notes)]):
+    async with CombinedSource([Door("a", notes), MemorySource(), Door("b", notes)]):
         notes.append("use")
 
-    assert notes == ["open a", "open b", "use", "close b", "close a"]
+    assert notes[2] == "use"
+    assert sorted(notes[:2]) == ["open a", "open b"]
+    assert sorted(notes[3:]) == ["close a", "close b"]
+
+
+class Meeting(MemorySource):
+    """A source that is open once as many of them as `expected` are being opened."""
+
+    def __init__(self, name: str, expected: int, arrived: list[str], complete: anyio.Event) -> None:
+        super().__init__([skill(name)])
+        self._name = name
+        self._expected = expected
+        self._arrived = arrived
+        self._complete = complete
+
+    async def __aenter__(self) -> "Meeting":
+        self._arrived.append(self._name)
+        if len(self._arrived) == self._expected:
+            self._complete.set()
+        await self._complete.wait()
+        return self
+
+    async def __aexit__(self, *_trouble: object) -> None:
+        self._arrived.remove(self._name)
+
+
+async def test_sources_are_opened_at_the_same_time() -> None:
+    arrived: list[str] = []
+    complete = anyio.Event()
+
+    with anyio.fail_after(30):
+        async with CombinedSource([Meeting(name, 3, arrived, complete) for name in "abc"]) as catalog:
+            names = [entry.name for entry in catalog.snapshot.entries]
+
+    assert names == ["a", "b", "c"]
+    assert arrived == []
+
+
+async def test_a_source_that_cannot_be_opened_is_reported_while_others_are_still_opening(
+    tmp_path: Path,
+) -> None:
+    never = Meeting("a", 2, [], anyio.Event())
+
+    with anyio.fail_after(30), pytest.raises(SourceError):
+        async with CombinedSource([never, DirectorySource(tmp_path / "missing")]):
+            raise AssertionError("it must not open")
 
 
 async def test_when_one_source_cannot_be_opened_the_others_are_closed_again(tmp_path: Path) -> None:
     notes: list[str] = []
-    catalog = Catalog([Door("a", notes), DirectorySource(tmp_path / "missing"), Door("b", notes)])
+    catalog = CombinedSource([Door("a", notes), DirectorySource(tmp_path / "missing"), Door("b", notes)])
 
     with pytest.raises(SourceError):
         async with catalog:
             raise AssertionError("it must not open")
 
-    assert notes == ["open a", "close a"]
+    assert notes.count("open a") == notes.count("close a") and notes.count("open b") == notes.count("close b")
     with pytest.raises(SourceError):
         _ = catalog.snapshot
 
@@ -182,7 +227,7 @@ async def test_when_two_sources_clash_all_are_closed_again() -> None:
     notes: list[str] = []
 
     with pytest.raises(DuplicateSkillError):
-        async with Catalog([Door("a", notes), Door("a", notes)]):
+        async with CombinedSource([Door("a", notes), Door("a", notes)]):
             raise AssertionError("it must not open")
 
     assert notes == ["open a", "open a", "close a", "close a"]
@@ -190,14 +235,14 @@ async def test_when_two_sources_clash_all_are_closed_again() -> None:
 
 async def test_an_exception_of_the_caller_comes_out_as_it_went_in() -> None:
     with pytest.raises(ZeroDivisionError):
-        async with Catalog([Catalog([MemorySource([skill("a")])])]):
+        async with CombinedSource([CombinedSource([MemorySource([skill("a")])])]):
             raise ZeroDivisionError
 
 
 async def test_changes_of_every_source_are_followed(tmp_path: Path) -> None:
     first, second = MemorySource([skill("a")]), MemorySource([skill("b")])
 
-    async with Catalog([first, second]) as catalog:
+    async with CombinedSource([first, second]) as catalog:
         start = catalog.snapshot
         second.add(skill("c"))
         one = await next_change(catalog, start.revision)
@@ -219,7 +264,7 @@ async def test_a_source_that_stops_telling_of_changes_leaves_the_others_alone(
     good = MemorySource([skill("b")])
 
     with caplog.at_level(logging.ERROR):
-        async with Catalog([Failing([skill("a")]), good]) as catalog:
+        async with CombinedSource([Failing([skill("a")]), good]) as catalog:
             revision = catalog.snapshot.revision
             good.add(skill("c"))
             after = await next_change(catalog, revision)
@@ -234,7 +279,7 @@ async def test_a_source_that_stops_telling_of_changes_leaves_the_others_alone(
 async def test_what_a_plain_source_has_changed_is_served_after_a_refresh() -> None:
     plain = PlainSource(skill("a"))
 
-    async with Catalog([plain]) as catalog:
+    async with CombinedSource([plain]) as catalog:
         plain.skills.append(skill("b"))
         assert [entry.name for entry in catalog.snapshot.entries] == ["a"]
 
@@ -246,7 +291,7 @@ async def test_what_a_plain_source_has_changed_is_served_after_a_refresh() -> No
 async def test_a_file_that_changed_in_a_plain_source_is_served_with_its_new_digest() -> None:
     plain = PlainSource(skill("a").with_reference("x.md", "old"))
 
-    async with Catalog([plain]) as catalog:
+    async with CombinedSource([plain]) as catalog:
         plain.skills = [skill("a").with_reference("x.md", "new!")]
         content = await catalog.read_file("skill://a/x.md")
         entry = await catalog.get_skill(SkillUri.build("a"))
@@ -262,7 +307,7 @@ async def test_a_plain_source_that_never_serves_what_it_lists_is_refused() -> No
         async def read_file(self, uri: str) -> bytes:
             return b"something else"
 
-    async with Catalog([Lying(skill("a"))]) as catalog:
+    async with CombinedSource([Lying(skill("a"))]) as catalog:
         with pytest.raises(SourceError):
             await catalog.read_file("skill://a/SKILL.md")
 
@@ -284,7 +329,7 @@ async def test_a_plain_source_is_asked_under_its_own_spelling() -> None:
             asked.append(uri)
             return await super().read_file(uri)
 
-    async with Catalog([Particular(skill("b").with_reference("a.md", "x"))]) as catalog:
+    async with CombinedSource([Particular(skill("b").with_reference("a.md", "x"))]) as catalog:
         assert await catalog.read_file("skill://b/a.md") == b"x"
 
     assert asked == ["skill://b/%61.md"]
@@ -292,7 +337,7 @@ async def test_a_plain_source_is_asked_under_its_own_spelling() -> None:
 
 async def test_a_plain_source_that_lists_a_skill_twice_is_refused() -> None:
     with pytest.raises(DuplicateSkillError) as caught:
-        async with Catalog([PlainSource(skill("a"), skill("a", body="Other.\n"), skill("b"))]):
+        async with CombinedSource([PlainSource(skill("a"), skill("a", body="Other.\n"), skill("b"))]):
             raise AssertionError("it must not open")
 
     assert caught.value.claims == {"skill://a/SKILL.md": ("source 1",)}
@@ -312,7 +357,7 @@ async def test_a_change_of_a_live_source_is_not_lost_while_a_plain_one_is_listed
 
     go_on.set()
     with anyio.fail_after(10):
-        async with Catalog([memory, Slow(skill("a"))]) as catalog, anyio.create_task_group() as group:
+        async with CombinedSource([memory, Slow(skill("a"))]) as catalog, anyio.create_task_group() as group:
             listing, go_on = anyio.Event(), anyio.Event()
             group.start_soon(catalog.refresh)
             await listing.wait()
@@ -343,7 +388,7 @@ async def test_opening_names_every_uri_that_is_served_twice_and_by_whom(tmp_path
     ]
 
     with pytest.raises(DuplicateSkillError) as caught:
-        async with Catalog(sources):
+        async with CombinedSource(sources):
             raise AssertionError("it must not open")
 
     assert caught.value.uris == ("skill://a/SKILL.md", "skill://b/SKILL.md", "skill://c/SKILL.md")
@@ -360,7 +405,7 @@ async def test_a_clash_that_comes_later_takes_both_away_until_it_is_resolved() -
     first = MemorySource([skill("a"), skill("both", body="First.\n")])
     second = MemorySource([skill("b")])
 
-    async with Catalog([first, second]) as catalog:
+    async with CombinedSource([first, second]) as catalog:
         start = catalog.snapshot
         second.add(skill("both", body="Second.\n"))
         clash = await next_change(catalog, start.revision)
@@ -386,7 +431,7 @@ async def test_a_clash_is_logged_when_it_arises_and_not_at_every_change(
     first, second = MemorySource([skill("both")]), MemorySource()
 
     with caplog.at_level(logging.WARNING):
-        async with Catalog([first, second]) as catalog:
+        async with CombinedSource([first, second]) as catalog:
             for path in ("both", "a", "b"):
                 revision = catalog.snapshot.revision
                 second.add(skill(path))
@@ -399,7 +444,7 @@ async def test_a_clash_is_logged_when_it_arises_and_not_at_every_change(
 async def test_a_report_on_a_skill_that_clashes_no_longer_names_a_uri() -> None:
     first, second = MemorySource([skill("my team/pdf")]), MemorySource()
 
-    async with Catalog([first, second]) as catalog:
+    async with CombinedSource([first, second]) as catalog:
         (before,) = catalog.snapshot.reports
         second.add(skill("my team/pdf", body="Other.\n"))
         after = await next_change(catalog, catalog.snapshot.revision)
@@ -416,7 +461,7 @@ async def test_a_file_that_two_nested_skills_have_with_different_bytes_is_a_clas
 
     for sources in ([outer, inner], [inner, outer]):
         with pytest.raises(DuplicateSkillError) as caught:
-            async with Catalog(sources):
+            async with CombinedSource(sources):
                 raise AssertionError("it must not open")
 
         assert caught.value.uris == ("skill://a/b/x.md",)
@@ -427,7 +472,7 @@ async def test_a_file_that_differs_later_takes_both_skills_away_until_it_is_reso
     outer = MemorySource([skill("a").with_reference("b/x.md", "1"), skill("other")])
     inner = MemorySource()
 
-    async with Catalog([outer, inner]) as catalog:
+    async with CombinedSource([outer, inner]) as catalog:
         start = catalog.snapshot
         inner.add(skill("a/b").with_reference("x.md", "2"))
         clash = await next_change(catalog, start.revision)
@@ -454,7 +499,7 @@ async def test_a_skill_of_one_source_completes_the_enclosing_one_of_another(tmp_
     folder, memory = DirectorySource(tmp_path / "skills", watch=False), MemorySource([inner])
 
     for sources in itertools.permutations([folder, memory]):
-        async with Catalog(sources) as catalog:
+        async with CombinedSource(sources) as catalog:
             read = await contents(catalog)
             entry = await catalog.get_skill(SkillUri.build("outer"))
 
@@ -471,7 +516,7 @@ async def test_a_skill_of_one_source_completes_the_enclosing_one_of_another(tmp_
 async def test_a_change_in_the_nested_skill_changes_the_enclosing_one() -> None:
     inner = MemorySource([skill("outer/inner")])
 
-    async with Catalog([MemorySource([skill("outer")]), inner]) as catalog:
+    async with CombinedSource([MemorySource([skill("outer")]), inner]) as catalog:
         start = catalog.snapshot
         inner.remove(SkillUri.build("outer/inner"))
         after = await next_change(catalog, start.revision)
@@ -486,21 +531,21 @@ async def test_a_fixed_skill_inside_a_dynamic_one_of_another_source_is_read_from
     inner = MemorySource([skill("outer/inner").with_reference("fixed.md", "fixed")])
 
     for sources in itertools.permutations([outer, inner]):
-        async with Catalog(sources) as catalog:
+        async with CombinedSource(sources) as catalog:
             assert await catalog.read_file("skill://outer/made.md") == b"made"
             assert await catalog.read_file("skill://outer/inner/fixed.md") == b"fixed"
 
 
 async def test_a_dynamic_skill_inside_one_with_digests_of_another_source_is_refused_at_opening() -> None:
     with pytest.raises(InvalidSkillError):
-        async with Catalog([MemorySource([skill("outer")]), MemorySource([live("outer/inner")])]):
+        async with CombinedSource([MemorySource([skill("outer")]), MemorySource([live("outer/inner")])]):
             raise AssertionError("it must not open")
 
 
 async def test_a_dynamic_skill_that_gets_there_later_is_set_aside_alone() -> None:
     fixed, made = MemorySource([skill("a")]), MemorySource([live("outer/inner")])
 
-    async with Catalog([fixed, made]) as catalog:
+    async with CombinedSource([fixed, made]) as catalog:
         start = catalog.snapshot
         fixed.add(skill("outer"))
         after = await next_change(catalog, start.revision)
@@ -512,8 +557,7 @@ async def test_a_dynamic_skill_that_gets_there_later_is_set_aside_alone() -> Non
                 (
                     Finding(
                         "dynamic-inside-static",
-                        "the skill is dynamic and lies inside skill://outer, "
-                        "which promises digests of all its files",
+                        "the skill is dynamic and inside skill://outer, which has digests of all its files",
                         fix="move it out, or make the enclosing skill dynamic",
                     ),
                 ),
@@ -529,7 +573,7 @@ async def test_a_skill_that_becomes_too_large_by_what_lies_inside_it_is_not_serv
     outer = MemorySource([skill("outer").with_reference("a.bin", half)])
     inner = MemorySource([skill("outer/inner").with_reference("b.bin", half)])
 
-    async with Catalog([outer, inner]) as catalog:
+    async with CombinedSource([outer, inner]) as catalog:
         snapshot = catalog.snapshot
 
     assert [entry.uri.path for entry in snapshot.entries] == ["outer/inner"]
@@ -552,7 +596,7 @@ async def test_the_order_of_sources_does_not_change_what_is_served() -> None:
     states: list[object] = []
     for order in itertools.permutations(PARTS):
         sources = {name: MemorySource(skills) for name, skills in PARTS.items()}
-        async with Catalog([sources[name] for name in order]) as catalog:
+        async with CombinedSource([sources[name] for name in order]) as catalog:
             revision = catalog.snapshot.revision
             sources["two"].add(skill("clash", body="2\n"))
             snapshot = await next_change(catalog, revision)
@@ -566,7 +610,7 @@ async def test_prefixes_keep_two_folders_apart(tmp_path: Path) -> None:
         write_skill(tmp_path / root / "pdf")
         write_files(tmp_path, {f"{root}/pdf/a.md": root})
 
-    async with Catalog(
+    async with CombinedSource(
         [DirectorySource(tmp_path / root, prefix=root, watch=False) for root in ("one", "two")]
     ) as catalog:
         assert await catalog.read_file("skill://one/pdf/a.md") == b"one"
@@ -584,7 +628,7 @@ class Reserved(PlainSource):
 async def test_what_a_plain_source_serves_without_listing_it_is_found() -> None:
     listed, unlisted = skill("listed"), skill("unlisted")
 
-    async with Catalog([MemorySource([skill("memory")]), Reserved(listed, unlisted)]) as catalog:
+    async with CombinedSource([MemorySource([skill("memory")]), Reserved(listed, unlisted)]) as catalog:
         assert [entry.name for entry in catalog.snapshot.entries] == ["listed", "memory"]
         assert await catalog.get_skill(unlisted.uri) == unlisted.entry()
         assert await catalog.read_file(unlisted.uri.text) == unlisted.skill_md
@@ -597,7 +641,7 @@ async def test_what_a_plain_source_serves_without_listing_it_is_found() -> None:
 async def test_a_skill_that_is_refused_is_not_found_by_asking_a_plain_source_for_it() -> None:
     live, plain = MemorySource(), PlainSource(skill("twice"))
 
-    async with Catalog([live, plain]) as catalog:
+    async with CombinedSource([live, plain]) as catalog:
         revision = catalog.snapshot.revision
         live.add(skill("twice"))
         await next_change(catalog, revision)
@@ -616,7 +660,7 @@ async def test_media_types_and_empty_folders_of_all_sources_are_told(tmp_path: P
     (tmp_path / "skills" / "m" / "empty").mkdir()
     memory = MemorySource([skill("z").with_reference("data", "x", media_type="text/x-data")])
 
-    async with Catalog([DirectorySource(tmp_path / "skills", watch=False), memory]) as catalog:
+    async with CombinedSource([DirectorySource(tmp_path / "skills", watch=False), memory]) as catalog:
         assert catalog.snapshot.folders == {"skill://m/empty"}
         assert catalog.snapshot.media_types == {"skill://z/data": "text/x-data"}
 
@@ -634,7 +678,7 @@ async def test_when_a_skill_was_modified_is_asked_of_its_source(tmp_path: Path) 
         os.utime(tmp_path / "skills" / name / "SKILL.md", ns=(1, 1_700_000_000_000_000_000))
     folder, memory = DirectorySource(tmp_path / "skills", watch=False), MemorySource([skill("z")])
 
-    async with Catalog([Catalog([folder]), memory, PlainSource(skill("p"))]) as catalog:
+    async with CombinedSource([CombinedSource([folder]), memory, PlainSource(skill("p"))]) as catalog:
         assert catalog.modified_at(SkillUri.build("m")) == 1_700_000_000.0
         assert catalog.modified_at(SkillUri.build("z")) is None
         assert catalog.modified_at(SkillUri.build("p")) is None
@@ -654,7 +698,7 @@ async def test_when_a_skill_was_modified_is_asked_of_its_source(tmp_path: Path) 
 async def test_the_snapshot_of_a_single_source_is_shared_and_not_copied(others: int) -> None:
     source = MemorySource([skill("a").with_reference("x", "", media_type="text/x-x"), skill("my team/b")])
 
-    async with Catalog([source, *(MemorySource() for _ in range(others))]) as catalog:
+    async with CombinedSource([source, *(MemorySource() for _ in range(others))]) as catalog:
         first = catalog.snapshot
         assert shared(first, source.snapshot)
         source.add(skill("c"))
@@ -679,7 +723,7 @@ async def test_reports_of_all_sources_are_told_even_where_one_has_all_skills(tmp
     write_files(tmp_path, {"skills/broken/SKILL.md": "no frontmatter"})
     memory = MemorySource([skill("my team/a")])
 
-    async with Catalog([memory, DirectorySource(tmp_path / "skills", watch=False)]) as catalog:
+    async with CombinedSource([memory, DirectorySource(tmp_path / "skills", watch=False)]) as catalog:
         assert [report.place for report in catalog.snapshot.reports] == ["broken", "my team/a"]
 
 
@@ -716,7 +760,7 @@ async def test_the_snapshot_of_a_strangers_source_is_put_in_order_even_when_it_i
     outer, inner = skill("outer"), skill("outer/inner")
     source = Raw(outer.entry(), inner.entry())
 
-    async with Catalog([source]) as catalog:
+    async with CombinedSource([source]) as catalog:
         first = catalog.snapshot
         source.become(outer.entry(), live("outer/made").entry())
         second = await next_change(catalog, first.revision)
@@ -733,7 +777,7 @@ async def test_merging_happens_in_a_thread_and_one_at_a_time(monkeypatch: pytest
     running: list[int] = []
     most = 0
 
-    def merge_and_note(before: Merged, parts: Sequence[Snapshot]) -> Merged:
+    def merge_and_note(before: MergedSnapshots, parts: Sequence[Snapshot]) -> MergedSnapshots:
         nonlocal most
         assert threading.current_thread() is not threading.main_thread()
         running.append(1)
@@ -745,7 +789,7 @@ async def test_merging_happens_in_a_thread_and_one_at_a_time(monkeypatch: pytest
     monkeypatch.setattr(catalog_module, "merge_changes", merge_and_note)
     sources = [MemorySource([skill(f"start-{number}")]) for number in range(4)]
 
-    async with Catalog(sources) as catalog:
+    async with CombinedSource(sources) as catalog:
         for number, source in enumerate(sources):
             source.add(skill(f"more-{number}"))
         with anyio.fail_after(10):
@@ -758,7 +802,7 @@ async def test_merging_happens_in_a_thread_and_one_at_a_time(monkeypatch: pytest
 async def test_what_a_refresh_has_seen_is_not_published_a_second_time() -> None:
     first, second = MemorySource([skill("a")]), MemorySource([skill("b")])
 
-    async with Catalog([first, second]) as catalog:
+    async with CombinedSource([first, second]) as catalog:
         revision = catalog.snapshot.revision
         first.add(skill("c"))
         await catalog.refresh()
@@ -799,7 +843,7 @@ def test_after_any_changes_a_catalog_serves_what_merging_all_sources_at_once_giv
     async def run() -> None:
         sources = [MemorySource(), MemorySource(), MemorySource([skill("z")])]
         revisions: list[int] = []
-        async with Catalog(sources) as catalog:
+        async with CombinedSource(sources) as catalog:
             for (position, path, kind), wait in zip(changes, waits, strict=False):
                 change(sources[position], path, kind)
                 if wait:
@@ -811,7 +855,7 @@ def test_after_any_changes_a_catalog_serves_what_merging_all_sources_at_once_giv
     anyio.run(run)
 
 
-async def until_merged(catalog: Catalog, sources: Sequence[MemorySource]) -> None:
+async def until_merged(catalog: CombinedSource, sources: Sequence[MemorySource]) -> None:
     """Wait for the catalog to serve exactly what a plain merge of its sources gives."""
     with anyio.fail_after(10):
         while True:

@@ -11,11 +11,11 @@ import pytest
 
 from folders import manifest_of, move, scan, skill_md, write_files, write_skill
 from skillwire.core.entry import SkillEntry
+from skillwire.core.errors import NotFoundError, SkillError, SourceError
 from skillwire.core.manifest import ManifestFile
 from skillwire.core.uri import SkillUri
-from skillwire.errors import NotFoundError, SkillError, SourceError
 from skillwire.sources import Changes, DirectorySource, LiveSource
-from skillwire.sources.opening import FolderReader
+from skillwire.sources.directory.walk import FolderReader
 
 SECRET = b"outside the skill"
 PDF = SkillUri("skill://pdf/SKILL.md")

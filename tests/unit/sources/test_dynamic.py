@@ -7,9 +7,9 @@ from typing import Any, cast
 import pytest
 
 from skillwire.core.entry import SkillEntry
+from skillwire.core.errors import InvalidSkillError, NotFoundError, SourceError
 from skillwire.core.frontmatter import Frontmatter, parse_skill_md
 from skillwire.core.uri import SkillUri
-from skillwire.errors import InvalidSkillError, NotFoundError, SourceError
 from skillwire.sources import DynamicSkill, MemorySource
 
 URI = "skill://ops/live-status/SKILL.md"
@@ -40,6 +40,7 @@ async def test_it_is_listed_and_got_with_the_marker_instead_of_digests() -> None
     assert got.to_json() == {"uri": URI, "frontmatter": dict(frontmatter.fields), "resources": "dynamic"}
 
 
+@pytest.mark.requirement("SDK-06")
 async def test_its_content_is_made_anew_at_every_read() -> None:
     numbers = iter(range(10))
     source = MemorySource([status(lambda: f"Status {next(numbers)}.\n")])
@@ -77,6 +78,7 @@ async def test_a_plain_function_runs_in_a_thread_and_a_coroutine_function_in_the
     assert [thread is threading.current_thread() for thread in threads] == [False, True]
 
 
+@pytest.mark.requirement("SDK-06")
 async def test_its_other_files_are_made_too_and_nothing_else_is_there() -> None:
     source = MemorySource([status(lambda: "Fine.").with_file("reports/to day.md", lambda: "ü")])
 
@@ -123,7 +125,7 @@ async def test_a_body_that_cannot_be_made_is_an_error_that_gives_nothing_away(
     with pytest.raises(SourceError) as caught:
         await source.read_file(URI)
 
-    assert str(caught.value) == f"the content of {URI} could not be made"
+    assert str(caught.value) == f"the content of {URI} could not be generated"
     assert caught.value.__cause__ is not None
 
 

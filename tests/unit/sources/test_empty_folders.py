@@ -6,11 +6,11 @@ import anyio
 import pytest
 
 from folders import delete, held_back, link, scan, tree, uris, write_files, write_skill
-from skillwire.sources import Catalog, DirectorySource, MemorySource
-from skillwire.sources.index import ScanIndex
-from skillwire.sources.opening import FolderReader
-from skillwire.sources.publish import Mount
-from skillwire.sources.tree import SkillTree
+from skillwire.sources import CombinedSource, DirectorySource, MemorySource
+from skillwire.sources.directory.publish import MountPoint
+from skillwire.sources.directory.scan import ScanIndex
+from skillwire.sources.directory.tree import SkillTree
+from skillwire.sources.directory.walk import FolderReader
 
 
 def make_folders(root: Path, *paths: str) -> None:
@@ -173,11 +173,11 @@ def test_a_restart_with_an_index_finds_empty_folders_made_meanwhile(
     write_skill(root / "pdf")
     make_folders(root, "pdf/one")
     index = ScanIndex.for_root(str(root), tmp_path / "cache")
-    SkillTree(str(root), Mount("skill"), index=index).scan()
+    SkillTree(str(root), MountPoint("skill"), index=index).scan()
     (root / "pdf" / "one").rmdir()
     make_folders(root, "pdf/two")
 
-    snapshot = SkillTree(str(root), Mount("skill"), index=index).scan().snapshot
+    snapshot = SkillTree(str(root), MountPoint("skill"), index=index).scan().snapshot
 
     assert snapshot.folders == {"skill://pdf/two"}
     assert snapshot == scan(root)
@@ -186,7 +186,7 @@ def test_a_restart_with_an_index_finds_empty_folders_made_meanwhile(
 async def test_a_watched_folder_tells_of_empty_folders_that_come_and_go(root: Path) -> None:
     write_skill(root / "pdf")
 
-    async with DirectorySource(root) as source, Catalog([source, MemorySource()]) as catalog:
+    async with DirectorySource(root) as source, CombinedSource([source, MemorySource()]) as catalog:
         with anyio.fail_after(20):
             snapshot = catalog.snapshot
             await anyio.to_thread.run_sync(make_folders, root, "pdf/empty")

@@ -21,11 +21,11 @@ from folders import (
     write_files,
     write_skill,
 )
-from skillwire.sources import index
-from skillwire.sources.index import ScanIndex
-from skillwire.sources.publish import Mount
+from skillwire.sources.directory import scan as index
+from skillwire.sources.directory.publish import MountPoint
+from skillwire.sources.directory.scan import ScanIndex
+from skillwire.sources.directory.tree import SkillTree
 from skillwire.sources.snapshot import Snapshot
-from skillwire.sources.tree import SkillTree
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def cache(tmp_path: Path) -> Path:
 def start(root: Path, cache: Path) -> Snapshot:
     """Scan as a new process would, with what the index kept."""
     kept = ScanIndex.for_root(str(root), cache)
-    return SkillTree(str(root), Mount("skill"), index=kept).scan().snapshot
+    return SkillTree(str(root), MountPoint("skill"), index=kept).scan().snapshot
 
 
 def the_index(cache: Path) -> Path:
@@ -112,7 +112,7 @@ def test_the_index_says_nothing_of_where_the_folder_is_mounted(
     start(root, cache)
     kept = ScanIndex.for_root(str(root), cache)
 
-    snapshot = SkillTree(str(root), Mount("docs", "acme"), index=kept).scan().snapshot
+    snapshot = SkillTree(str(root), MountPoint("docs", "acme"), index=kept).scan().snapshot
 
     assert uris(snapshot) == ["docs://acme/pdf/SKILL.md"]
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from folders import link, manifest_of, skill_md, write_files
-from skillwire.errors import SourceError
+from skillwire.core.errors import SourceError
 from skillwire.sources.manifests import ImportedSkill, import_skills
 
 

@@ -6,10 +6,10 @@ import anyio
 import pytest
 
 from skillwire.core.entry import SkillEntry
+from skillwire.core.errors import DuplicateSkillError, InvalidSkillError, InvalidUriError, NotFoundError
 from skillwire.core.manifest import MAX_FILES, MAX_TOTAL_SIZE, Manifest, ManifestFile
 from skillwire.core.skill import Skill
 from skillwire.core.uri import SkillUri
-from skillwire.errors import DuplicateSkillError, InvalidSkillError, InvalidUriError, NotFoundError
 from skillwire.sources import Changes, DynamicSkill, LiveSource, MemorySource
 
 

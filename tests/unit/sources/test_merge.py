@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skillwire.core.entry import SkillEntry
+from skillwire.core.errors import InvalidSkillError
 from skillwire.core.frontmatter import Frontmatter
 from skillwire.core.manifest import MAX_TOTAL_SIZE, Manifest, ManifestFile
 from skillwire.core.skill import Skill
 from skillwire.core.uri import SkillUri
-from skillwire.errors import InvalidSkillError
 from skillwire.sources import DynamicSkill, MemorySource, Snapshot, merge
-from skillwire.sources.merge import Merged, merge_changes, merge_strictly, share
+from skillwire.sources.merge import MergedSnapshots, merge_changes, merge_strictly, reuse_only_part
 
 properties = settings(deadline=None, max_examples=200)
 
@@ -92,7 +92,7 @@ change = st.tuples(st.integers(0, 2), paths, st.none() | pieces)
 batches = st.lists(st.lists(change, min_size=1, max_size=3), min_size=1, max_size=8)
 
 
-def assert_same(merged: Merged, expected: Merged) -> None:
+def assert_same(merged: MergedSnapshots, expected: MergedSnapshots) -> None:
     assert merged == expected
     assert list(merged.by_uri) == [entry.uri.text for entry in merged.entries]
     assert list(merged.refused) == list(expected.refused)
@@ -130,7 +130,7 @@ def test_a_part_that_is_alone_and_ready_is_what_merging_it_would_give(
     empty = Snapshot.of(())
 
     for parts in ([ready], [empty, ready], [ready, empty]):
-        shared = share(parts, [True] * len(parts))
+        shared = reuse_only_part(parts, [True] * len(parts))
 
         assert shared is not None
         assert_same(shared, merge.merge(parts))
@@ -157,11 +157,11 @@ def snapshot_of(*paths: str) -> Snapshot:
 def test_nothing_is_shared_where_something_may_need_merging(
     parts: Sequence[Snapshot], whole: Sequence[bool]
 ) -> None:
-    assert share(parts, whole) is None
+    assert reuse_only_part(parts, whole) is None
 
 
 def test_sources_without_skills_are_an_empty_catalog() -> None:
-    shared = share([snapshot_of(), Snapshot.of(())], [True, False])
+    shared = reuse_only_part([snapshot_of(), Snapshot.of(())], [True, False])
 
     assert shared is not None
     assert shared.entries == ()

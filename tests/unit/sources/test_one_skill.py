@@ -7,8 +7,8 @@ import anyio
 import pytest
 
 from folders import delete, held_back, manifest_of, skill_md, uris, write_files, write_skill
+from skillwire.core.errors import InvalidSkillError, InvalidUriError, SourceError
 from skillwire.core.uri import SkillUri
-from skillwire.errors import InvalidSkillError, InvalidUriError, SourceError
 from skillwire.sources import DirectorySource
 
 REFUNDS = SkillUri("skill://acme/billing/refunds/SKILL.md")
@@ -82,7 +82,7 @@ def test_a_path_that_cannot_be_part_of_a_uri_is_refused_at_once(root: Path, at: 
         ({"skill.md": skill_md("refunds")}, ["'skill.md'"]),
         ({"SKILL.md": b"no frontmatter"}, ["SKILL.md: "]),
         ({"SKILL.md": b"---\nname: refunds\n---\n"}, ["`description` is missing"]),
-        ({"SKILL.md": skill_md("refunds"), "con\\trol": b""}, ["hides a separator"]),
+        ({"SKILL.md": skill_md("refunds"), "con\\trol": b""}, ["contains a separator"]),
         ({"deeper/SKILL.md": skill_md("deeper")}, ["no SKILL.md"]),
     ],
 )

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from folders import write_files
-from skillwire.sources.opening import FileMovedError, FolderReader
+from skillwire.sources.directory.walk import FileMovedError, FolderReader
 
 
 def open_descriptors() -> int:

@@ -21,10 +21,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from folders import codes, held_back, link, scan, skill_md, uris, write_files, write_skill
+from skillwire.core.errors import InvalidSkillError, InvalidUriError, NotFoundError, SourceError
 from skillwire.core.manifest import MAX_FILES, MAX_TOTAL_SIZE
 from skillwire.core.uri import SkillUri
-from skillwire.errors import InvalidSkillError, InvalidUriError, NotFoundError, SourceError
-from skillwire.sources import Catalog, LiveSource, MemorySource, PackageSource, Snapshot, package
+from skillwire.sources import CombinedSource, LiveSource, MemorySource, PackageSource, Snapshot, package
 
 PDF = SkillUri("skill://pdf/SKILL.md")
 
@@ -407,7 +407,7 @@ async def test_a_package_is_read_once_and_may_be_entered_again(tmp_path: Path) -
         first = source.snapshot
     (tmp_path / "lib.zip").unlink()
 
-    async with Catalog([source]) as alone, Catalog([source, MemorySource()]) as catalog:
+    async with CombinedSource([source]) as alone, CombinedSource([source, MemorySource()]) as catalog:
         assert source.snapshot is first
         assert alone.snapshot.entries is catalog.snapshot.entries is first.entries
         assert await catalog.read_file(PDF.text) == skill_md("pdf")

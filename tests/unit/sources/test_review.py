@@ -12,8 +12,8 @@ import pytest
 from folders import skill_md, write_files, write_skill
 from skillwire.core.finding import Finding
 from skillwire.core.manifest import MAX_FILES, MAX_TOTAL_SIZE
+from skillwire.sources.directory.walk import FoundSkill, Walk
 from skillwire.sources.review import SkillReading, read_skill, review
-from skillwire.sources.walk import FoundSkill, Walk
 
 NOBODY = 65534
 

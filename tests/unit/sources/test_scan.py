@@ -26,9 +26,9 @@ from folders import (
 from skillwire.core.finding import Finding
 from skillwire.core.manifest import MAX_FILES, MAX_TOTAL_SIZE, ManifestFile
 from skillwire.core.uri import SkillUri
-from skillwire.sources.scan import Scanner, SkillRecord
+from skillwire.sources.directory.scan import Scanner, SkillRecord
+from skillwire.sources.directory.walk import FoundSkill, Walk
 from skillwire.sources.snapshot import Report
-from skillwire.sources.walk import FoundSkill, Walk
 
 Result = TypeVar("Result")
 
@@ -315,7 +315,7 @@ def found(root: Path, directory: str = "pdf") -> FoundSkill:
 
 def take(root: Path, walked: FoundSkill, *, follow_links: bool = False) -> SkillRecord:
     with Scanner(str(root), follow_links=follow_links) as scanner:
-        return in_a_thread(lambda: scanner.take(walked, None))
+        return in_a_thread(lambda: scanner.record(walked, None))
 
 
 def delete_file(skill: Path, outside: Path) -> None:
@@ -419,9 +419,9 @@ def test_a_linked_skill_that_vanishes_closes_no_descriptor_twice(root: Path, ski
     before, after = found(root, "good"), found(root, "pdf")
 
     with Scanner(str(root), follow_links=True) as scanner:
-        scanner.take(before, None)
+        scanner.record(before, None)
         shutil.rmtree(skill)
-        record = scanner.take(after, None)
+        record = scanner.record(after, None)
 
     assert (record.settled, record.frontmatter) == (False, None)
 

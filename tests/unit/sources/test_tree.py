@@ -23,11 +23,10 @@ from folders import (
     write_files,
     write_skill,
 )
+from skillwire.core.errors import SourceError
 from skillwire.core.uri import SkillUri
-from skillwire.errors import SourceError
 from skillwire.sources import Changes, Snapshot
-from skillwire.sources.opening import FolderReader
-from skillwire.sources.walk import MAX_DEPTH
+from skillwire.sources.directory.walk import MAX_DEPTH, FolderReader
 
 properties = settings(deadline=None, max_examples=30)
 

@@ -18,7 +18,7 @@ from folders import (
     write_skill,
 )
 from skillwire.core.finding import Finding
-from skillwire.sources.walk import MAX_DEPTH, Walk
+from skillwire.sources.directory.walk import MAX_DEPTH, Walk
 
 
 def found(walk: Walk) -> list[str]:

@@ -12,9 +12,10 @@ import pytest
 import watchfiles
 
 from folders import delete, write_files
-from skillwire.errors import SourceError
-from skillwire.sources import Snapshot, watch
-from skillwire.sources.watch import TreeWatcher
+from skillwire.core.errors import SourceError
+from skillwire.sources import Snapshot
+from skillwire.sources.directory import watch
+from skillwire.sources.directory.watch import TreeWatcher
 
 Batch = set[tuple[watchfiles.Change, str]]
 
@@ -45,15 +46,24 @@ class Looks:
         return Snapshot.of((), revision=self.revision)
 
     async def until(self, *expected: tuple[str, ...] | None) -> None:
-        """Wait for looks at these places, in this order, with others before and between."""
+        """Wait for looks at these places, in this order, with others before and between.
+
+        Places that become quiet close together are one look: each look has to include what is expected of it.
+        """
         with anyio.fail_after(10):
             while not _in_order(expected, self.seen):
                 await self._looked.wait()
 
 
-def _in_order(wanted: Iterable[object], seen: Iterable[object]) -> bool:
+def _in_order(wanted: Iterable[tuple[str, ...] | None], seen: Iterable[tuple[str, ...] | None]) -> bool:
     rest = iter(seen)
-    return all(item in rest for item in wanted)
+    return all(any(_includes(places, expected) for places in rest) for expected in wanted)
+
+
+def _includes(places: tuple[str, ...] | None, expected: tuple[str, ...] | None) -> bool:
+    if places is None or expected is None:
+        return places is expected
+    return set(expected) <= set(places)
 
 
 class Events:
@@ -90,8 +100,9 @@ def events(monkeypatch: pytest.MonkeyPatch) -> Events:
     monkeypatch.setattr(watchfiles, "watch", made_up.watch)
     monkeypatch.setattr(watch, "SETTLE_SECONDS", 0.02)
     monkeypatch.setattr(watch, "POLL_SECONDS", 0.03)
-    # On a busy machine a process may stand still for a second at any time.
+    # A busy machine may stop a process for a second at any time, and a virtual machine for a minute.
     monkeypatch.setattr(watch, "_STALL_SECONDS", 60.0)
+    monkeypatch.setattr(watch, "JUMP_SECONDS", 600.0)
     return made_up
 
 
@@ -134,7 +145,7 @@ async def test_events_close_together_are_one_look(
         events.put(modified(root / "end"))
         await looks.until(("end",))
 
-    assert looks.seen.count(("pdf",)) == 1
+    assert sum("pdf" in (places or ()) for places in looks.seen) == 1
 
 
 async def test_events_about_hidden_places_are_no_reason_to_look(root: Path, events: Events) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from skillwire.core.finding import Severity
-from skillwire.wire.april import SCHEMA, AprilEntry, AprilType, parse_april_entry, schema_findings
+from skillwire.wire.index import SCHEMA, AprilEntry, AprilType, parse_april_entry, schema_findings
 
 GOLDEN = Path(__file__).parent / "golden"
 SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas" / "wire"

@@ -12,13 +12,7 @@ from skillwire.core.frontmatter import Frontmatter
 from skillwire.core.manifest import Manifest, ManifestFile
 from skillwire.core.uri import SkillUri
 from skillwire.core.yaml12 import JsonValue
-from skillwire.wire.core import (
-    directory_resource,
-    file_contents,
-    file_resource,
-    skill_resource,
-    write_entry,
-)
+from skillwire.wire.core import directory_resource, file_contents, file_resource, skill_resource, write_entry
 
 DIGEST = "sha256:" + "0" * 64
 

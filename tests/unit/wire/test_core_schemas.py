@@ -8,7 +8,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from skillwire.core.entry import parse_entry
-from skillwire.errors import InvalidEntryError
+from skillwire.core.errors import InvalidEntryError
 from skillwire.host.dialects.core0804 import check_older_entry
 from skillwire.wire.core import write_entry
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skillwire.core.errors import InvalidCursorError
 from skillwire.core.uri import MAX_URI_LENGTH
-from skillwire.errors import InvalidCursorError
-from skillwire.wire.cursor import is_cursor_of, read_cursor, write_cursor
+from skillwire.wire.core import is_cursor_of, read_cursor, write_cursor
 
 words = st.text("abcdefghijklmnopqrstuvwxyz/", min_size=1, max_size=24)
 

@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from skillwire.core.frontmatter import Frontmatter, parse_skill_md
 from skillwire.core.yaml12 import JsonValue
-from skillwire.wire.declared import Declared, FileNote, declared_in
-from skillwire.wire.primitive import SkillArgument, SkillDependencies
+from skillwire.wire.by_name import Declarations, FileNote, SkillArgument, SkillDependencies, declarations_in
 
 WHOLE = b"""---
 name: invoice-fill
@@ -32,13 +31,13 @@ Body.
 """
 
 
-def declared(**fields: JsonValue) -> Declared:
-    return declared_in(Frontmatter({"name": "tea", "description": "d", **fields}))
+def declared(**fields: JsonValue) -> Declarations:
+    return declarations_in(Frontmatter({"name": "tea", "description": "d", **fields}))
 
 
 @pytest.mark.requirement("P2076-08", "P2076-12", "EXEC-20")
 def test_everything_that_can_be_declared_is_read() -> None:
-    assert declared_in(parse_skill_md(WHOLE).frontmatter) == Declared(
+    assert declarations_in(parse_skill_md(WHOLE).frontmatter) == Declarations(
         title="Invoice filling",
         version="1.10",
         tags=("finance", "data entry"),
@@ -60,7 +59,7 @@ def test_everything_that_can_be_declared_is_read() -> None:
 
 @pytest.mark.requirement("P2076-08")
 def test_a_skill_that_declares_nothing_has_nothing() -> None:
-    assert declared() == declared(metadata={}) == declared(metadata="odd") == Declared()
+    assert declared() == declared(metadata={}) == declared(metadata="odd") == Declarations()
 
 
 @pytest.mark.requirement("P2076-08")
@@ -125,6 +124,64 @@ def test_needs_beyond_all_bounds_are_none_with_a_finding() -> None:
     ]
 
 
+@pytest.mark.requirement("P2076-06")
+def test_a_file_has_a_title_after_a_semicolon() -> None:
+    lines = "a.md (forms, more; Common, and other, forms): Examples.\nb.md (; Only a title)"
+    found = declared(metadata={"skillwire/files": lines})
+
+    assert found.files == {
+        "a.md": FileNote(("forms", "more"), "Examples.", "Common, and other, forms"),
+        "b.md": FileNote((), "", "Only a title"),
+    }
+
+
+@pytest.mark.requirement("P2076-02")
+def test_icons_are_addresses_with_what_is_known_of_them() -> None:
+    found = declared(
+        metadata={"skillwire/icons": "https://a.example/i.svg any\n\ndata:image/png;base64,AAAA"}
+    )
+
+    assert found.icons == (
+        {"src": "https://a.example/i.svg", "sizes": ["any"]},
+        {"src": "data:image/png;base64,AAAA"},
+    )
+    assert found.findings == ()
+
+
+@pytest.mark.requirement("P2076-02")
+@pytest.mark.parametrize(
+    "line",
+    [
+        "http://a.example/i.png",
+        "file:///etc/passwd",
+        "javascript:alert(1)",
+        "data:text/html,x",
+        "assets/icon.png",
+        "https://a.example/i.png text/html",
+        "https://a.example/i.png large",
+        "https://a.example/i.png light dark",
+        "https://a.example/" + "x" * 9000,
+    ],
+)
+def test_an_icon_that_cannot_be_shown_safely_is_left_out_with_a_finding(line: str) -> None:
+    found = declared(metadata={"skillwire/icons": f"{line}\nhttps://a.example/good.png"})
+
+    assert found.icons == ({"src": "https://a.example/good.png"},)
+    assert [(finding.code, finding.rule) for finding in found.findings] == [("icons-invalid", "P2076-02")]
+
+
+@pytest.mark.requirement("P2076-02")
+def test_keys_with_a_prefix_of_their_own_are_meta_and_others_are_not() -> None:
+    metadata: dict[str, JsonValue] = {
+        "com.example/owner": "billing",
+        "skillwire/tools": "pay",
+        "io.modelcontextprotocol/x": "reserved",
+        "author": "acme",
+    }
+
+    assert declared(metadata=metadata).meta == {"com.example/owner": "billing"}
+
+
 @pytest.mark.requirement("EXEC-20")
 def test_a_line_about_a_file_that_cannot_be_read_is_left_out_with_a_finding() -> None:
     found = declared(metadata={"skillwire/files": "references/a.md: A.\n(odd)\nreferences/a.md: again"})
@@ -135,7 +192,7 @@ def test_a_line_about_a_file_that_cannot_be_read_is_left_out_with_a_finding() ->
 
 @given(
     st.dictionaries(
-        st.sampled_from(("arguments", "tools", "prompts", "resources", "files")),
+        st.sampled_from(("arguments", "tools", "prompts", "resources", "files", "icons", "audience")),
         st.text(max_size=200) | st.integers() | st.lists(st.text(max_size=5), max_size=3),
     )
 )

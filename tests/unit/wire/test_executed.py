@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skillwire.core.yaml12 import JsonValue
-from skillwire.wire import executed
-from skillwire.wire.executed import MAX_PIECES, Executed, Piece, parse_executed
-from skillwire.wire.members import MAX_FINDINGS
+from skillwire.wire import execute
+from skillwire.wire.core import MAX_FINDINGS
+from skillwire.wire.execute import MAX_PIECES, ExecutionResult, Piece, parse_execution_result
 
 ANY_JSON: st.SearchStrategy[JsonValue] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
@@ -43,6 +43,7 @@ def test_every_kind_of_content_is_read_and_links_bring_nothing() -> None:
                 "type": "resource",
                 "resource": {"uri": "file:///b.bin", "blob": blob(b"\x00"), "mimeType": "x/y"},
             },
+            {"type": "resource", "resource": {"uri": "skill-output://r/1", "text": "x", "name": "x.txt"}},
             {"type": "resource_link", "uri": "http://169.254.169.254/", "name": "c", "mimeType": "x/z"},
             {"type": "image", "data": blob(b"\x89PNG"), "mimeType": "image/png"},
             {"type": "hologram", "data": "?"},
@@ -50,20 +51,34 @@ def test_every_kind_of_content_is_read_and_links_bring_nothing() -> None:
         "isError": False,
     }
 
-    found, findings = parse_executed(result)
+    found, findings = parse_execution_result(result)
 
     assert findings == []
-    assert found == Executed(
+    assert found == ExecutionResult(
         (
             Piece("text", b"done\n", is_text=True),
             Piece("text", b"", is_text=True),
             Piece("resource", b"a,b\n", is_text=True, uri="skill-output://r/a.csv"),
             Piece("resource", b"\x00", uri="file:///b.bin", media_type="x/y"),
+            Piece("resource", b"x", is_text=True, uri="skill-output://r/1", name="x.txt"),
             Piece("resource_link", uri="http://169.254.169.254/", name="c", media_type="x/z"),
             Piece("image", b"\x89PNG", media_type="image/png"),
             Piece("hologram"),
         )
     )
+
+
+def test_the_example_of_the_document_names_a_file_without_its_content() -> None:
+    kind = "application/vnd.openxmlformats-officedocument.presentationml.presentation"
+    uri, name = "file:///output/q4-sales-review.pptx", "q4-sales-review.pptx"
+    resource = {"uri": uri, "mimeType": kind, "name": name}
+
+    found, findings = parse_execution_result(
+        {"content": [{"type": "resource", "resource": resource}], "isError": False}
+    )
+
+    assert findings == []
+    assert found == ExecutionResult((Piece("resource", uri=uri, name=name, media_type=kind),))
 
 
 @pytest.mark.parametrize(
@@ -73,15 +88,15 @@ def test_every_kind_of_content_is_read_and_links_bring_nothing() -> None:
 def test_a_script_of_which_it_is_unclear_whether_it_failed_counts_as_failed(
     said: object, is_error: bool
 ) -> None:
-    found, findings = parse_executed({"content": [], "isError": said})
+    found, findings = parse_execution_result({"content": [], "isError": said})
 
-    assert found == Executed((), is_error)
+    assert found == ExecutionResult((), is_error)
     assert bool(findings) is (said is not None and not isinstance(said, bool))
 
 
 @pytest.mark.parametrize("result", [None, [], "text", {}, {"content": None}, {"content": {"type": "text"}}])
 def test_an_answer_without_a_list_of_content_is_none(result: object) -> None:
-    found, findings = parse_executed(result)
+    found, findings = parse_execution_result(result)
 
     assert found is None
     assert [finding.code for finding in findings] == ["exec-result-invalid"]
@@ -102,7 +117,6 @@ def test_an_answer_without_a_list_of_content_is_none(result: object) -> None:
         {"type": "image"},
         {"type": "resource"},
         {"type": "resource", "resource": []},
-        {"type": "resource", "resource": {"uri": "a:b"}},
         {"type": "resource", "resource": {"uri": "a:b", "text": "", "blob": ""}},
         {"type": "resource", "resource": {"text": "x"}},
         {"type": "resource_link"},
@@ -110,21 +124,21 @@ def test_an_answer_without_a_list_of_content_is_none(result: object) -> None:
     ],
 )
 def test_a_malformed_piece_costs_only_itself(piece: object) -> None:
-    found, findings = parse_executed({"content": [piece, {"type": "text", "text": "kept"}]})
+    found, findings = parse_execution_result({"content": [piece, {"type": "text", "text": "kept"}]})
 
-    assert found == Executed((Piece("text", b"kept", is_text=True),))
+    assert found == ExecutionResult((Piece("text", b"kept", is_text=True),))
     assert {finding.code for finding in findings} == {"exec-result-item"}
 
 
 def test_more_pieces_than_anyone_needs_are_left_out() -> None:
-    found, findings = parse_executed({"content": [{"type": "text", "text": "x"}] * (MAX_PIECES + 1)})
+    found, findings = parse_execution_result({"content": [{"type": "text", "text": "x"}] * (MAX_PIECES + 1)})
 
     assert found is not None and len(found.pieces) == MAX_PIECES
     assert [finding.code for finding in findings] == ["exec-result-item"]
 
 
 def test_what_does_not_fit_is_named_without_its_content(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(executed, "MAX_CONTENT", 10)
+    monkeypatch.setattr(execute, "MAX_CONTENT", 10)
     pieces = [
         {"type": "text", "text": "123456"},
         {"type": "resource", "resource": {"uri": "a:large", "blob": blob(b"12345")}},
@@ -132,9 +146,9 @@ def test_what_does_not_fit_is_named_without_its_content(monkeypatch: pytest.Monk
         {"type": "text", "text": "12345678901"},
     ]
 
-    found, findings = parse_executed({"content": pieces})
+    found, findings = parse_execution_result({"content": pieces})
 
-    assert found == Executed(
+    assert found == ExecutionResult(
         (
             Piece("text", b"123456", is_text=True),
             Piece("resource", uri="a:large"),
@@ -149,7 +163,7 @@ def test_what_does_not_fit_is_named_without_its_content(monkeypatch: pytest.Monk
     | ANY_JSON
 )
 def test_nothing_a_server_says_raises_or_grows(result: JsonValue) -> None:
-    found, findings = parse_executed(result)
+    found, findings = parse_execution_result(result)
 
     assert len(findings) <= MAX_FINDINGS + 1
     assert (found is None) == (not isinstance(result, dict) or not isinstance(result.get("content"), list))

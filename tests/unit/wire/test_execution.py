@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
+from skillwire.core.errors import EXECUTION_FAILED
 from skillwire.core.yaml12 import JsonValue
-from skillwire.errors import EXECUTION_FAILED
-from skillwire.wire.execution import (
+from skillwire.wire.core import MAX_FINDINGS
+from skillwire.wire.execute import (
     REFERENCE_NOT_FOUND,
     SKILL_NOT_FOUND,
     Annotations,
@@ -25,7 +26,6 @@ from skillwire.wire.execution import (
     parse_item,
     parse_skill,
 )
-from skillwire.wire.members import MAX_FINDINGS
 
 HERE = Path(__file__).parent
 SCHEMA = json.loads((HERE.parents[2] / "docs/schemas/wire/exec.json").read_text("utf-8"))

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillwire.wire.april import SCHEMA
-from skillwire.wire.dialect import Dialect
-from skillwire.wire.index import index_shape
+from skillwire.core.dialects import Dialect
+from skillwire.wire.index import SCHEMA, index_shape
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from skillwire.wire.june import JuneArchive, JuneEntry, parse_june_entry
+from skillwire.wire.index import JuneArchive, JuneEntry, parse_june_entry
 
 GOLDEN = Path(__file__).parent / "golden"
 SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas" / "wire"

@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from skillwire.core.entry import check_entry
+from skillwire.core.errors import InvalidEntryError
 from skillwire.core.manifest import ManifestFile, digest_of
 from skillwire.core.uri import SkillUri
 from skillwire.core.yaml12 import JsonValue
-from skillwire.errors import InvalidEntryError
-from skillwire.wire.march import (
+from skillwire.wire.resources import (
     MAX_FILE_LIST,
     ResourceSkill,
     parse_file_list,
     parse_resource,
-    restored,
+    restore_line_ends,
     skills_among,
 )
 
@@ -252,15 +252,15 @@ def test_bytes_are_only_ever_replaced_by_those_that_were_promised(content: bytes
     translated = content.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     promise = ManifestFile.of("skill://a/b.md", content)
 
-    assert restored(content, promise) == content
-    assert restored(translated, promise) in (content, translated)
+    assert restore_line_ends(content, promise) == content
+    assert restore_line_ends(translated, promise) in (content, translated)
 
 
 def test_a_text_that_lost_its_carriage_returns_gets_them_back() -> None:
     whole = b"One.\r\n\r\nTwo.\r\n"
 
-    assert restored(b"One.\n\nTwo.\n", ManifestFile.of("skill://a/b.md", whole)) == whole
-    assert restored(b"One.\n\nTwx.\n", ManifestFile.of("skill://a/b.md", whole)) == b"One.\n\nTwx.\n"
+    assert restore_line_ends(b"One.\n\nTwo.\n", ManifestFile.of("skill://a/b.md", whole)) == whole
+    assert restore_line_ends(b"One.\n\nTwx.\n", ManifestFile.of("skill://a/b.md", whole)) == b"One.\n\nTwx.\n"
 
 
 def test_golden_payloads_keep_to_the_schema_and_are_understood() -> None:

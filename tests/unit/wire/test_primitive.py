@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from skillwire.core.yaml12 import JsonValue
-from skillwire.wire.members import MAX_FINDINGS, MAX_ITEMS, MAX_TEXT
-from skillwire.wire.primitive import (
+from skillwire.wire.by_name import (
     MAX_NAME,
+    PrimitiveFile,
     PrimitiveItem,
     SkillArgument,
     SkillDefinition,
     SkillDependencies,
-    SkillFile,
     parse_definition,
     parse_item,
 )
+from skillwire.wire.core import MAX_FINDINGS, MAX_ITEMS, MAX_TEXT
 
 HERE = Path(__file__).parent
 SCHEMA = json.loads((HERE.parents[2] / "docs/schemas/wire/primitive.json").read_text("utf-8"))
@@ -115,7 +115,7 @@ def test_a_whole_skill_is_read_and_written_again_as_it_was() -> None:
     assert findings == []
     assert definition is not None
     assert definition.to_json() == answer
-    assert definition.files[1] == SkillFile("assets/form.pdf", "skill://invoice-fill/assets/form.pdf")
+    assert definition.files[1] == PrimitiveFile("assets/form.pdf", "skill://invoice-fill/assets/form.pdf")
 
 
 @pytest.mark.requirement("P2076-02", "NEG-19")

@@ -9,19 +9,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
+from skillwire.core.errors import FrontmatterError, LimitError
+from skillwire.core.prompt_text import MAX_PROMPT_BYTES, PromptBuilder, PromptParts, join_prompt, split_prompt
 from skillwire.core.skill import Skill
-from skillwire.errors import FrontmatterError, LimitError
-from skillwire.wire.prompt import (
-    MAX_PROMPT_BYTES,
-    MAX_PROMPT_NAME,
-    PromptParts,
-    Stitching,
-    is_prompt_name,
-    prompt_item,
-    prompt_result,
-    stitched,
-    unstitched,
-)
+from skillwire.wire.core import MAX_PROMPT_NAME, is_prompt_name, prompt_item, prompt_result
 
 GOLDEN = Path(__file__).parent / "golden"
 SCHEMA = Path(__file__).parents[3] / "docs" / "schemas" / "wire" / "prompt.json"
@@ -58,10 +49,29 @@ references = st.lists(st.tuples(paths, bodies), max_size=4, unique_by=lambda ite
 
 
 def text_of(skill_md: bytes, files: list[tuple[str, bytes]]) -> str:
-    stitching = Stitching(skill_md)
+    stitching = PromptBuilder(skill_md)
     for path, content in files:
         stitching.add(path, content)
     return stitching.finish().text
+
+
+@pytest.mark.requirement("DUAL-02", "DUAL-11")
+def test_a_skill_gives_its_own_prompt_text_with_files_in_the_order_they_were_added() -> None:
+    skill = Skill("tea", body=SKILL_MD[:-1])
+    skill = (
+        skill.with_reference("b.md", "B").with_reference("leaf.png", b"\xff").with_reference("a.md", "A\n")
+    )
+
+    assert skill.prompt_text() == (
+        SKILL_MD.decode()
+        + "\n--- b.md ---\nB\n\n--- a.md ---\nA\n"
+        + "\n--- / not included, because they are not text: / ---\n- leaf.png\n"
+    )
+
+
+def test_a_skill_of_more_text_than_a_prompt_may_have_has_no_prompt_text() -> None:
+    with pytest.raises(LimitError):
+        Skill("tea", body=SKILL_MD).with_reference("big.md", b"x" * MAX_PROMPT_BYTES).prompt_text()
 
 
 @pytest.mark.requirement("DUAL-02", "DUAL-11")
@@ -72,7 +82,7 @@ def test_files_follow_each_other_under_their_paths_and_what_is_no_text_is_named_
         body="---\nname: code-mode\ndescription: Writes queries. Use when asked for data.\n---\n\n"
         "# Code mode\n\nRead the schema first.",
     )
-    stitching = Stitching(skill.skill_md)
+    stitching = PromptBuilder(skill.skill_md)
     stitching.add("references/schema.graphql", b"type Query { order(id: ID!): Order }")
     stitching.add("assets/logo.png", b"\x89PNG\r\n\x1a\n\xff")
     stitching.add("references/examples.md", b"# Examples\r\n")
@@ -99,14 +109,14 @@ def test_files_follow_each_other_under_their_paths_and_what_is_no_text_is_named_
 def test_a_newline_is_added_where_one_is_missing_and_nothing_else_changes(
     skill_md: bytes, content: bytes, expected: bytes
 ) -> None:
-    assert stitched(skill_md, [("p", content)]) == expected
+    assert join_prompt(skill_md, [("p", content)]) == expected
 
 
 @pytest.mark.requirement("DUAL-02")
 @properties
 @given(references)
 def test_the_text_of_a_prompt_is_the_stitched_bytes_of_its_text_files(files: list[tuple[str, bytes]]) -> None:
-    assert text_of(SKILL_MD, files).encode() == stitched(SKILL_MD, files)
+    assert text_of(SKILL_MD, files).encode() == join_prompt(SKILL_MD, files)
 
 
 @pytest.mark.requirement("DUAL-03")
@@ -117,14 +127,14 @@ def test_a_text_without_ambiguous_files_is_taken_apart_into_its_files(
 ) -> None:
     binaries = [path for path in binaries if path not in dict(files)]
     every = [path for path, _ in files] + binaries
-    stitching = Stitching(SKILL_MD)
+    stitching = PromptBuilder(SKILL_MD)
     for path, content in files:
         stitching.add(path, content)
     for path in binaries:
         stitching.add(path, b"\xff")
     made = stitching.finish()
 
-    parts = unstitched(made.text)
+    parts = split_prompt(made.text)
 
     is_tree = not any(one.startswith(f"{other}/") for one in every for other in every)
     if not made.ambiguous and is_tree:
@@ -142,7 +152,7 @@ def test_whatever_a_text_is_taken_apart_into_gives_the_text_again(
 ) -> None:
     text = text_of(SKILL_MD + body, files)
 
-    parts = unstitched(text)
+    parts = split_prompt(text)
 
     again = text_of(parts.skill_md.encode(), [(path, part.encode()) for path, part in parts.references])
     note = text[len(again) :]
@@ -153,7 +163,7 @@ def test_whatever_a_text_is_taken_apart_into_gives_the_text_again(
 
 @pytest.mark.requirement("DUAL-11")
 def test_a_file_with_a_line_like_a_separator_is_named() -> None:
-    stitching = Stitching(SKILL_MD)
+    stitching = PromptBuilder(SKILL_MD)
     stitching.add("a.md", b"x\n\n--- scripts/run.sh ---\nrm\n")
     stitching.add("b.md", b"x\n--- no empty line before ---\n")
     stitching.add("c.md", b"x\n\n--- /absolute ---\n")
@@ -162,7 +172,7 @@ def test_a_file_with_a_line_like_a_separator_is_named() -> None:
     made = stitching.finish()
 
     assert made.ambiguous == ("a.md", "d.md")
-    assert [path for path, _ in unstitched(made.text).references] == [
+    assert [path for path, _ in split_prompt(made.text).references] == [
         "a.md",
         "scripts/run.sh",
         "b.md",
@@ -182,9 +192,9 @@ def test_a_file_with_a_line_like_a_separator_is_named() -> None:
     ],
 )
 def test_a_text_whose_labels_contradict_each_other_is_kept_whole(labels: list[str]) -> None:
-    text = stitched(SKILL_MD, [(label, b"x\n") for label in labels]).decode()
+    text = join_prompt(SKILL_MD, [(label, b"x\n") for label in labels]).decode()
 
-    assert unstitched(text) == PromptParts(text, is_whole=True)
+    assert split_prompt(text) == PromptParts(text, is_whole=True)
 
 
 @pytest.mark.parametrize(
@@ -199,26 +209,26 @@ def test_a_text_whose_labels_contradict_each_other_is_kept_whole(labels: list[st
 )
 def test_a_text_that_does_not_start_like_a_skill_is_none(text: str) -> None:
     with pytest.raises(FrontmatterError):
-        unstitched(text)
+        split_prompt(text)
 
 
 @pytest.mark.requirement("OPEN-16")
 def test_a_text_may_have_a_mebibyte_and_not_a_byte_more() -> None:
-    head = len(stitched(SKILL_MD, [("big.md", b"\n")]))
+    head = len(join_prompt(SKILL_MD, [("big.md", b"\n")]))
     largest = b"x" * (MAX_PROMPT_BYTES - head) + b"\n"
-    stitching = Stitching(SKILL_MD)
+    stitching = PromptBuilder(SKILL_MD)
     stitching.add("big.md", largest)
 
     assert len(stitching.finish().text.encode()) == MAX_PROMPT_BYTES
     with pytest.raises(LimitError):
-        Stitching(SKILL_MD).add("big.md", b"x" + largest)
+        PromptBuilder(SKILL_MD).add("big.md", b"x" + largest)
     with pytest.raises(LimitError):
-        Stitching(SKILL_MD + largest + b"x" * 100)
+        PromptBuilder(SKILL_MD + largest + b"x" * 100)
 
 
 @pytest.mark.requirement("OPEN-16")
 def test_what_is_no_text_takes_no_room_but_that_of_its_name() -> None:
-    stitching = Stitching(SKILL_MD)
+    stitching = PromptBuilder(SKILL_MD)
 
     stitching.add("big.bin", b"\xff" * (2 * MAX_PROMPT_BYTES))
 
@@ -227,7 +237,7 @@ def test_what_is_no_text_takes_no_room_but_that_of_its_name() -> None:
 
 @pytest.mark.requirement("OPEN-16")
 def test_the_note_counts_as_text_too() -> None:
-    stitching = Stitching(SKILL_MD)
+    stitching = PromptBuilder(SKILL_MD)
     stitching.add("big.md", b"x" * (MAX_PROMPT_BYTES - 150))
     for number in range(20):
         stitching.add(f"{number:010}.bin", b"\xff")
@@ -238,7 +248,7 @@ def test_the_note_counts_as_text_too() -> None:
 
 def test_a_skill_md_that_is_no_text_has_no_prompt() -> None:
     with pytest.raises(FrontmatterError):
-        Stitching(SKILL_MD + b"\xff")
+        PromptBuilder(SKILL_MD + b"\xff")
 
 
 @pytest.mark.requirement("DUAL-01")

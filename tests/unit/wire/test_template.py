@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillwire.errors import InvalidUriError
-from skillwire.wire.template import MAX_VARIABLES, Template
+from skillwire.core.errors import InvalidUriError
+from skillwire.wire.index import MAX_VARIABLES, Template
 
 pytestmark = pytest.mark.requirement("DRAFT-05")
 

@@ -2,17 +2,17 @@
 
     agent = Agent(client, tools=[...], context_providers=[Skills(Guard(host, kinds))])
 
-It brings its own middleware: the gate stands before every function the agent
-runs, whoever brought it, and after the agent's own middleware, so that it sees
-a call as it will be made.
+It adds its own middleware: the gate checks every function call of the agent,
+whatever its source, and after the agent's own middleware, so that it sees the
+final arguments.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
-from skillwire.host.gate import Verdict
-from skillwire.host.guard import Guard
-from skillwire.host.tools import Tool
+from skillwire.host.adapters.tools import Guard
+from skillwire.host.use.gate import Verdict
+from skillwire.host.use.tools import Tool
 
 try:
     from agent_framework import (
@@ -32,6 +32,7 @@ try:
         SessionContext,
         SupportsAgentRun,
         UserInputRequiredException,
+        included_messages,
     )
 except ImportError as error:
     raise ImportError(
@@ -41,21 +42,23 @@ except ImportError as error:
 
 T = TypeVar("T")
 
-# It only looks through the tools that the agent has.
+# It only searches the tools of the agent.
 _TOOL_SEARCH = "tool_search"
 
 
 class Skills(ContextProvider):
-    """The skills of a guard's conversation, for the agent whose other tools that guard stands before.
+    """The skills of a guard's conversation, for the agent whose other tools this guard checks.
 
     The listing is part of the instructions, with the same bytes for the whole
     conversation; call `conversation.listing(...)` beforehand for another form
-    or budget. What changes later is added to the result of the next tool, or
-    to the input of the next run, where the history keeps it. Tools that run
-    elsewhere, at the model's provider or with the caller, cannot be asked
-    about: the model has them only while no loaded skill restricts them. What
-    `approve` raises ends the run as the cause of a `MiddlewareFailure`. One
-    object is for one conversation; another session needs `host.child()`.
+    or budget. Later changes are added to the result of the next tool, or to
+    the input of the next run, where the history keeps them. Texts of loaded
+    skills that a compaction removed are added again as the last message of the
+    next request and of those after it. The user cannot be asked about tools
+    that run elsewhere, at the model's provider or at the caller: they are
+    available only while no loaded skill restricts them. An exception of
+    `approve` ends the run as the cause of a `MiddlewareFailure`. Use one
+    object for one conversation; another session needs `host.child()`.
     """
 
     def __init__(self, guard: Guard, *, with_resources: bool = False, source_id: str = "skillwire") -> None:
@@ -73,7 +76,7 @@ class Skills(ContextProvider):
     ) -> None:
         client = getattr(agent, "client", None)
         if not (isinstance(client, FunctionInvocationLayer) and isinstance(client, ChatMiddlewareLayer)):
-            raise TypeError("skills need an agent whose client takes function and chat middleware")
+            raise TypeError("skills need an agent whose client supports function and chat middleware")
         conversation = self.guard.conversation
         if listing := conversation.listing():
             context.extend_instructions(self.source_id, listing)
@@ -82,11 +85,13 @@ class Skills(ContextProvider):
         tools = conversation.tools(with_resources=self.with_resources)
         own = [(_function(tool), tool) for tool in tools]
         context.extend_tools(self.source_id, [function for function, _ in own])
-        context.extend_middleware(self.source_id, [_Gate(self.guard, own), _Offer(self.guard)])
+        context.extend_middleware(
+            self.source_id, [_GateMiddleware(self.guard, own), _RequestMiddleware(self.guard)]
+        )
 
 
-class _Gate(FunctionMiddleware):
-    """Stands before every function. All but the conversation's own ask the guard before they run."""
+class _GateMiddleware(FunctionMiddleware):
+    """Asks the guard before every function call, except of the conversation's own tools."""
 
     def __init__(self, guard: Guard, own: Sequence[tuple[FunctionTool, Tool]]) -> None:
         self._guard = guard
@@ -102,9 +107,9 @@ class _Gate(FunctionMiddleware):
             try:
                 await call_next()
             except TypeError:
-                # The framework's check of the arguments has no remedy for the model; the tool's own has.
-                context.result = (await _decided(own(arguments))).text
-        elif refused := await _decided(self._guard.refusal(name, arguments)):
+                # The framework's argument errors do not tell the model what to do; the tool's own do.
+                context.result = (await _or_failure(own(arguments))).text
+        elif refused := await _or_failure(self._guard.refusal(name, arguments)):
             context.result = refused.text
             return
         else:
@@ -115,8 +120,8 @@ class _Gate(FunctionMiddleware):
             context.result = [*_texts(before), *items, *_texts(after)]
 
 
-class _Offer(ChatMiddleware):
-    """Takes tools that run elsewhere away from the model while a loaded skill restricts them."""
+class _RequestMiddleware(ChatMiddleware):
+    """Prepares model requests: removes tools that may not be used without asking, restores lost texts."""
 
     def __init__(self, guard: Guard) -> None:
         self._guard = guard
@@ -127,6 +132,9 @@ class _Offer(ChatMiddleware):
         kept = [tool for tool in tools if self._may_offer(tool)]
         if len(kept) < len(tools):
             context.options = {**options, "tools": kept}
+        read = included_messages(list(context.messages))
+        if lost := self._guard.conversation.restore(repr(message.to_dict()) for message in read):
+            context.messages = [*context.messages, Message("user", [lost])]
         await call_next()
 
     def _may_offer(self, tool: object) -> bool:
@@ -141,25 +149,25 @@ class _Offer(ChatMiddleware):
 
 def _function(tool: Tool) -> FunctionTool:
     async def call(**arguments: Any) -> str:
-        return (await _decided(tool(arguments))).text
+        return (await _or_failure(tool(arguments))).text
 
     return FunctionTool(
         name=tool.name, description=tool.description, input_model=dict(tool.parameters), func=call
     )
 
 
-async def _decided(decision: Awaitable[T]) -> T:
-    """Wait for what may ask the user; of other exceptions the framework tells the model, and goes on."""
+async def _or_failure(decision: Awaitable[T]) -> T:
+    """Await a decision; raise other exceptions as `MiddlewareFailure`, or the framework would continue."""
     try:
         return await decision
     except (MiddlewareException, UserInputRequiredException):
         raise
     except Exception as error:
-        raise MiddlewareFailure("this call could not be decided on") from error
+        raise MiddlewareFailure("the decision about this call failed") from error
 
 
 def _items(result: object) -> list[Content] | None:
-    """Return the items a result is made of; None when it is of a kind that takes no others beside it."""
+    """Return the content items of a result; None for a result to which no text can be added."""
     if isinstance(result, str):
         return [Content.from_text(result)]
     items = cast("list[object]", result) if isinstance(result, list) else [None]

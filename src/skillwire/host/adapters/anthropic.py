@@ -1,36 +1,37 @@
-"""Skills for an agent that speaks Anthropic's message format itself: tool schemas, and a loop.
+"""Skills for an agent that uses Anthropic's message format directly: tool schemas, and a loop.
 
     answer = await converse(client.messages.create, Toolbox(Guard(host, kinds), own), messages, model=...)
 
 Nothing is imported from a client library. `create` is `client.messages.create`
-of the official one, or whatever else takes and returns such messages.
+of the official one, or any function that takes and returns such messages.
 """
 
 from collections.abc import Sequence
 from typing import Any, cast
 
-from skillwire.errors import LimitError
-from skillwire.host.adapters.formats import (
-    LONGER,
+from skillwire.core import LimitError
+from skillwire.host.adapters.tools import (
     MAX_TURNS,
+    MORE_TURNS_FIX,
     Create,
     Json,
+    Toolbox,
     answers_to,
+    as_plain_data,
+    available_tools,
     instructions_of,
-    offered,
-    plain,
     require_no_tools,
-    turn,
+    undo_on_error,
 )
-from skillwire.host.toolbox import Toolbox
-from skillwire.host.tools import ToolResult
+from skillwire.host.use.tools import ToolResult
 
-# After these, the last block may have been cut off in the middle.
+# With these reasons, the last block may be truncated.
 _CUT = ("max_tokens", "model_context_window_exceeded", "stop_sequence")
+_PAUSED = ("pause_turn", "compaction")
 
 
 def tool_schemas(toolbox: Toolbox) -> list[Json]:
-    """Return all tools as the format wants them."""
+    """Return all tools in the format's schema."""
     return [
         {"name": tool.name, "description": tool.description, "input_schema": dict(tool.parameters)}
         for tool in toolbox.tools
@@ -49,18 +50,20 @@ async def converse(
     hosted_tools: Sequence[Json] = (),
     **options: Any,
 ) -> Json:
-    """Let the model work until it calls no more tools; return its last answer.
+    """Run the model until it calls no more tools; return its last answer.
 
-    `messages` grows by all that is said, and nothing in it is changed later,
-    so that prompt caches hold; it belongs to one conversation. The list of
-    skills follows `system`; what changes in it comes after the next results,
-    or after the user's message. `stop_reason` of the answer says why the
-    model stopped. What it refused, by "refusal", is no part of `messages`;
-    and what raises leaves them as they were before the turn, to go on from.
+    All messages are appended to `messages`, and none is changed later, so that
+    prompt caches hold; it belongs to one conversation. The list of skills
+    follows `system`; its changes come after the next results, or after the
+    user's message. When `messages` were cut, or the provider compacted them,
+    the texts of loaded skills are added again in a message of their own.
+    `stop_reason` of the answer says why the model stopped. An answer with the
+    reason "refusal" is not added to `messages`. After an exception, they are
+    as before the turn, so that the conversation can continue.
 
-    `hosted_tools` run at the provider and cannot be asked about: the model
-    has them only while no loaded skill restricts them. `options` are passed
-    on to `create`.
+    `hosted_tools` run at the provider, where the user cannot be asked: they
+    are available only while no loaded skill restricts them. `options` are
+    passed to `create`.
 
     Raises:
         LimitError: The model still calls tools after `max_turns` turns.
@@ -74,14 +77,16 @@ async def converse(
     if changes := await conversation.listing_changes():
         messages.append({"role": "user", "content": changes})
     for _ in range(max_turns):
-        tools = offered(toolbox, schemas, hosted_tools)
-        answer = plain(await create(**sent, **tools, messages=list(messages)))
+        if lost := conversation.restore(map(repr, [system, *_after_compaction(messages)])):
+            messages.append({"role": "user", "content": lost})
+        tools = available_tools(toolbox, schemas, hosted_tools)
+        answer = as_plain_data(await create(**sent, **tools, messages=list(messages)))
         content, reason = _blocks(answer), answer.get("stop_reason")
-        # A message must not be empty, and what was refused must not be sent again.
+        # A message must not be empty, and a refused answer must not be sent again.
         if not content or reason == "refusal":
             return answer
         calls = [block for block in content if block.get("type") == "tool_use"]
-        with turn(messages):
+        with undo_on_error(messages):
             messages.append({"role": "assistant", "content": content})
             if calls:
                 results = await answers_to(
@@ -89,14 +94,24 @@ async def converse(
                     [(str(call.get("name")), call.get("input")) for call in calls],
                     is_cut=reason in _CUT and content[-1] is calls[-1],
                 )
-                said = [_result(call, result) for call, result in zip(calls, results, strict=True)]
+                blocks = [_result(call, result) for call, result in zip(calls, results, strict=True)]
                 if changes := await conversation.listing_changes():
-                    said.append({"type": "text", "text": changes})
-                messages.append({"role": "user", "content": said})
-        # The provider lets a long turn of its own tools pause: it goes on when it is sent back as it is.
-        if not calls and reason != "pause_turn":
+                    blocks.append({"type": "text", "text": changes})
+                messages.append({"role": "user", "content": blocks})
+        # The provider may pause a long turn; it continues when the answer is sent back unchanged.
+        if not calls and reason not in _PAUSED:
             return answer
-    raise LimitError(f"the model is not done after {max_turns} turns", fix=LONGER)
+    raise LimitError(f"the model has not finished after {max_turns} turns", fix=MORE_TURNS_FIX)
+
+
+def _after_compaction(messages: Sequence[Json]) -> Sequence[Json]:
+    """Return the messages that the model reads: the provider drops all before the last compaction."""
+    for number in range(len(messages) - 1, -1, -1):
+        content: object = messages[number].get("content")
+        blocks = cast("list[Json]", content) if isinstance(content, list) else []
+        if any(block.get("type") == "compaction" and block.get("content") for block in blocks):
+            return messages[number:]
+    return messages
 
 
 def _blocks(answer: Json) -> list[Json]:
@@ -105,5 +120,5 @@ def _blocks(answer: Json) -> list[Json]:
 
 
 def _result(call: Json, result: ToolResult) -> Json:
-    said: Json = {"type": "tool_result", "tool_use_id": call.get("id"), "content": result.text}
-    return {**said, "is_error": True} if result.is_error else said
+    block: Json = {"type": "tool_result", "tool_use_id": call.get("id"), "content": result.text}
+    return {**block, "is_error": True} if result.is_error else block

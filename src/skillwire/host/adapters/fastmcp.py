@@ -1,45 +1,171 @@
-"""Skills for an agent that calls tools of MCP servers with FastMCP's client: all tools behind one guard.
+"""Skills for an agent that calls tools of MCP servers with FastMCP's client: one guard for all tools.
 
     async with open_clients(servers) as clients:
         toolbox = await server_toolbox(Guard(host, kinds), clients, own)
 
 The toolbox has the tools for skills, the agent's own, and those of the
-servers, which the guard knows by the same labels as the host.
+servers, under the same labels as in the host.
 """
 
+import hashlib
+import json
 import logging
 import os
-from collections.abc import AsyncGenerator, Generator, Iterable, Mapping
+import re
+from collections import Counter
+from collections.abc import AsyncGenerator, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import anyio
 import mcp_types as types
 from mcp import MCPError
 
-from skillwire.core.characters import quoted, visible
-from skillwire.errors import SkillError
-from skillwire.host.adapters.servertools import (
-    ServerGuard,
-    ServerTool,
-    ToolFailedError,
-    named_apart,
-    text_of,
-)
-from skillwire.host.connections.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
-from skillwire.host.connections.labels import label_of
-from skillwire.host.failures import (
+from skillwire.core import LimitError, SkillError, quoted, revealed, visible
+from skillwire.host.adapters.tools import Guard, Toolbox
+from skillwire.host.connect.config_file import label_of
+from skillwire.host.connect.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
+from skillwire.host.model import (
     ConfigError,
     EndlessListingError,
+    InvalidAnswerError,
     PeerError,
+    Refusal,
     TooSlowError,
     UnavailableError,
 )
-from skillwire.host.guard import Guard
-from skillwire.host.refusals import Refusal
-from skillwire.host.toolbox import Toolbox
-from skillwire.host.tools import Arguments, Tool
+from skillwire.host.use.gate import ToolCall, ToolKind
+from skillwire.host.use.tools import Arguments, Handler, Tool, ToolResult
+
+# Tools of MCP servers for an agent: with unique names and without hidden characters.
+
+
+MAX_DESCRIPTION: Final = 4_000
+MAX_SCHEMA: Final = 32_000
+MAX_RESULT: Final = 100_000
+
+_MAX_DEPTH = 32
+# Tool names that every provider accepts.
+_NAME = re.compile("[A-Za-z0-9_-]{1,64}")
+
+
+class ToolFailedError(SkillError):
+    """A server's tool reported a failure; the message is the server's text."""
+
+    refusal = "server-error"
+    requirement = "SDK-07"
+
+
+@dataclass(frozen=True)
+class ServerTool(Tool):
+    """A tool of a server, which checks the arguments itself. `title` is its name on the server."""
+
+    label: str
+    title: str
+
+    @classmethod
+    def of(cls, tool: types.Tool, label: str, handler: Handler) -> "ServerTool":
+        """Build a tool from its server's description, with the name `mcp__label__tool`.
+
+        Raises:
+            InvalidAnswerError: Its input schema is not an object schema.
+            LimitError: Its input schema is too long or too deep.
+        """
+        text = revealed(tool.description or tool.title or "")
+        cut = text if len(text) <= MAX_DESCRIPTION else f"{text[:MAX_DESCRIPTION]}…"
+        about = f"A tool of the MCP server {label}, in that server's own words: {cut}"
+        return cls(f"mcp__{label}__{tool.name}", about, _schema_of(tool), handler, label, tool.name)
+
+    async def __call__(self, arguments: Arguments | None = None) -> ToolResult:
+        try:
+            return ToolResult(await self.handler(arguments or {}))
+        except ToolFailedError as error:
+            return ToolResult(str(error), Refusal(error.refusal, self.name))
+        except SkillError as error:
+            return ToolResult.refused(Refusal.of(error, self.name))
+
+    @property
+    def length(self) -> int:
+        """The number of characters of its description and schema."""
+        return len(self.description) + len(json.dumps(self.parameters))
+
+
+class ServerGuard(Guard):
+    """A guard that handles the tools of servers, and passes all others to the wrapped guard."""
+
+    def __init__(self, guard: Guard, tools: Iterable[ServerTool]) -> None:
+        super().__init__(guard.conversation)
+        self._guard = guard
+        self._tools = {tool.name: tool for tool in tools}
+
+    def call(self, name: str, arguments: Mapping[str, object]) -> ToolCall:
+        call = self._guard.call(name, arguments)
+        tool = self._tools.get(name)
+        return replace(call, kind=call.kind or ToolKind.NETWORK, server=tool.label) if tool else call
+
+    def nudge(self, name: str) -> str:
+        tool = self._tools.get(name)
+        return self.conversation.nudge(tool.title, tool.label) if tool else self._guard.nudge(name)
+
+
+def with_unique_names(tools: Sequence[ServerTool], taken: Collection[str]) -> list[ServerTool]:
+    """Return the tools with unique names that providers accept; other names get cut and a hash appended."""
+    counts = Counter(tool.name for tool in tools)
+    found: dict[str, ServerTool] = {}
+    for tool in tools:
+        name = tool.name
+        if counts[name] > 1 or name in taken or not _NAME.fullmatch(name):
+            mark = hashlib.sha256(f"{tool.label}/{tool.title}".encode(errors="replace")).hexdigest()[:8]
+            name = f"{re.sub('[^A-Za-z0-9_-]', '_', name)[:55]}_{mark}"
+        if name not in found and name not in taken:
+            found[name] = replace(tool, name=name)
+    return list(found.values())
+
+
+def text_of(result: types.CallToolResult) -> str:
+    """Return a result as text without hidden characters; content other than text is only named."""
+    parts = [_part(block) for block in result.content]
+    if not parts and result.structured_content is not None:
+        parts = [json.dumps(result.structured_content, ensure_ascii=False, default=str)]
+    text = "\n".join(parts)
+    rest = len(text) - MAX_RESULT
+    return revealed(text) if rest <= 0 else f"{revealed(text[:MAX_RESULT])}\n[{rest:,} characters more]"
+
+
+def _part(block: types.ContentBlock) -> str:
+    if isinstance(block, types.TextContent):
+        return block.text
+    if isinstance(block, types.ResourceLink):
+        return f"[a link to {block.uri}]"
+    if isinstance(block, types.EmbeddedResource):
+        content = block.resource
+        if isinstance(content, types.TextResourceContents):
+            return content.text
+        return f"[{content.uri}, which is not text]"
+    return f"[{block.mime_type}, which is not text]"
+
+
+def _schema_of(tool: types.Tool) -> dict[str, Any]:
+    schema = cast("dict[str, Any]", _cleaned(tool.input_schema, _MAX_DEPTH))
+    if schema.get("type") != "object" or not isinstance(schema.get("properties", {}), dict):
+        raise InvalidAnswerError("the input schema of the tool is not an object schema")
+    if len(json.dumps(schema)) > MAX_SCHEMA:
+        raise LimitError("the input schema of the tool is too long")
+    return schema
+
+
+def _cleaned(value: object, depth: int) -> object:
+    if depth == 0:
+        raise LimitError("the input schema of the tool is nested too deeply")
+    if isinstance(value, dict):
+        items = cast("dict[str, object]", value).items()
+        return {visible(key): _cleaned(item, depth - 1) for key, item in items}
+    if isinstance(value, list):
+        return [_cleaned(item, depth - 1) for item in cast("list[object]", value)]
+    return revealed(value) if isinstance(value, str) else value
+
 
 try:
     from fastmcp import Client
@@ -48,10 +174,10 @@ except ImportError as error:
     raise ImportError('this adapter needs fastmcp: pip install "skillwire[fastmcp]"') from error
 
 DEFAULT_SECONDS: Final = 60.0
-MOST_TOOLS: Final = 256
-MOST_PAGES: Final = 64
-LONGEST_OFFER: Final = 400_000
-"""How many characters the tools of one server may take, of what a model reads with every turn."""
+MAX_TOOLS: Final = 256
+MAX_PAGES: Final = 64
+MAX_TOOL_CHARACTERS: Final = 400_000
+"""The maximum number of characters of one server's tools, which a model reads in every turn."""
 
 logger = logging.getLogger(__name__)
 
@@ -60,12 +186,12 @@ logger = logging.getLogger(__name__)
 async def open_clients(
     servers: Iterable[ServerConfig], **options: Any
 ) -> AsyncGenerator[dict[str, Client[ClientTransport]]]:
-    """Connect a client to each server that is enabled, and give them by the labels the host knows them by.
+    """Connect a client to each enabled server, and yield the clients by the host's labels.
 
-    `servers` are those the host is made of, and `options` go to every
-    `fastmcp.Client`. A server that cannot be reached costs only itself: its
-    client is among the others, not connected. One on stdio is started once
-    more, beside the host's own. Web sites of skills have no tools, and no client.
+    `servers` are those of the host, and `options` are passed to every
+    `fastmcp.Client`. If a server cannot be reached, its client is returned
+    without a connection. A stdio server is started a second time, in addition
+    to the host's own. Web sites of skills have no tools, and no client.
     """
     enabled = [server for server in servers if server.is_enabled]
     clients = {
@@ -76,10 +202,11 @@ async def open_clients(
 
     async def connect(server: ServerConfig) -> None:
         try:
-            with anyio.fail_after(server.seconds):
+            with anyio.fail_after(server.connect_seconds):
                 await stack.enter_async_context(clients[server.label])
-        except Exception as error:  # One server's trouble, of whatever kind, is not the others'.
-            logger.warning("no tools of %s: %s", server.label, quoted(str(error) or type(error).__name__))
+        except Exception as error:  # Any failure of one server must not affect the others.
+            message = quoted(str(error) or type(error).__name__)
+            logger.warning("could not connect to %s for its tools: %s", server.label, message)
 
     async with AsyncExitStack() as stack:
         async with anyio.create_task_group() as group:
@@ -91,7 +218,7 @@ async def open_clients(
 
 
 class ServerToolbox(Toolbox):
-    """A toolbox with tools of servers in it. `problems` says which are missing, and why."""
+    """A toolbox that includes tools of servers. `problems` lists those that are missing, with reasons."""
 
     problems: tuple[Refusal, ...] = ()
 
@@ -104,58 +231,60 @@ async def server_toolbox(
     with_resources: bool = False,
     seconds: float = DEFAULT_SECONDS,
 ) -> ServerToolbox:
-    """Put an agent's own tools and those of servers into one toolbox, behind one guard.
+    """Build one toolbox with an agent's own tools and those of servers, checked by one guard.
 
-    `clients` are connected, one for each server, by the label that the host
-    gives it; those of a `ClientGroup` will do. The model knows a server's
-    tool as `mcp__label__tool`, so that none can pass for another's or for one
-    of the skills'; a name that providers would not take is cut and marked.
-    By these names the guard's `kinds` may say what a tool does. What its
-    server says of that counts for nothing: it reaches the network.
+    `clients` are connected clients by the host's label of their server; those
+    of a `ClientGroup` work too. The model sees a server's tool as
+    `mcp__label__tool`, so that it cannot be mistaken for another server's tool
+    or one of the skill tools; a name that providers do not accept is cut and
+    gets a hash. The guard's `kinds` may set the kind of a tool by this name;
+    the server's own annotations are ignored, and the default is network
+    access.
 
-    What the servers offer is asked once and stays. A call may take `seconds`,
-    questions of the server to the user included. A tool that fails is an
-    error for the model.
+    The tools are listed once. A call may take `seconds`, including questions
+    of the server to the user. A tool that fails is an error for the model.
 
     Raises:
-        ConfigError: A label cannot be one, or two of the agent's own tools have the same name.
+        ConfigError: A label is invalid, or two of the agent's own tools have the same name.
     """
     for label in clients:
         if label_of(label) != label:
-            raise ConfigError(f"{quoted(label)} is no label; {label_of(label)} is", reference=label[:200])
+            raise ConfigError(
+                f"{quoted(label)} is not a valid label; use {label_of(label)}", reference=label[:200]
+            )
     mine = list(own)
     taken = {tool.name for tool in (*guard.conversation.tools(with_resources=True), *mine)}
-    offers = [_Offer(label, client, seconds) for label, client in clients.items()]
+    offers = [_ToolListing(label, client, seconds) for label, client in clients.items()]
     async with anyio.create_task_group() as group:
         for offer in offers:
-            group.start_soon(offer.ask)
-    tools = named_apart([tool for offer in offers for tool in offer.tools], taken)
+            group.start_soon(offer.fetch)
+    tools = with_unique_names([tool for offer in offers for tool in offer.tools], taken)
     toolbox = ServerToolbox(ServerGuard(guard, tools), [*mine, *tools], with_resources=with_resources)
     toolbox.problems = tuple(problem for offer in offers for problem in offer.problems)
     return toolbox
 
 
-class _Offer:
-    """What one server offers: tools that can be used, and problems with the rest."""
+class _ToolListing:
+    """The tools of one server that can be used, and the problems with the rest."""
 
     def __init__(self, label: str, client: Client[Any], seconds: float) -> None:
         self._label = label
         self._client = client
         self._seconds = seconds
-        self._room = LONGEST_OFFER
+        self._characters_left = MAX_TOOL_CHARACTERS
         self._seen: set[str] = set()
         self.tools: list[ServerTool] = []
         self.problems: list[Refusal] = []
 
-    async def ask(self) -> None:
-        """Ask for the tools, page by page; whatever goes wrong is a problem of this server alone."""
+    async def fetch(self) -> None:
+        """List the tools, page by page; a failure becomes a problem of this server only."""
         cursor: str | None = None
         try:
-            for _ in range(MOST_PAGES):
-                with _waiting_for(self._client, self._seconds):
+            for _ in range(MAX_PAGES):
+                with _translated_errors(self._client, self._seconds):
                     page = await self._client.list_tools_mcp(cursor=cursor)
                 for tool in page.tools:
-                    self._take(tool)
+                    self._add(tool)
                 cursor = page.next_cursor
                 if cursor is None:
                     return
@@ -163,36 +292,36 @@ class _Offer:
         except SkillError as error:
             self.problems.append(Refusal.of(error, self._label))
 
-    def _take(self, tool: types.Tool) -> None:
+    def _add(self, tool: types.Tool) -> None:
         if tool.name in self._seen:
             return
-        if len(self._seen) == MOST_TOOLS or self._room <= 0:
-            raise EndlessListingError("the server has more tools than a model could make use of")
+        if len(self._seen) == MAX_TOOLS or self._characters_left <= 0:
+            raise EndlessListingError("the server has too many tools for a model")
         self._seen.add(tool.name)
 
         async def handler(arguments: Arguments) -> str:
-            with _waiting_for(self._client, self._seconds):
+            with _translated_errors(self._client, self._seconds):
                 result = await self._client.call_tool_mcp(tool.name, dict(arguments))
             if result.is_error:
-                raise ToolFailedError(text_of(result) or "the tool failed, and said nothing")
+                raise ToolFailedError(text_of(result) or "the tool failed without a message")
             return text_of(result)
 
         try:
             taken = ServerTool.of(tool, self._label, handler)
         except SkillError as error:
-            self.problems.append(Refusal.of(error, f"{self._label}/{visible(tool.name)[:200]}"))
+            self.problems.append(Refusal.of(error, f"{self._label}/{visible(tool.name, most=200)}"))
         else:
-            self._room -= taken.length
+            self._characters_left -= taken.length
             self.tools.append(taken)
 
 
 @contextmanager
-def _waiting_for(client: Client[Any], seconds: float) -> Generator[None]:
-    """Wait for a server's answer.
+def _translated_errors(client: Client[Any], seconds: float) -> Generator[None]:
+    """Set a deadline for a request, and translate the client's exceptions.
 
     Raises:
-        UnavailableError: It is not connected, or the connection broke.
-        TooSlowError: It takes too long.
+        UnavailableError: The client is not connected, or the connection broke.
+        TooSlowError: The deadline passed.
         PeerError: The answer is an error.
     """
     if not client.is_connected():
@@ -205,7 +334,7 @@ def _waiting_for(client: Client[Any], seconds: float) -> Generator[None]:
     except MCPError as error:
         message, code = quoted(error.error.message), error.error.code
         raise PeerError(f"the server answered {message}", method="tools", peer_code=code) from error
-    except Exception as error:  # The client has no class of its own for a connection that broke.
+    except Exception as error:  # The client has no exception class for a broken connection.
         logger.info("a call to a server failed", exc_info=True)
         raise UnavailableError(f"the call failed: {quoted(str(error) or type(error).__name__)}") from error
 
@@ -219,7 +348,7 @@ def _transport(server: ServerConfig) -> ClientTransport | None:
             env=dict(endpoint.env),
             cwd=endpoint.cwd,
             keep_alive=False,
-            log_file=Path(os.devnull),  # What it says there, it also says to the host.
+            log_file=Path(os.devnull),  # The host's own process logs the same.
         )
     if not isinstance(endpoint, HttpEndpoint):
         return None

@@ -1,17 +1,17 @@
-"""Skills for LangChain and LangGraph: one middleware with the listing, the tools, and the gate before others.
+"""Skills for LangChain and LangGraph: one middleware with the listing, the tools, and the gate for others.
 
     agent = create_agent(model, tools=[...], middleware=[Skills(Guard(host, kinds)), ...])
 
-Put it first, so that the gate also stands before tools that other middleware
-runs itself. In a graph of your own, `tool_node` makes the node that runs tools.
+Put it first, so that the gate also checks tools that other middleware runs
+itself. In a graph of your own, `tool_node` returns the node that runs tools.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, cast
 
-from skillwire.host.gate import Verdict
-from skillwire.host.guard import Guard
-from skillwire.host.tools import Tool
+from skillwire.host.adapters.tools import Guard
+from skillwire.host.use.gate import Verdict
+from skillwire.host.use.tools import Tool
 
 try:
     from langchain.agents.middleware import AgentMiddleware, AgentState, ModelRequest, ModelResponse
@@ -24,37 +24,39 @@ try:
 except ImportError as error:
     raise ImportError('this adapter needs langchain: pip install "skillwire[langchain]"') from error
 
-# Where LangChain itself writes who added a message, so that programs can tell it from a person's.
+# LangChain's own key for the source of a message, so that programs can tell it from a user's.
 _SOURCE = {"lc_source": "skillwire"}
-# It only looks through the tools that the agent has.
+# It only searches the tools of the agent.
 _TOOL_SEARCH = "tool_search"
 
 
 class Skills(AgentMiddleware[AgentState[Any], Any, Any]):
-    """The skills of a guard's conversation, for the agent whose other tools that guard stands before.
+    """The skills of a guard's conversation, for the agent whose other tools this guard checks.
 
-    The host has to be open. The listing is part of the system message, with
-    the same bytes for the whole conversation; call `conversation.listing(...)`
-    beforehand for another form or budget. What changes later is a message
-    where the conversation has got to: a human one, since few models take a
-    second system message. Tools that run at the model's provider cannot be
-    asked about: the model has them only while no loaded skill restricts them.
-    One object is for one conversation, so an agent that serves several
-    threads needs `host.child()` and an agent for each. Only the asynchronous
-    methods of an agent work; the others raise, and run no tool.
+    The host must be open. The listing is part of the system message, with the
+    same bytes for the whole conversation; call `conversation.listing(...)`
+    beforehand for another form or budget. Later changes are added as a message
+    at the current position: a human message, since few models accept a second
+    system message. Texts of loaded skills that something, such as a
+    `SummarizationMiddleware`, removed from the messages are added again in the
+    same way. The user cannot be asked about tools that run at the model's
+    provider: they are available only while no loaded skill restricts them. Use
+    one object for one conversation; an agent that serves several threads needs
+    `host.child()` and an agent for each. Only the asynchronous methods of an
+    agent work; the others raise, and run no tool.
     """
 
     def __init__(self, guard: Guard, *, with_resources: bool = False) -> None:
         super().__init__()
         self.guard = guard
         self.tools = [_tool(tool) for tool in guard.conversation.tools(with_resources=with_resources)]
-        self._nudges: list[str] = []
+        self._pending_texts: list[str] = []
 
     def tool_node(self, tools: Sequence[BaseTool | Callable[..., Any]], **options: Any) -> ToolNode:
-        """Make the node that runs tools in a graph of your own: the skills' tools and these, with the gate.
+        """Return a node for your own graph that runs the skill tools and these tools, with the gate.
 
-        The model of such a graph gets `conversation.listing()` as its system
-        message. `abefore_model` is the node before it, for what changes.
+        Pass `conversation.listing()` as the system message of the model in
+        such a graph, and use `abefore_model` as the node before it, for changes.
         """
         node = ToolNode(
             [*tools, *self.tools],
@@ -67,12 +69,14 @@ class Skills(AgentMiddleware[AgentState[Any], Any, Any]):
 
     async def abefore_model(self, state: AgentState[Any], runtime: Runtime[Any]) -> dict[str, Any] | None:
         self.guard.conversation.listing()
-        said, self._nudges = self._nudges, []
+        texts, self._pending_texts = self._pending_texts, []
+        if lost := self.guard.conversation.restore(map(repr, [*state["messages"], *texts])):
+            texts.append(lost)
         if changes := await self.guard.conversation.listing_changes():
-            said.append(changes)
-        if not said:
+            texts.append(changes)
+        if not texts:
             return None
-        return {"messages": [HumanMessage(text, additional_kwargs=dict(_SOURCE)) for text in said]}
+        return {"messages": [_message(text) for text in texts]}
 
     async def awrap_model_call(
         self,
@@ -80,8 +84,14 @@ class Skills(AgentMiddleware[AgentState[Any], Any, Any]):
         handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
     ) -> ModelResponse[Any]:
         self._require_own(request.tools)
+        messages = request.messages
+        if lost := self.guard.conversation.restore(repr(message) for message in messages):
+            # The model needs it now; it is added to the state in the next step.
+            messages = [*messages, _message(lost)]
+            self._pending_texts.append(lost)
         return await handler(
             request.override(
+                messages=messages,
                 system_message=_with_listing(request.system_message, self.guard.conversation.listing()),
                 tools=[tool for tool in request.tools if self._may_offer(tool)],
             )
@@ -97,20 +107,20 @@ class Skills(AgentMiddleware[AgentState[Any], Any, Any]):
             if refused := await self.guard.refusal(call["name"], call["args"]):
                 return ToolMessage(refused.text, name=call["name"], tool_call_id=call["id"], status="error")
             if nudge := self.guard.nudge(call["name"]):
-                # Results of one turn have to stay together, so it waits until all of them are there.
-                self._nudges.append(nudge)
+                # The results of one turn must stay together, so it is added after all of them.
+                self._pending_texts.append(nudge)
         return await handler(request)
 
     def _require_own(self, tools: Sequence[object]) -> None:
-        """Raise when another tool has taken the name of one of the skills' own, which would then be gone."""
+        """Check that no other tool has the name of a skill tool and would replace it."""
         own = {tool.name: tool for tool in self.tools}
         for tool in tools:
             name = tool.name if isinstance(tool, BaseTool) else getattr(tool, "__name__", "")
             if name in own and tool is not own[name]:
-                raise ValueError(f"a tool of the agent is called {name}, as one of the skills' own is")
+                raise ValueError(f"the agent has a tool named {name}, which is the name of a skill tool")
 
     def _may_offer(self, tool: BaseTool | dict[str, Any]) -> bool:
-        """Tell whether a tool runs here, behind the gate, or else needs nobody's word now."""
+        """Return whether a tool runs locally, with the gate, or may be used without asking the user."""
         if isinstance(tool, BaseTool) or "input_schema" in tool:
             return True
         kind = str(tool.get("type") or next(iter(tool), ""))
@@ -136,8 +146,12 @@ def _tool(tool: Tool) -> BaseTool:
     )
 
 
+def _message(text: str) -> HumanMessage:
+    return HumanMessage(text, additional_kwargs=dict(_SOURCE))
+
+
 def _with_listing(system: SystemMessage | None, listing: str) -> SystemMessage | None:
-    """Return the system message with the listing at its end, whatever it is made of."""
+    """Return the system message with the listing appended, for any kind of content."""
     if not listing:
         return system
     if system is None:

@@ -1,39 +1,39 @@
-"""Skills for an agent that speaks OpenAI's chat format itself: tool schemas, and a loop.
+"""Skills for an agent that uses OpenAI's chat format directly: tool schemas, and a loop.
 
     answer = await converse(
         client.chat.completions.create, Toolbox(Guard(host, kinds), own), messages, model=...
     )
 
 Nothing is imported from a client library. `create` is
-`client.chat.completions.create` of the official one, or whatever else takes
-and returns such messages.
+`client.chat.completions.create` of the official one, or any function that
+takes and returns such messages.
 """
 
 from collections.abc import Sequence
 from typing import Any, cast
 
-from skillwire.errors import LimitError
-from skillwire.host.adapters.formats import (
-    LONGER,
+from skillwire.core import LimitError
+from skillwire.host.adapters.tools import (
     MAX_TURNS,
+    MORE_TURNS_FIX,
     Call,
     Create,
     Json,
+    Toolbox,
     answers_to,
+    as_plain_data,
+    available_tools,
     instructions_of,
-    offered,
-    plain,
     require_no_tools,
-    turn,
+    undo_on_error,
 )
-from skillwire.host.toolbox import Toolbox
 
-# After these, the last call may have been cut off in the middle.
+# With these reasons, the last call may be truncated.
 _CUT = ("length", "content_filter")
 
 
 def tool_schemas(toolbox: Toolbox) -> list[Json]:
-    """Return all tools as the format wants them."""
+    """Return all tools in the format's schema."""
     return [
         {
             "type": "function",
@@ -59,19 +59,20 @@ async def converse(
     hosted_tools: Sequence[Json] = (),
     **options: Any,
 ) -> Json:
-    """Let the model work until it calls no more tools; return its last answer.
+    """Run the model until it calls no more tools; return its last answer.
 
-    `messages` grows by all that is said, and nothing in it is changed later,
-    so that prompt caches hold; it belongs to one conversation. The list of
-    skills follows `system` in a message before them, and what changes in it
-    comes as a message of its own, both from `role`: "system", which every
-    server of this format knows, or "developer". `finish_reason` of the
-    answer says why the model stopped. What raises leaves `messages` as they
-    were before the turn, to go on from.
+    All messages are appended to `messages`, and none is changed later, so that
+    prompt caches hold; it belongs to one conversation. The list of skills
+    follows `system` in a first message, and its changes are messages of their
+    own, both with `role`: "system", which every server of this format
+    supports, or "developer". When `messages` were cut, the texts of loaded
+    skills are added again, in a message from "user". `finish_reason` of the
+    answer says why the model stopped. After an exception, `messages` are as
+    before the turn, so that the conversation can continue.
 
-    `hosted_tools` run at the provider and cannot be asked about: the model
-    has them only while no loaded skill restricts them. `options` are passed
-    on to `create`.
+    `hosted_tools` run at the provider, where the user cannot be asked: they
+    are available only while no loaded skill restricts them. `options` are
+    passed to `create`.
 
     Raises:
         LimitError: The model still calls tools after `max_turns` turns.
@@ -85,12 +86,14 @@ async def converse(
     if changes := await conversation.listing_changes():
         messages.append({"role": role, "content": changes})
     for _ in range(max_turns):
-        tools = offered(toolbox, schemas, hosted_tools)
-        answer = plain(await create(model=model, messages=[*head, *messages], **options, **tools))
+        if lost := conversation.restore(map(repr, [system, *messages])):
+            messages.append({"role": "user", "content": lost})  # Never as a system message (SEC-11).
+        tools = available_tools(toolbox, schemas, hosted_tools)
+        answer = as_plain_data(await create(model=model, messages=[*head, *messages], **options, **tools))
         message, reason = _message_in(answer)
         calls = cast("list[Json]", message.get("tool_calls") or [])
-        with turn(messages):
-            messages.append(_to_be_sent_back(message))
+        with undo_on_error(messages):
+            messages.append(_for_history(message))
             if not calls:
                 return answer
             results = await answers_to(toolbox, [_call(call) for call in calls], is_cut=reason in _CUT)
@@ -98,24 +101,24 @@ async def converse(
                 messages.append({"role": "tool", "tool_call_id": call.get("id"), "content": result.text})
             if changes := await conversation.listing_changes():
                 messages.append({"role": role, "content": changes})
-    raise LimitError(f"the model is not done after {max_turns} turns", fix=LONGER)
+    raise LimitError(f"the model has not finished after {max_turns} turns", fix=MORE_TURNS_FIX)
 
 
 def _message_in(answer: Json) -> tuple[Json, object]:
     choices = answer.get("choices")
     if not choices or not choices[0].get("message"):
-        raise ValueError("the answer of the model has no message in it")
+        raise ValueError("the answer of the model has no message")
     return choices[0]["message"], choices[0].get("finish_reason")
 
 
-def _to_be_sent_back(message: Json) -> Json:
-    """Return a message as it came, without what is empty: a list of no calls is an error in a request."""
+def _for_history(message: Json) -> Json:
+    """Return a message without empty members: an empty list of calls is an error in a request."""
     kept = {key: value for key, value in message.items() if value is not None and value != []}
     return {"content": None if {"tool_calls", "refusal"} & kept.keys() else "", **kept}
 
 
 def _call(call: Json) -> Call:
-    """Return the name and the arguments of a call; one of another kind names a tool that is not there."""
+    """Return the name and arguments of a call; calls of unknown kinds get the name of no tool."""
     kind = str(call.get("type") or "function")
     called: Json = call.get(kind) or {}
     return str(called.get("name")), called.get("arguments" if kind == "function" else "input")

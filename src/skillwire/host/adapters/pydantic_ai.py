@@ -1,22 +1,29 @@
-"""Skills for pydantic-ai: one capability with the listing, the tools, and the gate before all others.
+"""Skills for pydantic-ai: one capability with the listing, the tools, and the gate for all other tools.
 
     agent = Agent(model, tools=[...], capabilities=[Skills(Guard(host, kinds))])
 
-The gate stands before every tool the agent has, whoever brought it: functions,
-toolsets, MCP servers, other capabilities. It has names as the model sees them.
+The gate checks every tool of the agent, whatever its source: functions,
+toolsets, MCP servers, other capabilities. It uses the names that the model sees.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from skillwire.host.gate import Verdict
-from skillwire.host.guard import Guard
-from skillwire.host.tools import Tool
+from skillwire.host.adapters.tools import Guard
+from skillwire.host.use.gate import Verdict
+from skillwire.host.use.tools import Tool
 
 try:
     from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering, WrapOutputProcessHandler
     from pydantic_ai.exceptions import ModelRetry, ToolFailed
-    from pydantic_ai.messages import SystemPromptPart
+    from pydantic_ai.messages import (
+        CompactionPart,
+        ModelMessage,
+        ModelRequest,
+        SystemPromptPart,
+        UserPromptPart,
+    )
     from pydantic_ai.models import ModelRequestContext
     from pydantic_ai.output import OutputContext
     from pydantic_ai.tools import AgentDepsT, RunContext, SystemPromptFunc, ToolDefinition
@@ -25,23 +32,25 @@ try:
 except ImportError as error:
     raise ImportError('this adapter needs pydantic-ai: pip install "skillwire[pydantic-ai]"') from error
 
-# It only looks through the tools that the agent has.
+# It only searches the tools of the agent.
 _TOOL_SEARCH = "tool_search"
-# What the arguments hold is for the tool to check, and to explain; here they only have to be an object.
+# The tool checks its arguments and explains errors; here they only have to be an object.
 _ANY_OBJECT = SchemaValidator(core_schema.dict_schema(core_schema.str_schema()))
 
 
 @dataclass(init=False)
 class Skills(AbstractCapability[AgentDepsT]):
-    """The skills of a guard's conversation, for the agent whose other tools that guard stands before.
+    """The skills of a guard's conversation, for the agent whose other tools this guard checks.
 
     The listing is part of the instructions, with the same bytes for the whole
     conversation; call `conversation.listing(...)` beforehand for another form
-    or budget. What changes later comes as a system prompt where the
-    conversation has got to. An output function counts as a tool of its name.
-    Tools that run elsewhere, at the model's provider or with whoever resolves
-    deferred calls, cannot be asked about: the model has them only while no
-    loaded skill restricts them.
+    or budget. Later changes are added as a system prompt at the current
+    position. Texts of loaded skills that a compaction or a history processor
+    removed from the messages are added again as a user prompt: a skill's text
+    has no more authority than other context. An output function counts as a
+    tool of its name. The user cannot be asked about tools that run elsewhere,
+    at the model's provider or as deferred calls: they are available only while
+    no loaded skill restricts them.
     """
 
     guard: Guard
@@ -85,6 +94,16 @@ class Skills(AbstractCapability[AgentDepsT]):
         request_context.model_request_parameters = replace(parameters, native_tools=kept)
         return request_context
 
+    async def prepare_model_request(
+        self, ctx: RunContext[AgentDepsT], request_context: ModelRequestContext
+    ) -> ModelRequestContext:
+        # All history processors have run now. Additions to the run's own messages are kept.
+        if lost := self.guard.conversation.restore(_read_by_the_model(request_context.messages)):
+            added = ModelRequest(parts=[UserPromptPart(lost)])  # Never as a system prompt (SEC-11).
+            request_context.messages = [*request_context.messages, added]
+            ctx.messages.append(added)
+        return request_context
+
     async def wrap_output_process(
         self,
         ctx: RunContext[AgentDepsT],
@@ -99,14 +118,14 @@ class Skills(AbstractCapability[AgentDepsT]):
                 if refused := await self.guard.refusal(name, {"output": output}):
                     raise ModelRetry(refused.text)
             elif not _is_free(self.guard, name):
-                # Of a stream, the function would get every beginning too. The user is asked about the whole.
+                # In a stream, the function would also get partial outputs. The user is asked about the last.
                 raise ModelRetry("the user has not been asked yet")
         return await handler(output)
 
 
 @dataclass
 class _SkillToolset(AbstractToolset[AgentDepsT]):
-    """The tools of the conversation, as they are at each step."""
+    """The current tools of the conversation."""
 
     guard: Guard
     with_resources: bool
@@ -148,7 +167,7 @@ class _SkillTool(ToolsetTool[AgentDepsT]):
 
 @dataclass
 class _GuardedToolset(WrapperToolset[AgentDepsT]):
-    """All tools of an agent. Those that are not the conversation's own ask the guard before they run."""
+    """All tools of an agent. The guard checks each call, except of the conversation's own tools."""
 
     guard: Guard
     skills: AbstractToolset[AgentDepsT] = field(repr=False)
@@ -172,6 +191,19 @@ class _GuardedToolset(WrapperToolset[AgentDepsT]):
         return await super().call_tool(name, tool_args, ctx, tool)
 
 
+def _read_by_the_model(messages: Sequence[ModelMessage]) -> list[str]:
+    """Return the messages as texts, from the last compaction on: the provider drops earlier ones."""
+    last = max(
+        (
+            number
+            for number, message in enumerate(messages)
+            if any(isinstance(part, CompactionPart) for part in message.parts)
+        ),
+        default=0,
+    )
+    return [repr(message.parts) for message in messages[last:]]
+
+
 def _is_free(guard: Guard, name: str) -> bool:
-    """Tell whether a tool may be used now without asking anybody."""
+    """Return whether a tool may be used now without asking the user."""
     return guard.conversation.gate(guard.call(name, {})).verdict is Verdict.ALLOW

@@ -1,1 +1,1 @@
-"""What the user agreed to: asked once, bound to content, remembered here or pinned in a project's lock."""
+"""User approvals: bound to content, stored on this machine or pinned in a project's lock."""

@@ -1,55 +1,111 @@
-"""Has the user agreed to this? The one place that knows, asks, and remembers.
+"""Approval decisions: look them up, ask the user, and remember the answer.
 
-An answer comes from the frozen lock, or from what was approved on this
-machine, in a trusted lock, or earlier in this run. When nobody can be asked,
-the answer is no.
+An approval comes from the frozen lock, or from this machine's store, a
+trusted lock, or an earlier answer in this run. When nobody can be asked, the
+request is denied.
 """
 
 import logging
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from time import monotonic
 from typing import Literal, TypeAlias, cast
 
 import anyio
 import anyio.to_thread
 
-from skillwire.core.characters import quoted
-from skillwire.core.entry import SkillEntry
-from skillwire.core.manifest import Manifest
-from skillwire.host.approval.approvals import (
+from skillwire.core import Manifest, SkillEntry, quoted
+from skillwire.host.approval.lock_trust import ProjectLock
+from skillwire.host.approval.store import ApprovalStore
+from skillwire.host.model import (
     Approval,
+    ApprovalDeniedError,
+    ApprovalRequiredError,
+    ApprovalState,
     Ask,
     Change,
+    DynamicDeclinedError,
     Grant,
+    KeepsChangingError,
+    KnownSkill,
+    LockUntrustedError,
+    NotLockedError,
     Occasion,
+    Origin,
+    PromptLimitError,
+    ProvenanceResult,
     Question,
+    Refusal,
+    RefusedError,
     Reply,
-    Standing,
+    ShowRules,
+    SkillId,
+    Trust,
+    UnverifiedFileError,
     binding_of,
     now,
 )
-from skillwire.host.approval.earlier import earlier_of
-from skillwire.host.approval.policy import ProjectLock
-from skillwire.host.approval.provenance import Judgement
-from skillwire.host.approval.store import ApprovalStore
-from skillwire.host.attention import Attentions, Trust
-from skillwire.host.failures import (
-    ApprovalDeniedError,
-    ApprovalRequiredError,
-    DynamicDeclinedError,
-    KeepsChangingError,
-    LockUntrustedError,
-    NotLockedError,
-    PromptLimitError,
-    RefusedError,
-    UnverifiedFileError,
-)
-from skillwire.host.origin import Origin, SkillId
-from skillwire.host.refusals import Refusal
-from skillwire.host.registry.known import KnownSkill
 from skillwire.host.state.audit import AuditLog
+
+# The last approval of a skill, whether or not it still holds: the base for showing changes.
+
+
+_EARLIEST = datetime.min.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class PreviousApproval:
+    """What a user agreed to: which files, and when, if that is known.
+
+    `is_pin` is true for a pin of the project's lock, and `holds` while it has
+    not ended.
+    """
+
+    manifest: Manifest
+    granted_at: datetime | None
+    is_pin: bool
+    holds: bool
+
+    def is_for(self, entry: SkillEntry) -> bool:
+        """Return whether an entry lists exactly the files that were approved."""
+        return entry.manifest is not None and binding_of(entry.manifest) == binding_of(self.manifest)
+
+
+def previous_approval(skill: KnownSkill, store: ApprovalStore, lock: ProjectLock) -> PreviousApproval | None:
+    """Return the approval that covers a skill as it is now, else the newest earlier one.
+
+    With a frozen lock, only its pins count.
+    """
+    pin = lock.pin(skill.id)
+    if lock.is_frozen:
+        return None if pin is None else _from_approval(pin, is_pin=True)
+    approval = store.find(skill.id)
+    for approved in (pin, approval):
+        if approved is not None and approved.is_for(skill.entry):
+            return _from_approval(approved, is_pin=approved is pin)
+    found = _candidates(skill, store, lock, approval)
+    # Of two with the same time, the one of this machine wins.
+    return max(found, key=lambda each: each.granted_at or _EARLIEST, default=None)
+
+
+def _candidates(
+    skill: KnownSkill, store: ApprovalStore, lock: ProjectLock, approval: Approval | None
+) -> Iterator[PreviousApproval]:
+    if approval is not None:
+        yield _from_approval(approval)
+    ended = store.previous(skill.id)
+    if ended is not None:
+        yield PreviousApproval(ended.manifest, ended.granted_at, is_pin=False, holds=False)
+    pinned = lock.previous(skill.id)
+    if pinned is not None:
+        yield _from_approval(pinned, is_pin=True, holds=lock.pin(skill.id) is not None)
+
+
+def _from_approval(approval: Approval, *, is_pin: bool = False, holds: bool = True) -> PreviousApproval:
+    return PreviousApproval(approval.manifest, approval.granted_at, is_pin, holds)
+
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +115,7 @@ Actor: TypeAlias = Literal["model", "user"]
 
 @dataclass(frozen=True, slots=True)
 class PromptLimits:
-    """How often a user is bothered: by one skill that changes, and by one server."""
+    """Limits on the questions a user is asked, per changing skill and per server."""
 
     contents_per_skill: int = 3
     questions_per_server: int = 20
@@ -68,7 +124,7 @@ class PromptLimits:
 
 
 class Consent:
-    """What the user agreed to, for all conversations of one host."""
+    """The user's approvals and denials, for all conversations of one host."""
 
     def __init__(
         self,
@@ -80,38 +136,38 @@ class Consent:
         dynamic: DynamicPolicy,
         granted_by: str,
         limits: PromptLimits,
-        attention: Attentions | None = None,
+        attention: ShowRules | None = None,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._store = store
         self._lock = lock
         self._audit = audit
-        # A frozen lock is the whole policy, so there is nothing left to ask about.
+        # A frozen lock is the whole policy, so the user is never asked.
         self._ask = None if lock.is_frozen else ask
         self._dynamic = dynamic
         self._granted_by = granted_by
         self._limits = limits
-        self._attention = attention or Attentions()
+        self._attention = attention or ShowRules()
         self._clock = clock
         self._asking = anyio.Lock()
         self._once: set[tuple[SkillId, str, Grant]] = set()
         self._denied: set[tuple[SkillId, str, Grant]] = set()
-        self._contents: dict[SkillId, set[str]] = defaultdict(set)
-        self._questions: dict[str, deque[float]] = defaultdict(deque)
+        self._asked_contents: dict[SkillId, set[str]] = defaultdict(set)
+        self._question_times: dict[str, deque[float]] = defaultdict(deque)
 
     def grants(self, skill: KnownSkill) -> frozenset[Grant]:
-        """Return what is granted to exactly this content, right now."""
+        """Return the current grants for exactly this content."""
         return frozenset(grant for grant in Grant if self.covers(skill, grant))
 
     def covers(self, skill: KnownSkill, grant: Grant = Grant.LOAD) -> bool:
-        """Tell whether the user agreed to `grant` for exactly this content from exactly this origin."""
+        """Return whether the user agreed to `grant` for exactly this content from exactly this origin."""
         if not skill.is_remote and grant is Grant.LOAD:
             return True
         manifest = skill.entry.manifest
         if manifest is None:
             return False
         if not self._lock.is_frozen:
-            # Asked of whole catalogs, and few of their skills were ever approved.
+            # Called for whole catalogs, of which few skills were ever approved.
             if any(key[0] == skill.id for key in self._once):
                 if (skill.id, binding_of(manifest), grant) in self._once:
                     return True
@@ -122,23 +178,21 @@ class Consent:
         return pin is not None and pin.covers(skill.id, skill.entry, grant)
 
     def observe_all(self, origin: Origin, entries: Sequence[SkillEntry]) -> None:
-        """Look at the entries a server shows now, as `observe` does at each.
-
-        A catalog is large, and few of its skills were ever approved.
-        """
+        """Call `observe` for the entries that a server lists now and that were ever approved."""
         known = {skill.uri for skill in self._store.approvals() if skill.origin == origin}
         known |= {key[0].uri for key in self._once if key[0].origin == origin}
         for entry in entries:
             skill = SkillId(origin, entry.uri.text)
-            if entry.uri.text in known or self._lock.seen_pin(skill) is not None:
+            if entry.uri.text in known or self._lock.last_trusted_pin(skill) is not None:
                 self.observe(skill, entry)
 
     def observe(self, skill: SkillId, entry: SkillEntry) -> None:
-        """Look at an entry a server shows now: approvals of other content end here, for good.
+        """Revoke approvals of other content than the entry that a server lists now.
 
-        A server that returns to what was approved once is asked about again.
+        They are revoked for good: if the server returns to the approved
+        content, the user is asked again.
         """
-        pin = self._lock.seen_pin(skill)
+        pin = self._lock.last_trusted_pin(skill)
         revoked = self._store.observe(skill, entry)
         stale = {key for key in self._once if key[0] == skill and key[1] != _binding(entry)}
         self._once -= stale
@@ -149,57 +203,66 @@ class Consent:
                 "approval-revoked", origin=skill.origin.label, uri=skill.uri, code="skill-changed"
             )
 
-    def standing(self, skill: KnownSkill) -> Standing:
-        """Say how the user's word stands for exactly this content."""
+    def approval_state(self, skill: KnownSkill) -> ApprovalState:
+        """Return the approval state of exactly this content."""
         if not skill.is_remote:
-            return Standing.LOCAL
+            return ApprovalState.LOCAL
         manifest = skill.entry.manifest
         if manifest is None:
-            return Standing.DYNAMIC
+            return ApprovalState.DYNAMIC
         pin = self._lock.pin(skill.id)
         if pin is not None and pin.covers(skill.id, skill.entry):
-            return Standing.LOCKED
+            return ApprovalState.LOCKED
         if self.covers(skill):
             is_once = (skill.id, binding_of(manifest), Grant.LOAD) in self._once
-            return Standing.ONCE if is_once else Standing.APPROVED
-        earlier = earlier_of(skill, self._store, self._lock)
-        return Standing.NEW if earlier is None or earlier.is_for(skill.entry) else Standing.CHANGED
+            return ApprovalState.ONCE if is_once else ApprovalState.APPROVED
+        previous = previous_approval(skill, self._store, self._lock)
+        return (
+            ApprovalState.NEW if previous is None or previous.is_for(skill.entry) else ApprovalState.CHANGED
+        )
 
     async def require_load(
-        self, skill: KnownSkill, *, actor: Actor = "model", judgement: Judgement | None = None
+        self,
+        skill: KnownSkill,
+        *,
+        actor: Actor = "model",
+        provenance: ProvenanceResult | None = None,
+        arguments: Mapping[str, str] | None = None,
     ) -> None:
-        """Make sure the user agrees that this content enters the model's context.
+        """Require that the user agrees that this content enters the model's context.
 
-        `judgement` is what a provenance check says of it, for the user to see.
+        `provenance` is the result of a provenance check, shown to the user,
+        and `arguments` are what would be sent to the skill's server. With
+        arguments the user is always asked, because no approval covers them.
 
         Raises:
-            ApprovalError: The user does not, or cannot be asked.
-            DynamicDeclinedError: It has no digests, and such skills are not wanted.
+            ApprovalError: The user denies it, or cannot be asked.
+            DynamicDeclinedError: It has no digests, and the policy declines such skills.
         """
-        if self.covers(skill):
+        if self.covers(skill) and not arguments:
             return
-        self._require_possible(skill)
+        self._require_grantable(skill)
         async with self._asking:
-            if not self.covers(skill):
-                await self._ask_about_load(skill, actor, judgement)
+            if arguments or not self.covers(skill):
+                await self._ask_about_load(skill, actor, provenance, tuple((arguments or {}).items()))
 
     def expected_refusal(self, skill: KnownSkill) -> Refusal | None:
-        """Say why a load would be refused; None when it is covered, or the user would be asked."""
+        """Return why a load would be refused; None when it is covered, or the user would be asked."""
         try:
             if not self.covers(skill):
-                self._require_possible(skill)
-                self._require_somebody(skill)
+                self._require_grantable(skill)
+                self._require_askable(skill)
         except RefusedError as error:
             return Refusal.of(error)
         return None
 
     async def request(self, question: Question, grant: Grant, *, actor: Actor = "model") -> None:
-        """Ask for a further grant for a skill, unless it is given already.
+        """Ask for a further grant for a skill, unless it is granted already.
 
-        A person who wants it is asked even after an earlier no.
+        When the user is the actor, an earlier denial does not prevent asking.
 
         Raises:
-            ApprovalError: The user says no, or cannot be asked.
+            ApprovalError: The user denies it, or cannot be asked.
         """
         skill = question.skill
         assert skill is not None, "a grant is always for a skill"
@@ -212,32 +275,32 @@ class Consent:
                 )
             if actor == "model":
                 self._require_not_denied(skill, grant)
-                self._require_room(skill)
-            reply = await self._put(question, reference=skill.reference)
-            await self._settle(skill, grant, reply)
+                self._require_server_within_limit(skill)
+            reply = await self._ask_user(question, reference=skill.reference)
+            await self._apply_reply(skill, grant, reply)
 
     async def permit(self, question: Question, *, actor: Actor = "model") -> bool:
-        """Ask about one call or one read; the answer is for that one alone, and never remembered.
+        """Ask about one call or one read; the answer applies to it alone and is never stored.
 
         Raises:
-            ApprovalError: Nobody can be asked, or was asked too often.
+            ApprovalError: Nobody can be asked, or the prompt limit is reached.
         """
         skill = question.skill
         assert skill is not None, "without a skill there is nothing to ask about"
         async with self._asking:
             if actor == "model":
-                self._require_room(skill)
-            return await self._put(question, reference=skill.reference) is not Reply.DENY
+                self._require_server_within_limit(skill)
+            return await self._ask_user(question, reference=skill.reference) is not Reply.DENY
 
     async def require_unverified(self, skill: KnownSkill, uri: str) -> None:
-        """Make sure the user agrees that files of a skill are read that have no digest.
+        """Require that the user agrees that files without a digest are read.
 
-        The answer is for the window at hand: nothing that can change at any
-        time is approved for later.
+        The answer applies to the current window only, because such files can
+        change at any time.
 
         Raises:
-            UnverifiedFileError: Content without digests is not wanted here.
-            ApprovalError: The user does not agree, or cannot be asked.
+            UnverifiedFileError: The policy declines content without digests.
+            ApprovalError: The user denies it, or cannot be asked.
         """
         if self._dynamic == "decline" or self._lock.is_frozen:
             raise UnverifiedFileError(
@@ -245,18 +308,18 @@ class Consent:
             )
         if not await self.permit(Question(Occasion.UNVERIFIED, skill, uri=uri)):
             raise ApprovalDeniedError(
-                f"the user does not want files of {skill.reference} that have no digest",
+                f"the user denied reading files of {skill.reference} that have no digest",
                 reference=skill.reference,
             )
 
     async def approve(self, skill: KnownSkill, grants: frozenset[Grant]) -> Approval | None:
-        """Remember that the user agreed to exactly the entry in `skill`; None when it has no digests."""
+        """Store an approval of exactly the entry in `skill`; None when it has no digests."""
         if skill.entry.manifest is None:
             return None
         approval = Approval(skill.id, skill.entry.manifest, grants, now(), self._granted_by)
         await anyio.to_thread.run_sync(self._store.grant, approval)
         self._denied = {key for key in self._denied if key[0] != skill.id}
-        self._contents.pop(skill.id, None)
+        self._asked_contents.pop(skill.id, None)
         self._audit.record(
             "approval",
             origin=skill.id.origin.label,
@@ -267,7 +330,7 @@ class Consent:
         return approval
 
     async def revoke(self, skill: SkillId) -> bool:
-        """Take back everything the user agreed to for this skill."""
+        """Revoke everything the user agreed to for this skill; False when there was nothing."""
         before = len(self._once)
         self._once = {key for key in self._once if key[0] != skill}
         revoked = await anyio.to_thread.run_sync(self._store.revoke, skill)
@@ -275,17 +338,23 @@ class Consent:
         self._audit.record("approval-revoked", origin=skill.origin.label, uri=skill.uri, code="user")
         return revoked or len(self._once) < before
 
-    def calm(self) -> None:
-        """Forget denials and how often was asked, because the user wants another look."""
+    def reset_prompts(self) -> None:
+        """Forget earlier denials and reset the prompt limits."""
         self._denied.clear()
-        self._contents.clear()
-        self._questions.clear()
+        self._asked_contents.clear()
+        self._question_times.clear()
 
-    async def _ask_about_load(self, skill: KnownSkill, actor: Actor, judgement: Judgement | None) -> None:
+    async def _ask_about_load(
+        self,
+        skill: KnownSkill,
+        actor: Actor,
+        provenance: ProvenanceResult | None,
+        arguments: tuple[tuple[str, str], ...],
+    ) -> None:
         if actor == "model":
             self._require_not_denied(skill, Grant.LOAD)
-            self._require_patience(skill)
-        self._require_somebody(skill)
+            self._require_within_limits(skill)
+        self._require_askable(skill)
         previous = self.previous(skill)
         occasion = Occasion.FIRST if previous is None else Occasion.CHANGED
         change = None
@@ -293,38 +362,40 @@ class Consent:
             occasion = Occasion.DYNAMIC
         elif previous is not None:
             change = Change.between(previous, skill.entry.manifest)
-        question = Question(occasion, skill, change=change, previous=previous, judgement=judgement)
-        reply = await self._put(question, reference=skill.reference)
-        await self._settle(skill, Grant.LOAD, reply)
+        question = Question(
+            occasion, skill, change=change, previous=previous, provenance=provenance, arguments=arguments
+        )
+        reply = await self._ask_user(question, reference=skill.reference)
+        await self._apply_reply(skill, Grant.LOAD, reply)
 
     def previous(self, skill: KnownSkill) -> Manifest | None:
-        """Return what was approved last, so that the user can be shown what is different."""
-        earlier = earlier_of(skill, self._store, self._lock)
-        return None if earlier is None else earlier.manifest
+        """Return the manifest that was approved last, to show what has changed."""
+        previous = previous_approval(skill, self._store, self._lock)
+        return None if previous is None else previous.manifest
 
     def _require_not_denied(self, skill: KnownSkill, grant: Grant) -> None:
-        """Check that the user has not said no to the same already."""
+        """Check that the user has not denied the same grant for the same content."""
         if (skill.id, _binding(skill.entry), grant) in self._denied:
             raise ApprovalDeniedError(
-                f"the user has already said no to {grant.value} for {skill.reference}",
+                f"the user has already denied {grant.value} for {skill.reference}",
                 reference=skill.reference,
             )
 
-    def _require_patience(self, skill: KnownSkill) -> None:
-        """Check that neither the skill nor its server has been asked about too often."""
-        contents, binding = self._contents[skill.id], _binding(skill.entry)
+    def _require_within_limits(self, skill: KnownSkill) -> None:
+        """Check that the prompt limits of the skill and of its server are not reached."""
+        contents, binding = self._asked_contents[skill.id], _binding(skill.entry)
         if len(contents - {binding}) >= self._limits.contents_per_skill:
             raise KeepsChangingError(
                 f"{skill.reference} has changed {len(contents)} times while the user was asked about it",
                 reference=skill.reference,
             )
         contents.add(binding)
-        self._require_room(skill)
+        self._require_server_within_limit(skill)
 
-    def _require_room(self, skill: KnownSkill) -> None:
-        """Check that the skill's server has not caused too many questions already."""
+    def _require_server_within_limit(self, skill: KnownSkill) -> None:
+        """Check that the prompt limit of the skill's server is not reached."""
         label = skill.id.origin.label
-        asked = self._questions[label]
+        asked = self._question_times[label]
         while asked and asked[0] <= self._clock() - self._limits.seconds:
             asked.popleft()
         if len(asked) >= self._limits.questions_per_server:
@@ -333,18 +404,18 @@ class Consent:
                 reference=skill.reference,
             )
 
-    def _require_possible(self, skill: KnownSkill) -> None:
-        """Check that this is something the user could agree to at all."""
+    def _require_grantable(self, skill: KnownSkill) -> None:
+        """Check that policy and lock allow an approval of this skill."""
         if skill.entry.is_dynamic and (self._dynamic == "decline" or self._lock.is_frozen):
-            raise DynamicDeclinedError(f"{skill.reference} promises no digests", reference=skill.reference)
+            raise DynamicDeclinedError(f"{skill.reference} has no digests", reference=skill.reference)
         if self._lock.is_frozen:
             raise NotLockedError(
                 f"the lock does not hold {skill.reference} with exactly these files",
                 reference=skill.reference,
             )
 
-    def _require_somebody(self, skill: KnownSkill) -> None:
-        """Check that someone can be asked; if not, name the lock where that is the real reason."""
+    def _require_askable(self, skill: KnownSkill) -> None:
+        """Check that the user can be asked; if not, report an untrusted lock where that is the reason."""
         is_asked = self._attention.trust(skill) is Trust.ASK
         if self._ask is not None and is_asked:
             return
@@ -356,14 +427,14 @@ class Consent:
             )
         if not is_asked:
             raise ApprovalRequiredError(
-                f"the settings of the server {skill.id.origin.label} say that nobody is asked about it",
+                f"the settings of the server {skill.id.origin.label} do not allow asking about its skills",
                 reference=skill.reference,
                 fix="approve it beforehand, or pin it in skills.lock",
             )
         raise ApprovalRequiredError(f"{skill.reference} needs the user's approval", reference=skill.reference)
 
-    async def _put(self, question: Question, *, reference: str) -> Reply:
-        """Put a question to the user, within a deadline; silence means no."""
+    async def _ask_user(self, question: Question, *, reference: str) -> Reply:
+        """Ask the user, within a deadline; no answer counts as a denial."""
         occasion = question.occasion.value
         if self._ask is None:
             self._audit.record("question", reference=reference, occasion=occasion, reply="nobody")
@@ -371,23 +442,23 @@ class Consent:
                 f"{reference} needs the user's approval ({occasion})", reference=reference
             )
         if question.skill is not None:
-            self._questions[question.skill.id.origin.label].append(self._clock())
-        # An embedder's callback may return anything, whatever its annotation says.
+            self._question_times[question.skill.id.origin.label].append(self._clock())
+        # An embedder's callback may return any type, whatever its annotation.
         reply: object = Reply.DENY
         with anyio.move_on_after(self._limits.answer_seconds):
             reply = cast(object, await self._ask(question))
         if not isinstance(reply, Reply):
-            logger.warning("an approval callback answered with something that is no Reply; taken as no")
+            logger.warning("the approval callback did not return a Reply; treated as a denial")
             reply = Reply.DENY
         self._audit.record("question", reference=reference, occasion=occasion, reply=reply.value)
         return reply
 
-    async def _settle(self, skill: KnownSkill, grant: Grant, reply: Reply) -> None:
+    async def _apply_reply(self, skill: KnownSkill, grant: Grant, reply: Reply) -> None:
         key = (skill.id, _binding(skill.entry), grant)
         if reply is Reply.DENY:
             self._denied.add(key)
             raise ApprovalDeniedError(
-                f"the user does not want {grant.value} for {skill.reference}", reference=skill.reference
+                f"the user denied {grant.value} for {skill.reference}", reference=skill.reference
             )
         self._denied.discard(key)
         if skill.entry.is_dynamic:

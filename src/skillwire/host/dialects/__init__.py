@@ -1,6 +1,6 @@
-"""Hearing every generation of the wire: one `Voice` for each dialect a server may speak.
+"""Clients for every version of the protocol: one `DialectClient` for each dialect a server may use.
 
-A voice turns what its dialect says into entries and bytes, and knows nothing
-of approvals, caches or models. What a dialect cannot promise is missing from
-the entry, never made up; the rest of the host then treats the skill as what it is.
+A client converts the server's answers to entries and bytes, and knows nothing
+of approvals, caches or models. What a dialect does not provide, such as
+digests, is missing from the entry and never invented.
 """

@@ -1,66 +1,71 @@
-"""The extension as its text of 4 August 2026 had it: no sizes, and dynamic skills without a marker.
+"""The extension in its draft of 4 August 2026: no sizes, and dynamic skills without a marker.
 
-Servers of that time cannot be told from broken ones, so nobody is heard this
-way unless the user says so (DRAFT-10). All rules of `core` hold but these two:
-a line without `size` promises a digest alone, and an entry without `resources`
-is dynamic (CONF-04, CONF-05).
+Servers of that draft cannot be distinguished from broken ones, so this dialect
+is used only if the user chose it (DRAFT-10). All rules of `core` apply except
+these two: a line without `size` has only a digest, and an entry without
+`resources` is dynamic (CONF-04, CONF-05).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
-from skillwire.core.entry import DYNAMIC, SkillEntry, check_entry
-from skillwire.core.finding import Finding
-from skillwire.core.manifest import UNKNOWN_SIZE, Manifest
-from skillwire.core.uri import SkillUri, canonical_uri
-from skillwire.errors import InvalidUriError
-from skillwire.host.calls.enumeration import Listing, list_skills
-from skillwire.host.calls.retrieval import get_skill
-from skillwire.host.dialects.voice import Found, Hearing, Peer
-from skillwire.wire.dialect import Dialect
+from skillwire.core import (
+    DYNAMIC,
+    UNKNOWN_SIZE,
+    Dialect,
+    Finding,
+    InvalidUriError,
+    Manifest,
+    SkillEntry,
+    SkillUri,
+    canonical_uri,
+    check_entry,
+)
+from skillwire.host.calls import Listing, get_skill, list_skills
+from skillwire.host.dialects.base import DialectMatch, DialectOptions, Session
 
 
-class Core0804Voice:
-    """A server that keeps to that text."""
+class Core0804DialectClient:
+    """A client for servers of that draft."""
 
     dialect = Dialect.CORE_0804
 
-    async def list(self, peer: Peer, hearing: Hearing) -> Listing:
-        limits = hearing.limits
+    async def list(self, session: Session, options: DialectOptions) -> Listing:
+        limits = options.limits
         listing = await list_skills(
-            peer.client,
+            session.client,
             max_pages=limits.max_pages,
             max_entries=limits.max_entries,
             max_bytes=limits.max_bytes,
-            max_seconds=hearing.seconds,
+            max_seconds=options.seconds,
             keep_partial=True,
             check=check_older_entries,
         )
         return replace(listing, dialect=self.dialect)
 
-    async def get(self, peer: Peer, uri: SkillUri) -> SkillEntry:
-        return await get_skill(peer.client, uri, max_seconds=None, check=check_older_entry)
+    async def get(self, session: Session, uri: SkillUri) -> SkillEntry:
+        return await get_skill(session.client, uri, max_seconds=None, check=check_older_entry)
 
-    async def read(self, peer: Peer, uri: str, *, max_bytes: int) -> bytes:
-        return await peer.read(uri, max_bytes=max_bytes)
+    async def read(self, session: Session, uri: str, *, max_bytes: int) -> bytes:
+        return await session.read(uri, max_bytes=max_bytes)
 
 
-async def find(peer: Peer, hearing: Hearing) -> Found | None:
-    """Return this voice if the user chose it, and the server declared the extension."""
-    if hearing.dialect is not Dialect.CORE_0804 or not peer.declares_extension:
+async def find(session: Session, options: DialectOptions) -> DialectMatch | None:
+    """Return this client if the user chose it, and the server declared the extension."""
+    if options.dialect is not Dialect.CORE_0804 or not session.declares_extension:
         return None
-    voice = Core0804Voice()
-    return Found(voice, await voice.list(peer, hearing))
+    client = Core0804DialectClient()
+    return DialectMatch(client, await client.list(session, options))
 
 
 def check_older_entries(values: Sequence[object]) -> Iterator[tuple[SkillEntry | None, list[Finding]]]:
-    """Read each entry as `check_older_entry` does."""
+    """Check each entry with `check_older_entry`."""
     return map(check_older_entry, values)
 
 
 def check_older_entry(value: object) -> tuple[SkillEntry | None, list[Finding]]:
-    """Read an entry as `check_entry` does, with the two rules of that text."""
+    """Check an entry like `check_entry`, with the two rules of that draft."""
     if not isinstance(value, dict):
         return check_entry(value)
     raw = cast(Mapping[str, object], value)
@@ -70,7 +75,7 @@ def check_older_entry(value: object) -> tuple[SkillEntry | None, list[Finding]]:
         return check_entry(raw)
     lines = cast(list[object], raw["resources"])
     unknown = {uri for line in lines if (uri := _uri_without_size(line)) is not None}
-    # A size that is told stays as it is; one that is not is made up for the check, and taken away again.
+    # A missing size is replaced by 0 for the check, and removed again afterwards.
     entry, findings = check_entry({**raw, "resources": [_with_size(line) for line in lines]})
     if entry is None or entry.manifest is None or not unknown:
         return entry, findings

@@ -1,9 +1,9 @@
 """Whole skills as the texts of prompts: the last resort, for servers that offer them no other way.
 
-A prompt of an ordinary server is no skill. So prompts are taken for skills
-only where the server declared skills and none of the better dialects works, or
-where the user said so. Nothing in such a text is verified, and nothing it
-points at is followed (DUAL-04, DUAL-12).
+A prompt of an ordinary server is not a skill. So prompts are used as skills
+only if the server declared skills and none of the better dialects works, or if
+the user chose this dialect. Nothing in such a text is verified, and none of its
+links are followed (DUAL-04, DUAL-12).
 """
 
 from collections.abc import Mapping
@@ -16,139 +16,159 @@ from mcp.types import (
     PaginatedRequestParams,
 )
 
-from skillwire.core.characters import quoted
-from skillwire.core.entry import SkillEntry
-from skillwire.core.fields import suggest_name
-from skillwire.core.finding import Finding
-from skillwire.core.frontmatter import parse_skill_md
-from skillwire.core.manifest import MAX_TOTAL_SIZE
-from skillwire.core.uri import SkillUri, canonical_uri
-from skillwire.errors import INVALID_PARAMS, FrontmatterError, InvalidUriError
-from skillwire.host.calls.enumeration import Listing
-from skillwire.host.calls.exchange import Answer, looking_for
-from skillwire.host.dialects.byname import Card, Roster, joined, make_card, nothing_at, require_size
-from skillwire.host.dialects.voice import Found, Hearing, Peer, is_absent
-from skillwire.host.failures import InvalidAnswerError, PeerError
-from skillwire.wire.dialect import Dialect
-from skillwire.wire.members import open_object
-from skillwire.wire.prompt import PromptParts, unstitched
+from skillwire.core import (
+    INVALID_PARAMS,
+    MAX_TOTAL_SIZE,
+    Dialect,
+    Finding,
+    FrontmatterError,
+    InvalidUriError,
+    PromptParts,
+    SkillEntry,
+    SkillUri,
+    canonical_uri,
+    parse_skill_md,
+    quoted,
+    split_prompt,
+    suggest_name,
+)
+from skillwire.host.calls import Answer, Listing, not_found_errors
+from skillwire.host.dialects.base import (
+    NO_ARGUMENTS,
+    Arguments,
+    DialectMatch,
+    DialectOptions,
+    Session,
+    is_absent,
+)
+from skillwire.host.dialects.by_name import (
+    NamedSkill,
+    NamedSkills,
+    build_named_skill,
+    not_found,
+    require_size,
+)
+from skillwire.host.model import ARGUMENTS, InvalidAnswerError, PeerError
+from skillwire.wire.by_name import parse_arguments
+from skillwire.wire.core import open_object
 
 PROMPT: Final = "prompt"
-"""The member of an entry's `extra` under which the prompt's own name stays."""
+"""The member of an entry's `extra` that holds the prompt's own name."""
 
 _MAX_NAME = 256
 
 
-class PromptVoice:
-    """A server whose prompts are skills. Each is asked for anew whenever something of it is read."""
+class PromptDialectClient:
+    """A client for servers whose prompts are skills. Each read requests the prompt again."""
 
-    def __init__(self) -> None:
-        self._roster = Roster()
+    def __init__(self, skills: NamedSkills | None = None, arguments: Arguments = NO_ARGUMENTS) -> None:
+        self._skills = skills or NamedSkills()
+        self._arguments = arguments
 
     @property
     def dialect(self) -> Dialect:
         return Dialect.PROMPT
 
-    async def list(self, peer: Peer, hearing: Hearing) -> Listing:
-        return await self._roster.listed(
-            peer, hearing, _page_request, read_card, member="prompts", dialect=Dialect.PROMPT
+    def with_arguments(self, arguments: Arguments) -> "PromptDialectClient":
+        """Return a client that sends these arguments with each request for a prompt."""
+        return PromptDialectClient(self._skills, arguments)
+
+    async def list(self, session: Session, options: DialectOptions) -> Listing:
+        return await self._skills.list(
+            session, options, _page_request, parse_named_skill, member="prompts", dialect=Dialect.PROMPT
         )
 
-    async def get(self, peer: Peer, uri: SkillUri) -> SkillEntry:
-        card = self._known(uri.text)
-        if card.uri != uri:
-            raise nothing_at(uri.text)
-        parts = await self._parts(peer, card, MAX_TOTAL_SIZE)
-        return card.entry(card.uri.join(path) for path, _ in parts.references)
+    async def get(self, session: Session, uri: SkillUri) -> SkillEntry:
+        named = self._known(uri.text)
+        if named.uri != uri:
+            raise not_found(uri.text)
+        parts = await self._parts(session, named, MAX_TOTAL_SIZE)
+        return named.entry(named.uri.join(path) for path, _ in parts.references)
 
-    async def read(self, peer: Peer, uri: str, *, max_bytes: int) -> bytes:
+    async def read(self, session: Session, uri: str, *, max_bytes: int) -> bytes:
         try:
             canonical = canonical_uri(uri)
         except InvalidUriError as error:
-            raise nothing_at(uri) from error
-        card = self._known(canonical)
-        parts = await self._parts(peer, card, MAX_TOTAL_SIZE)
-        if canonical == card.uri.text:
-            return card.skill_md(parts.skill_md, max_bytes=max_bytes)
+            raise not_found(uri) from error
+        named = self._known(canonical)
+        parts = await self._parts(session, named, MAX_TOTAL_SIZE)
+        if canonical == named.uri.text:
+            return named.skill_md(parts.skill_md, max_bytes=max_bytes)
         for path, text in parts.references:
-            if card.uri.join(path) == canonical:
+            if named.uri.join(path) == canonical:
                 content = text.encode()
                 require_size(content, uri, max_bytes)
                 return content
-        raise nothing_at(uri)
+        raise not_found(uri)
 
-    def _known(self, uri: str) -> Card:
-        """Return the card of a skill that was listed: the name of a prompt does not follow from a URI."""
-        card = self._roster.find(uri)
-        if card is None:
-            raise nothing_at(uri)
-        return card
+    def _known(self, uri: str) -> NamedSkill:
+        """Return a listed skill: the name of a prompt cannot be derived from a URI."""
+        named = self._skills.find(uri)
+        if named is None:
+            raise not_found(uri)
+        return named
 
-    async def _parts(self, peer: Peer, card: Card, max_bytes: int) -> PromptParts:
-        """Ask for a prompt and take its text apart; `skill_md` is then the instructions alone."""
-        request = GetPromptRequest(params=GetPromptRequestParams(name=card.called))
-        with looking_for(card.uri.text, codes=(INVALID_PARAMS,)):
-            answer = await peer.ask(request, max_bytes=max_bytes)
-        text = _text_of(answer, card)
+    async def _parts(self, session: Session, named: NamedSkill, max_bytes: int) -> PromptParts:
+        """Request a prompt and split its text; `skill_md` of the result holds only the instructions."""
+        named.require_arguments(self._arguments)
+        params = GetPromptRequestParams(name=named.remote_name, arguments=dict(self._arguments) or None)
+        # With arguments, invalid params may refer to them.
+        with not_found_errors(named.uri.text, codes=() if self._arguments else (INVALID_PARAMS,)):
+            answer = await session.send_request(GetPromptRequest(params=params), max_bytes=max_bytes)
+        text = _text_of(answer, named)
         try:
-            parts = unstitched(text)
+            parts = split_prompt(text)
             body = parse_skill_md(parts.skill_md.encode()).body
         except FrontmatterError:
             return PromptParts(text, is_whole=True)
         return PromptParts(body, parts.references, parts.omitted, parts.is_whole)
 
 
-async def find(peer: Peer, hearing: Hearing) -> Found | None:
-    """Return this voice if the server has prompts, and said that it has skills; or if the user did."""
-    is_pinned = hearing.dialect is Dialect.PROMPT
-    is_declared = peer.declares_extension or peer.skills_capability is not None
-    if not (peer.has_prompts and (is_pinned or is_declared)):
+async def find(session: Session, options: DialectOptions) -> DialectMatch | None:
+    """Return this client if the server has prompts and declared skills, or if the user chose it."""
+    is_pinned = options.dialect is Dialect.PROMPT
+    is_declared = session.declares_extension or session.skills_capability is not None
+    if not (session.has_prompts and (is_pinned or is_declared)):
         return None
-    voice = PromptVoice()
+    client = PromptDialectClient()
     try:
-        listing = await voice.list(peer, hearing)
+        listing = await client.list(session, options)
     except PeerError as error:
         if is_absent(error):
             return None
         raise
-    return Found(voice, listing) if is_pinned or listing.entries or listing.refused else None
+    return DialectMatch(client, listing) if is_pinned or listing.entries or listing.refused else None
 
 
-def read_card(value: object) -> tuple[Card | None, list[Finding]]:
-    """Read one prompt of a listing. Its name becomes one that a skill may have, and is kept beside it."""
+def parse_named_skill(value: object) -> tuple[NamedSkill | None, list[Finding]]:
+    """Parse one prompt of a listing; its name is converted to a valid skill name."""
     members, findings = open_object(
         value, required="prompt-invalid", optional="prompt-field-invalid", what="an item of the listing"
     )
     name = members.required_text("name", most=_MAX_NAME) if members is not None else None
     if members is None or name is None:
         return None, findings
-    needs = [
-        str(argument.get("name"))
-        for argument in members.objects("arguments")
-        if argument.get("required") is True
-    ]
+    arguments = parse_arguments(members)
     path = suggest_name(name)
     if not any(character.isalnum() and character.isascii() for character in name):
-        message = f"nothing of the prompt's name {quoted(name)} can be part of a skill's name"
+        message = f"the prompt's name {quoted(name)} has no character that a skill's name may have"
         return None, [*findings, Finding("name-invalid", message, file="")]
-    card, more = make_card(
+    named, more = build_named_skill(
         name,
         path=path,
         description=members.text("description"),
         metadata={"title": members.text("title")},
-        extra={PROMPT: name},
+        extra={PROMPT: name, **({ARGUMENTS: [it.to_json() for it in arguments]} if arguments else {})},
+        required_arguments=[argument.name for argument in arguments if argument.required],
     )
-    if needs:
-        message = f"the prompt {quoted(name)} needs arguments: {quoted(joined(needs)[:80])}"
-        more = [*more, Finding("prompt-arguments", message, file="")]
-    return card, [*findings, *more]
+    return named, [*findings, *more]
 
 
-def _text_of(answer: Answer, card: Card) -> str:
+def _text_of(answer: Answer, named: NamedSkill) -> str:
     """Return the text of a prompt's one message.
 
     Raises:
-        InvalidAnswerError: There is not exactly one message, of the user and with text.
+        InvalidAnswerError: There is not exactly one message with the role user and a text.
     """
     value = answer.get("messages")
     messages = cast(list[object], value) if isinstance(value, list) else []
@@ -160,7 +180,7 @@ def _text_of(answer: Answer, card: Card) -> str:
             if block.get("type") == "text" and isinstance(block.get("text"), str):
                 return str(block["text"])
     raise InvalidAnswerError(
-        f"the prompt {quoted(card.called)} is not one message of the user with text in it, so it is no skill",
+        f"the prompt {quoted(named.remote_name)} is no skill: it is not one user message with text",
         violates="DUAL-05",
     )
 

@@ -1,104 +1,279 @@
-"""Walking `resources/list` for skills: within limits, and scoped where the server may know scopes."""
+"""Servers that list skills as plain resources (`list-march`).
 
-from contextlib import nullcontext
-from dataclasses import dataclass, replace
-from typing import Final, Literal
+A listing has a name and a description. FastMCP's own provider also has one
+small resource per skill with the digests of all files, which is read with the
+listing. A skill without digests is dynamic. If the description in the file
+differs from the listed one, the load is refused (ASK-30). A skill without a
+description is listed by its name alone.
+"""
 
-from mcp.types import CONNECTION_CLOSED, PaginatedRequestParams, Request
+import logging
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
+from typing import Final
 
-from skillwire.core.uri import DEFAULT_SCHEME
-from skillwire.errors import SkillError
-from skillwire.host.calls.enumeration import Freshness
-from skillwire.host.calls.exchange import within
-from skillwire.host.calls.paging import Limits, Pager
-from skillwire.host.dialects.voice import Hearing, Peer
-from skillwire.host.failures import EndlessListingError, InvalidAnswerError, PeerError, TooSlowError
-from skillwire.sources.garbage import collector_paused
-from skillwire.wire.core import LIST_RESOURCES
-from skillwire.wire.index import INDEX_URI
-from skillwire.wire.march import ListedResource, parse_resource
+import anyio
 
-ALL_SKILLS: Final = f"{DEFAULT_SCHEME}://"
-"""The scope of every skill (DRAFT-07)."""
+from skillwire.core import (
+    DYNAMIC,
+    MAX_FILES,
+    SKILL_FILE,
+    Dialect,
+    InvalidEntryError,
+    JsonValue,
+    Manifest,
+    ManifestFile,
+    NotFoundError,
+    SkillEntry,
+    SkillError,
+    SkillUri,
+    canonical_uri,
+    check_entry,
+    is_name,
+    quoted,
+)
+from skillwire.host.calls import Listing, shortened
+from skillwire.host.dialects.base import (
+    DialectMatch,
+    DialectOptions,
+    ListingItem,
+    Session,
+    build_listing,
+    is_absent,
+    path_findings,
+    unlisted_entry,
+)
+from skillwire.host.dialects.index import Resources, is_closed, match_index, walk
+from skillwire.host.model import PeerError
+from skillwire.wire.resources import (
+    MAX_FILE_LIST,
+    ResourceSkill,
+    parse_file_list,
+    restore_line_ends,
+    skills_among,
+)
 
-UNASKED: Final = Limits(max_pages=32, max_entries=10_000, max_bytes=16 * 1024 * 1024)
-"""How much is looked through of a server that never said it had skills."""
+MAX_FILE_LISTS: Final = 256
+"""How many file lists are read for one listing; the others are read when their skill is requested."""
 
-_FEW = 20
+FILE_LIST_SECONDS: Final = 10.0
+"""How long reading all of them may take."""
 
+_CONCURRENT_READS = 4
+# Findings about `core` entries that do not apply to resources, or are checked here.
+_IGNORED_CODES = ("description-missing", "uri-name-mismatch")
 
-class _ScopeParams(PaginatedRequestParams):
-    """Parameters for a page of one place; without `uri`, of everything."""
-
-    uri: str | None = None
-
-
-class _ListRequest(Request[_ScopeParams, Literal["resources/list"]]):
-    method: Literal["resources/list"] = LIST_RESOURCES
+logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Resources:
-    """What a server lists, as far as skills go; `problem` says why the listing breaks off, if it does."""
+class MarchDialectClient:
+    """A client that requests nothing but resources."""
 
-    items: tuple[ListedResource, ...]
-    freshness: Freshness
-    problem: SkillError | None = None
+    dialect = Dialect.LIST_MARCH
+
+    def __init__(self) -> None:
+        self._options = DialectOptions()
+        self._manifests: dict[str, Manifest] = {}
+        self._spellings: dict[str, str] = {}
+
+    async def list(self, session: Session, options: DialectOptions) -> Listing:
+        started = anyio.current_time()
+        return await self.listing_from(session, options, await walk(session, options), started)
+
+    async def listing_from(
+        self, session: Session, options: DialectOptions, resources: Resources, started: float
+    ) -> Listing:
+        """Build a listing from resources that were listed; its deadline counts from `started`."""
+        self._options = options
+        skills = skills_among(resources.items)
+        left = math.inf if options.seconds is None else options.seconds - (anyio.current_time() - started)
+        file_lists = await _read_file_lists(session, skills, min(left, FILE_LIST_SECONDS))
+        items = [_item(skill, file_lists.get(skill.uri.text), any_path=self._any_path) for skill in skills]
+        self._manifests, self._spellings = {}, {}
+        for skill, item in zip(skills, items, strict=True):
+            if item.entry is not None:
+                self._remember(skill, item.entry)
+        return replace(
+            build_listing(items, self.dialect),
+            ttl_ms=resources.freshness.ttl_ms,
+            cache_scope=resources.freshness.cache_scope,
+            problem=resources.problem,
+        )
+
+    async def get(self, session: Session, uri: SkillUri) -> SkillEntry:
+        skill = await self._look_up(session, uri)
+        if skill is None:
+            return unlisted_entry(uri, any_path=self._any_path)
+        content = None
+        if skill.file_list is not None:
+            try:
+                content = await session.read(skill.file_list.spelling, max_bytes=MAX_FILE_LIST)
+            except NotFoundError:
+                logger.info("the file list of %s no longer exists", uri.text)
+        item = _item(skill, content, any_path=self._any_path)
+        if item.entry is None:
+            raise InvalidEntryError("; ".join(finding.message for finding in shortened(item.findings)))
+        self._remember(skill, item.entry)
+        return item.entry
+
+    async def read(self, session: Session, uri: str, *, max_bytes: int) -> bytes:
+        canonical = canonical_uri(uri)
+        content = await session.read(self._spellings.get(canonical, uri), max_bytes=max_bytes)
+        line = self._line_for(canonical)
+        return content if line is None else restore_line_ends(content, line)
 
     @property
-    def has_index(self) -> bool:
-        """Whether the index of skills is among them, which tells more than they do."""
-        return any(item.uri == INDEX_URI for item in self.items)
+    def _any_path(self) -> bool:
+        """Whether the user chose this dialect, in which a path need not end in the name."""
+        return self._options.dialect is Dialect.LIST_MARCH
+
+    async def _look_up(self, session: Session, uri: SkillUri) -> ResourceSkill | None:
+        """Find one skill among the server's current resources, in the scope of its directory first."""
+        resources = await walk(session, self._options, scope=uri.published.removesuffix(f"/{SKILL_FILE}"))
+        found = _named(resources, uri)
+        if not found and session.declares_extension:
+            resources = await walk(session, self._options)
+            found = _named(resources, uri)
+        if len(found) > 1:
+            raise InvalidEntryError(f"the server lists {quoted(uri.text)} {len(found)} times")
+        if not found and resources.problem is not None:
+            raise resources.problem
+        return found[0] if found else None
+
+    def _remember(self, skill: ResourceSkill, entry: SkillEntry) -> None:
+        self._manifests.pop(entry.uri.root, None)
+        if entry.manifest is not None:
+            self._manifests[entry.uri.root] = entry.manifest
+        self._spellings[entry.uri.text] = skill.resource.spelling
+        for file in skill.files:
+            if file.spelling != file.uri:
+                self._spellings[file.uri] = file.spelling
+
+    def _line_for(self, uri: str) -> ManifestFile | None:
+        """Return the manifest line of a file, from the innermost skill around it that has one."""
+        root = uri
+        while (root := root.rpartition("/")[0]) and not root.endswith("/"):
+            manifest = self._manifests.get(root)
+            line = manifest.find(uri) if manifest is not None else None
+            if line is not None:
+                return line
+        return None
 
 
-async def walk(peer: Peer, hearing: Hearing, *, scope: str = ALL_SKILLS) -> Resources:
-    """Ask for all resources: only those in `scope`, where the server declared skills and knows scopes.
+async def find(session: Session, options: DialectOptions) -> DialectMatch | None:
+    """Return this client if the server declared the extension and has skills among its resources."""
+    if not session.declares_extension or not session.has_resources:
+        return None
+    return await _match(session, options)
 
-    A server that does not know scopes answers with everything, or refuses and
-    is asked for everything. What came before a problem is kept, with the problem.
+
+async def find_undeclared(session: Session, options: DialectOptions) -> DialectMatch | None:
+    """Return the client for a server that declared nothing but has skills among its resources.
+
+    No `skills/*` request goes to such a server (NEG-05), and only the first part
+    of a long listing is read. An index among the resources is preferred.
+    """
+    is_chosen = options.dialect is Dialect.LIST_MARCH
+    if session.declares_extension or not session.has_resources:
+        return None
+    if session.skills_capability is not None and not is_chosen:
+        return None
+    return await _match(session, options)
+
+
+async def _match(session: Session, options: DialectOptions) -> DialectMatch | None:
+    client, is_chosen = MarchDialectClient(), options.dialect is Dialect.LIST_MARCH
+    started = anyio.current_time()
+    try:
+        resources = await walk(session, options)
+    except PeerError as error:
+        # A server that never declared skills may fail to list resources without an error here.
+        is_nothing = is_absent(error) or not (session.declares_extension or is_chosen or is_closed(error))
+        if is_nothing:
+            return None
+        raise
+    index = None
+    if resources.has_index and not session.declares_extension and not is_chosen:
+        index = await match_index(session, options)
+        if not index.is_last_resort:
+            return index
+    listing = await client.listing_from(session, options, resources, started)
+    # If the user chose this dialect, an empty listing is valid.
+    if listing.entries or listing.refused or is_chosen:
+        return DialectMatch(client, listing)
+    return index
+
+
+def _named(resources: Resources, uri: SkillUri) -> list[ResourceSkill]:
+    return [skill for skill in skills_among(resources.items) if skill.uri == uri]
+
+
+def _item(skill: ResourceSkill, file_list: bytes | None, *, any_path: bool) -> ListingItem:
+    """Build the item of a skill: with digests if its file list is valid, and dynamic otherwise."""
+    resource = skill.resource
+    name = resource.name if any_path and is_name(resource.name) else skill.uri.name
+    frontmatter: dict[str, JsonValue] = {"name": name}
+    if skill.description is not None:
+        frontmatter["description"] = skill.description
+    raw: dict[str, JsonValue] = {"uri": skill.uri.published, "frontmatter": frontmatter}
+    if file_list is not None:
+        try:
+            spellings = {file.uri: file.spelling for file in skill.files}
+            raw["resources"] = parse_file_list(skill.uri, file_list, spellings)
+        except InvalidEntryError as error:
+            logger.info("the file list of %s is not used: %s", skill.uri.text, error)
+        else:
+            item = _checked(raw, any_path=any_path)
+            if item.entry is not None:
+                return item
+            logger.info("the file list of %s is not used: %s", skill.uri.text, item.findings[0].message)
+    item = _checked({**raw, "resources": DYNAMIC}, any_path=any_path)
+    if item.entry is None:
+        return replace(item, uri=skill.uri.text)
+    files = tuple(file.uri for file in skill.files[:MAX_FILES])
+    return replace(item, entry=replace(item.entry, dynamic_files=files))
+
+
+def _checked(raw: dict[str, JsonValue], *, any_path: bool) -> ListingItem:
+    """Check an entry with the rules of `core`, except those that do not apply to resources."""
+    entry, findings = check_entry(raw)
+    findings = [finding for finding in findings if finding.code not in _IGNORED_CODES]
+    if entry is not None:
+        findings += path_findings(entry.uri, entry.name, any_path=any_path)
+    if entry is None or any(finding.is_error for finding in findings):
+        return ListingItem(findings=tuple(findings))
+    return ListingItem(replace(entry, is_summary=True), findings=tuple(findings))
+
+
+async def _read_file_lists(
+    session: Session, skills: Iterable[ResourceSkill], seconds: float
+) -> dict[str, bytes]:
+    """Read the file lists of up to `MAX_FILE_LISTS` skills, a few at a time; failures are skipped.
 
     Raises:
-        SkillError: Not even a first page came.
+        PeerError: The connection ended.
     """
-    if not peer.declares_extension:
-        few = Limits(
-            min(hearing.limits.max_pages, UNASKED.max_pages),
-            min(hearing.limits.max_entries, UNASKED.max_entries),
-            min(hearing.limits.max_bytes, UNASKED.max_bytes),
-        )
-        return await _walk(peer, replace(hearing, limits=few), None)
-    try:
-        return await _walk(peer, hearing, scope)
-    except PeerError as error:
-        if is_closed(error):
-            raise
-    return await _walk(peer, hearing, None)
+    found = {skill.uri.text: skill.file_list.spelling for skill in skills if skill.file_list is not None}
+    contents: dict[str, bytes] = {}
+    ended: list[SkillError] = []
+    limiter = anyio.CapacityLimiter(_CONCURRENT_READS)
 
+    async def read(uri: str, spelling: str) -> None:
+        async with limiter:
+            try:
+                contents[uri] = await session.read(spelling, max_bytes=MAX_FILE_LIST)
+            except SkillError as error:
+                logger.info("the file list of %s cannot be read: %s", uri, error)
+                if is_closed(error):
+                    ended.append(error)
+                    group.cancel_scope.cancel()
 
-def is_closed(error: SkillError) -> bool:
-    """Tell whether the connection ended, which says nothing about what was asked for."""
-    return isinstance(error, PeerError) and error.peer_code == CONNECTION_CLOSED
-
-
-async def _walk(peer: Peer, hearing: Hearing, scope: str | None) -> Resources:
-    def request_for(cursor: str | None) -> _ListRequest:
-        return _ListRequest(params=_ScopeParams(cursor=cursor, uri=scope))
-
-    pager = Pager(peer.client, request_for, member="resources", limits=hearing.limits)
-    items: list[ListedResource] = []
-    seen, freshness = 0, Freshness()
-    try:
-        with within(hearing.seconds, LIST_RESOURCES):
-            while (page := await pager.next_page()) is not None:
-                if page.is_first:
-                    items, seen, freshness = [], 0, Freshness()
-                freshness.take(page.answer)
-                with collector_paused() if len(page.items) > _FEW else nullcontext():
-                    found = (parse_resource(seen + place, item) for place, item in enumerate(page.items))
-                    items += [item for item in found if item is not None]
-                seen += len(page.items)
-    except (EndlessListingError, InvalidAnswerError, PeerError, TooSlowError) as error:
-        if freshness.is_empty or is_closed(error):
-            raise
-        return Resources(tuple(items), freshness, error)
-    return Resources(tuple(items), freshness)
+    with anyio.move_on_after(max(0.0, seconds)):
+        async with anyio.create_task_group() as group:
+            for uri, spelling in sorted(found.items())[:MAX_FILE_LISTS]:
+                group.start_soon(partial(read, uri, spelling))
+    if ended:
+        raise ended[0]
+    return contents

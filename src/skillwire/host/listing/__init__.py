@@ -1,6 +1,6 @@
-"""The list of skills that goes into a model's context: within a budget, and safe to put there.
+"""The list of skills for a model's context: within a token budget, and escaped.
 
-`render` in `rendering` makes the text, and `FrozenListing` in `frozen` keeps it
-for a conversation and says later what changed. Nothing here fetches, asks or
+`render` in `rendering` returns the text, and `FrozenListing` in `frozen` keeps
+it for a conversation and returns later changes. Nothing here fetches, asks or
 loads.
 """

@@ -1,25 +1,138 @@
-"""Lines for the skills of one origin, fitted into the room they are given.
+"""Lines for the skills of one origin, fitted into a number of bytes.
 
-Room is counted in bytes here. Of a large origin only as many skills are looked
-at closely as could fit.
+Of a large origin, only as many skills are processed as could fit.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
+from operator import attrgetter
 from typing import TypeAlias
 
-from skillwire.host.listing.cleaning import ELLIPSIS, cut
-from skillwire.host.listing.groups import Groups
-from skillwire.host.listing.sharing import level
-from skillwire.host.listing.tokens import size_of
-from skillwire.host.listing.writing import Mark
-from skillwire.host.registry.known import KnownSkill
+from skillwire.core import SKILL_FILE
+from skillwire.host.listing.text import ELLIPSIS, ChangeMark, cut, groups_text
+from skillwire.host.model import KnownSkill, size_of
 
-# Models pay little heed to bare names, so where only some skills fit, each is meant to come with so many
-# bytes of its description, or so many, or none: as many as leave a line for every group.
-_WITH_EACH = (80, 40, 0)
+# Groups of one origin's skills by path, so that a short list can include all groups.
+
+
+_MOST_NAMED = 6
+_LONGEST_NAME = 40
+
+
+@dataclass(frozen=True, slots=True)
+class SkillGroups:
+    """Skills grouped by the first path segment in which they differ; skills at that level form one group.
+
+    Within a group, skills are sorted by reference.
+    """
+
+    members: Mapping[str, Sequence[KnownSkill]]
+
+    @classmethod
+    def of(cls, skills: Sequence[KnownSkill]) -> "SkillGroups":
+        paths = _paths_of(skills)
+        shared = _shared(paths)
+        prefix = shared.rfind("/") + 1
+        members: dict[str, list[KnownSkill]] = {}
+        for path, skill in zip(paths, skills, strict=True):
+            name, _, rest = path[prefix:].partition("/")
+            if rest == SKILL_FILE:
+                name = ""
+            if name in members:
+                members[name].append(skill)
+            else:
+                members[name] = [skill]
+        return cls(dict(sorted(members.items())))
+
+    @property
+    def count(self) -> int:
+        return len(self.members)
+
+    @property
+    def first(self) -> KnownSkill:
+        return next(iter(self.members.values()))[0]
+
+    @property
+    def shortest(self) -> str:
+        """The shortest reference among the first of each group."""
+        return min((group[0].reference for group in self.members.values()), key=len)
+
+    def queues(self) -> list[Iterator[KnownSkill]]:
+        return [iter(group) for group in self.members.values()]
+
+    def text(self, shown: Collection[str] = ()) -> str:
+        """Return a text with the number of skills of the largest groups that are not in `shown`."""
+        if self.count < 2:
+            return ""
+        left = {
+            name: sum(skill.reference not in shown for skill in group) if shown else len(group)
+            for name, group in self.members.items()
+        }
+        fit = [name for name in self.members if 0 < len(name) <= _LONGEST_NAME]
+        largest = sorted(fit, key=lambda name: (-len(self.members[name]), name))[:_MOST_NAMED]
+        others = sum(count > 0 for name, count in left.items() if name not in largest)
+        return groups_text([(name, left[name]) for name in largest], others, sum(left.values()))
+
+
+def _paths_of(skills: Sequence[KnownSkill]) -> list[str]:
+    """Return the URIs of skills, without their schemes where these differ."""
+    uris = list(map(attrgetter("id.uri"), skills))
+    if "://" in _shared(uris):
+        return uris
+    return [uri.partition("://")[2] for uri in uris]
+
+
+def _shared(texts: Sequence[str]) -> str:
+    """Return the common prefix of all texts."""
+    first, last = min(texts, default=""), max(texts, default="")
+    pairs = enumerate(zip(first, last, strict=False))
+    return first[: next((index for index, (one, other) in pairs if one != other), len(first))]
+
+
+# Max-min fair sharing of a limited amount.
+
+
+def share_out(total: int, wants: Sequence[Callable[[int], int]]) -> list[int]:
+    """Share `total` so that the smallest unmet share is as large as possible (max-min fairness).
+
+    Small demands are met in full, and the others get equal shares. Each demand
+    is called with a limit and returns its amount, or any number above the
+    limit, so that large demands need not be computed exactly.
+    """
+    shares = [0] * len(wants)
+    unmet: list[int] = list(range(len(wants)))
+    left = max(total, 0)
+    while unmet:
+        equal, over = divmod(left, len(unmet))
+        found: dict[int, int] = {index: max(wants[index](equal), 0) for index in unmet}
+        met = [index for index, want in found.items() if want <= equal]
+        if not met:
+            for place, index in enumerate(unmet):
+                shares[index] = equal + (place < over)
+            break
+        for index in met:
+            shares[index] = found[index]
+            left -= found[index]
+        unmet = [index for index in unmet if found[index] > equal]
+    return shares
+
+
+def common_limit(total: int, wants: Sequence[int]) -> int:
+    """Return the highest common limit for all demands with which their sum is at most `total`."""
+    left = max(total, 0)
+    for place, want in enumerate(sorted(wants)):
+        equal = left // (len(wants) - place)
+        if want > equal:
+            return equal
+        left -= want
+    return max(wants, default=0)
+
+
+# Models rarely use bare names, so if only some skills fit, reserve this many bytes for each description:
+# the first size that leaves a line for every group.
+_DESCRIPTION_SIZES = (80, 40, 0)
 _MOST_MISSES = 50
 _MOST_SKIPPED = 4
 _REFINEMENTS = 3
@@ -27,8 +140,8 @@ _ELLIPSIS_SIZE = size_of(ELLIPSIS)
 
 
 @dataclass(frozen=True, slots=True)
-class Description:
-    """What could be shown of a description: all of it takes `size` bytes, with what stands around it."""
+class RowDescription:
+    """A description to show: in full it takes `size` bytes, with the markup around it."""
 
     text: str = ""
     escaped: str = ""
@@ -37,59 +150,60 @@ class Description:
 
 
 @dataclass(frozen=True)
-class Item:
-    """One skill as it could be shown: its line takes `bare` bytes without the description."""
+class ListingRow:
+    """The line of one skill: it takes `name_size` bytes without the description."""
 
     skill: KnownSkill
-    head: str
-    mark: Mark | None
-    bare: int
-    describe: Callable[[KnownSkill], Description]
+    reference: str
+    mark: ChangeMark | None
+    name_size: int
+    describe: Callable[[KnownSkill], RowDescription]
+    location: str = ""
 
     @cached_property
-    def description(self) -> Description:
-        """The description, cleaned when it is first needed: most are not."""
+    def description(self) -> RowDescription:
+        """The description, cleaned at first use, because most are not needed."""
         return self.describe(self.skill)
 
     @property
-    def wanted(self) -> int:
+    def description_size(self) -> int:
         return self.description.size
 
 
-Shown: TypeAlias = tuple[Item, str]
-"""A skill, and as much of its description as it got."""
+Shown: TypeAlias = tuple[ListingRow, str]
+"""A row, and the part of its description that is shown."""
 
 
-class Running:
-    """A sum that is only drawn up as far as anyone asks."""
+class LazySum:
+    """A sum that is computed only up to the requested limit."""
 
     def __init__(self, costs: Iterable[int]) -> None:
         self._costs = iter(costs)
         self._sum = 0
-        self._is_whole = False
+        self._is_complete = False
 
     def up_to(self, limit: int) -> int:
-        """Return the sum, or some number larger than `limit` when the sum is."""
-        while not self._is_whole and self._sum <= limit:
+        """Return the sum, or any number larger than `limit` if the sum is larger."""
+        while not self._is_complete and self._sum <= limit:
             cost = next(self._costs, None)
             if cost is None:
-                self._is_whole = True
+                self._is_complete = True
             else:
                 self._sum += cost
         return self._sum
 
 
-class Rows:
-    """Skills of one origin that are treated alike, sorted by reference.
+class ListingRows:
+    """The rows of one origin's pinned or other skills, sorted by reference.
 
-    `about` is what a description costs besides itself, and `escape` what its
-    text goes through.
+    `about` is the size of the markup around a description, and `escape`
+    escapes its text.
     """
 
     def __init__(
         self,
         skills: Sequence[KnownSkill],
-        make: Callable[[KnownSkill], Item],
+        make: Callable[[KnownSkill], ListingRow],
         escape: Callable[[str], str],
         about: int,
     ) -> None:
@@ -97,61 +211,61 @@ class Rows:
         self._make = make
         self._escape = escape
         self._about = about
-        self._items: dict[str, Item] = {}
-        self._names = Running(self._item(skill).bare for skill in skills)
-        self._full = Running(item.bare + item.wanted for item in map(self._item, skills))
+        self._rows: dict[str, ListingRow] = {}
+        self._names = LazySum(self._row(skill).name_size for skill in skills)
+        self._full = LazySum(row.name_size + row.description_size for row in map(self._row, skills))
 
     def names(self, limit: int) -> int:
-        """Return the bytes that all lines take without descriptions, or more than `limit`."""
+        """Return the size of all lines without descriptions, or a number above `limit`."""
         return self._names.up_to(limit)
 
     def full(self, limit: int) -> int:
-        """Return the bytes that all lines take with whole descriptions, or more than `limit`."""
+        """Return the size of all lines with full descriptions, or a number above `limit`."""
         return self._full.up_to(limit)
 
-    def least(self) -> int:
-        """Return the bytes from which on one skill at least is shown."""
-        return self._item(self.groups.first).bare
+    def minimum(self) -> int:
+        """Return the number of bytes from which on at least one skill is shown."""
+        return self._row(self.groups.first).name_size
 
     @cached_property
-    def groups(self) -> Groups:
-        return Groups.of(self.skills)
+    def groups(self) -> SkillGroups:
+        return SkillGroups.of(self.skills)
 
     def everything(self) -> list[Shown]:
-        return [(item, item.description.escaped) for item in map(self._item, self.skills)]
+        return [(row, row.description.escaped) for row in map(self._row, self.skills)]
 
     def fitted(self, room: int) -> tuple[list[Shown], int]:
-        """Show as many skills as fit, then as much of every description; return them and what room is left.
+        """Return the rows that fit, with descriptions as long as fit, and the bytes that are left.
 
-        All skills get a line, or else those that come first when their groups
-        take turns. Descriptions are cut to one length, the longest that fits.
+        If not all skills fit, rows are taken from the groups in turn.
+        Descriptions are truncated to one common length, the longest that fits.
         """
         if self.names(room) <= room:
-            items = list(map(self._item, self.skills))
+            rows = list(map(self._row, self.skills))
         else:
-            items = sorted(self._picked(room), key=lambda item: item.skill.reference)
-        return self._described(items, room - sum(item.bare for item in items))
+            rows = sorted(self._selected(room), key=lambda row: row.skill.reference)
+        return self._described(rows, room - sum(row.name_size for row in rows))
 
-    def _item(self, skill: KnownSkill) -> Item:
-        item = self._items.get(skill.reference)
-        if item is None:
-            item = self._items[skill.reference] = self._make(skill)
-        return item
+    def _row(self, skill: KnownSkill) -> ListingRow:
+        row = self._rows.get(skill.reference)
+        if row is None:
+            row = self._rows[skill.reference] = self._make(skill)
+        return row
 
-    def _picked(self, room: int) -> list[Item]:
+    def _selected(self, room: int) -> list[ListingRow]:
         groups = self.groups
-        picked: list[Item] = []
-        for each in _WITH_EACH:
+        picked: list[ListingRow] = []
+        for each in _DESCRIPTION_SIZES:
             if each and groups.count * (len(groups.shortest) + each) > room:
                 continue
-            picked, visited = self._around(room, each)
+            picked, visited = self._round_robin(room, each)
             if visited == groups.count:
                 break
         return picked
 
-    def _around(self, room: int, each: int) -> tuple[list[Item], int]:
-        """Take skills from all groups in turn; return them, and how many groups got a line."""
-        picked: list[Item] = []
+    def _round_robin(self, room: int, each: int) -> tuple[list[ListingRow], int]:
+        """Take rows from all groups in turn; return them, and the number of groups with a row."""
+        picked: list[ListingRow] = []
         queues = self.groups.queues()
         visited = 0
         while queues:
@@ -159,10 +273,10 @@ class Rows:
             going = list[Iterable[KnownSkill]]()
             misses = 0
             for queue in queues:
-                item = self._next(queue, room, each)
-                if item is not None:
-                    picked.append(item)
-                    room -= item.bare + min(item.wanted, each)
+                row = self._next(queue, room, each)
+                if row is not None:
+                    picked.append(row)
+                    room -= row.name_size + min(row.description_size, each)
                     going.append(queue)
                     misses = 0
                 elif (misses := misses + 1) == _MOST_MISSES:
@@ -172,48 +286,49 @@ class Rows:
             queues = going
         return picked, visited
 
-    def _next(self, queue: Iterable[KnownSkill], room: int, each: int) -> Item | None:
-        """Take the next skill of a group that fits; a few long names do not end the group."""
+    def _next(self, queue: Iterable[KnownSkill], room: int, each: int) -> ListingRow | None:
+        """Return the next row of a group that fits, skipping a few long names."""
         for skill in islice(queue, _MOST_SKIPPED):
             if len(skill.reference) < room:
-                item = self._item(skill)
-                if item.bare + min(item.wanted, each) <= room:
-                    return item
+                row = self._row(skill)
+                if row.name_size + min(row.description_size, each) <= room:
+                    return row
         return None
 
-    def _described(self, items: Sequence[Item], room: int) -> tuple[list[Shown], int]:
-        wants = [item.wanted for item in items]
+    def _described(self, rows: Sequence[ListingRow], room: int) -> tuple[list[Shown], int]:
+        wants = [row.description_size for row in rows]
         if (whole := sum(wants)) <= room:
-            return [(item, item.description.escaped) for item in items], room - whole
-        length = level(room, wants)
-        texts, used = self._cut_to(items, length)
-        # Cutting at words leaves something over, which lengthens the others.
+            return [(row, row.description.escaped) for row in rows], room - whole
+        length = common_limit(room, wants)
+        texts, used = self._cut_to(rows, length)
+        # Cutting at words leaves some bytes unused, which go to the other descriptions.
         for _ in range(_REFINEMENTS):
             longer = length + (room - used) // max(sum(want > length for want in wants), 1)
             if longer == length:
                 break
-            more_texts, needed = self._cut_to(items, longer)
+            more_texts, needed = self._cut_to(rows, longer)
             if needed > room:
                 break
             length, texts, used = longer, more_texts, needed
-        return list(zip(items, texts, strict=True)), room - used
+        return list(zip(rows, texts, strict=True)), room - used
 
-    def _cut_to(self, items: Iterable[Item], length: int) -> tuple[list[str], int]:
+    def _cut_to(self, rows: Iterable[ListingRow], length: int) -> tuple[list[str], int]:
         texts = [
-            item.description.escaped if item.wanted <= length else self._cut(item, length) for item in items
+            row.description.escaped if row.description_size <= length else self._cut(row, length)
+            for row in rows
         ]
         return texts, sum(size_of(text) + self._about for text in texts if text)
 
-    def _cut(self, item: Item, length: int) -> str:
-        """Return the beginning of a description that takes at most `length` bytes with all it entails."""
+    def _cut(self, row: ListingRow, length: int) -> str:
+        """Return the start of a description that takes at most `length` bytes with its markup."""
         room = length - self._about - _ELLIPSIS_SIZE
         size = room
         while size > 0:
-            escaped = self._escape(cut(item.description.text, size))
+            escaped = self._escape(cut(row.description.text, size))
             if not escaped:
                 break
             if (needed := size_of(escaped)) <= room:
                 return escaped + ELLIPSIS
-            # Escapes have made it longer, so less of it fits.
+            # Escaping made it longer, so less of it fits.
             size = min(size - 1, size * room // needed)
         return ""

@@ -1,1 +1,1 @@
-"""All skills of all origins, known from listings and folders alone, each under one reference."""
+"""The registry: all skills of all origins, from listings and folders alone, each under one reference."""

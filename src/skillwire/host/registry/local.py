@@ -1,46 +1,232 @@
-"""Skills in folders on this machine: found, read kindly, and known by the bytes they had.
+"""Skills in local folders: discovered, parsed leniently, and bound to the bytes that were read.
 
-A local skill is the user's own, so what a server would be refused for is only
-remarked upon here. Nothing is followed out of a skill all the same: a link to
-a file elsewhere is left out, whoever put it there.
+A local skill is the user's own, so errors that would hide a server's skill are
+only reported as findings. Links that lead out of a skill are still not
+followed.
 """
 
 import errno
 import hashlib
 import logging
 import os
+import re
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
-from skillwire.core.characters import visible
-from skillwire.core.entry import SkillEntry, size_findings
-from skillwire.core.finding import Finding
-from skillwire.core.manifest import MAX_FILES, Manifest, ManifestFile
-from skillwire.core.paths import as_text
-from skillwire.core.uri import SKILL_FILE, SkillUri, canonical_uri
-from skillwire.errors import (
+from skillwire.core import (
+    MAX_FILES,
+    SKILL_FILE,
+    Dialect,
+    Finding,
+    FrontmatterError,
     InvalidSkillError,
     InvalidUriError,
     LimitError,
+    Manifest,
+    ManifestFile,
     NotFoundError,
+    SkillDocument,
+    SkillEntry,
     SkillError,
+    SkillUri,
     SourceError,
+    as_text,
+    canonical_uri,
+    frontmatter_text,
+    parse_skill_md,
+    size_findings,
+    visible,
 )
-from skillwire.host.origin import Origin, OriginKind, SkillId
-from skillwire.host.refusals import Refusal
-from skillwire.host.registry.discovery import MAX_FOLDERS, Discovery
-from skillwire.host.registry.known import KnownSkill
-from skillwire.host.registry.lenient import LenientDocument, parse_leniently
+from skillwire.host.model import KnownSkill, Origin, OriginKind, Refusal, SkillId
 from skillwire.host.registry.naming import local_reference
 from skillwire.host.state.trust import FolderTrust
-from skillwire.sources.opening import FileMovedError, FolderReader
+from skillwire.sources.directory.scan import RACY_NS
+from skillwire.sources.directory.walk import (
+    SKIPPED_FOLDERS,
+    FileMovedError,
+    FolderReader,
+    FoundSkill,
+    Stamp,
+    Walk,
+    near_miss,
+)
 from skillwire.sources.review import SkillReading, read_skill
-from skillwire.sources.scan import RACY_NS
-from skillwire.sources.walk import FoundSkill, Stamp, Walk
-from skillwire.wire.dialect import Dialect
+
+# Discovery of the folders below a root that contain a `SKILL.md`: bounded, and without opening a file.
+
+
+MAX_DEPTH: Final = 6
+MAX_FOLDERS: Final = 2_000
+MAX_NAMES: Final = 10_000
+"""The maximum number of names read in one folder."""
+
+
+@dataclass(slots=True)
+class Discovery:
+    """One search below `root`.
+
+    A folder is a skill when it contains a file of exactly that name; its
+    subfolders are then part of the skill and not searched. The root itself is
+    not a skill. Links to folders are followed, each real folder once and by
+    its own name first. `skills` are paths relative to the root, sorted.
+    `remarks` are problems of folders, by path, and `is_cut` is set when the
+    search stopped at a limit.
+    """
+
+    root: Path
+    skills: list[str] = field(default_factory=list[str])
+    remarks: list[tuple[str, Finding]] = field(default_factory=list[tuple[str, Finding]])
+    is_cut: bool = False
+    _pending: list[str] = field(default_factory=list[str])
+    _links: list[str] = field(default_factory=list[str])
+    _entered: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])
+    _steps: int = 0
+
+    def run(self) -> "Discovery":
+        self._pending.append("")
+        while self._pending or self._links:
+            if self._steps == MAX_FOLDERS:
+                self.is_cut = True
+                break
+            self._steps += 1
+            # Links come last and by name, so that a folder is found by its own path rather than through one.
+            queue = self._pending or self._links
+            queue.sort(reverse=True)
+            directory = queue.pop()
+            try:
+                self._enter(directory)
+            except FileNotFoundError:
+                continue  # It was moved or deleted meanwhile, or is a broken link.
+            except OSError as error:
+                message = (
+                    f"it cannot be read: {os.strerror(error.errno) if error.errno else 'unknown reason'}"
+                )
+                self.remarks.append((directory, Finding("unreadable", message, file="")))
+        self.skills.sort()
+        return self
+
+    def _enter(self, directory: str) -> None:
+        path = self.root / directory
+        found = path.stat()
+        if (found.st_dev, found.st_ino) in self._entered:
+            return
+        self._entered.add((found.st_dev, found.st_ino))
+        with os.scandir(path) as listing:
+            entries = list(islice(listing, MAX_NAMES + 1))
+        self.is_cut = self.is_cut or len(entries) > MAX_NAMES
+        files = {entry.name for entry in entries if not _is_folder(entry)}
+        if SKILL_FILE in files and directory:
+            self.skills.append(directory)
+            return
+        self._note_near_misses(directory, files)
+        if directory.count("/") + bool(directory) < MAX_DEPTH:
+            self._descend(f"{directory}/" if directory else "", entries)
+
+    def _note_near_misses(self, directory: str, files: set[str]) -> None:
+        if SKILL_FILE in files:
+            message = "it is directly in the folder of skills, where it does not define a skill"
+            fix = "move it into a folder of its own"
+            self.remarks.append((directory, Finding("skill-file-missing", message, file=SKILL_FILE, fix=fix)))
+        for name in sorted(files):
+            if name != SKILL_FILE and name.lower() == SKILL_FILE.lower():
+                self.remarks.append((directory, near_miss(name)))
+
+    def _descend(self, base: str, entries: list[os.DirEntry[str]]) -> None:
+        for entry in entries:
+            if entry.name.startswith(".") or entry.name in SKIPPED_FOLDERS or not _is_folder(entry):
+                continue
+            if len(self._pending) + len(self._links) >= MAX_NAMES:
+                self.is_cut = True
+                return
+            (self._links if entry.is_symlink() else self._pending).append(base + entry.name)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False  # For example a circular link.
+
+
+# Lenient parsing of a local `SKILL.md`: one common mistake is accepted and reported, never rewritten.
+
+
+_MOST_REPAIRS = 16
+_KEY = re.compile(r" *(?:- +)?[A-Za-z][\w.-]*: +")
+# Characters that start something other than a plain scalar.
+_SPECIAL = frozenset("'\"|>[]{}#&*!%@`,?-")
+_COMMENT = re.compile(r"[ \t]#")
+_ENDS_A_KEY = re.compile(r":(?:\s|\Z)")
+
+
+@dataclass(frozen=True, slots=True)
+class LenientDocument:
+    """A document, the mistakes that were accepted, and the file with these mistakes repaired.
+
+    `repaired` is the file itself when there were no mistakes.
+    """
+
+    document: SkillDocument
+    findings: tuple[Finding, ...]
+    repaired: bytes
+
+
+def parse_leniently(data: bytes) -> LenientDocument:
+    """Parse a local `SKILL.md`; an unquoted value with a colon is parsed as if it were quoted.
+
+    Raises:
+        FrontmatterError: It is still invalid; this is the error of the original file.
+    """
+    text = data
+    findings: list[Finding] = []
+    failure: FrontmatterError | None = None
+    for _ in range(_MOST_REPAIRS + 1):
+        try:
+            return LenientDocument(parse_skill_md(text), tuple(findings), text)
+        except FrontmatterError as error:
+            failure = failure or error
+            repair = _repaired(text, error)
+            if repair is None:
+                break
+            text, line = repair
+            message = f"the value in line {line} is read as if it were quoted: {error}"
+            findings.append(Finding(error.reason, message, line=line, fix=error.fix))
+    assert failure is not None
+    raise failure
+
+
+def _repaired(data: bytes, error: FrontmatterError) -> tuple[bytes, int] | None:
+    """Return the file with one more value quoted, and its line; None when that does not fix the error."""
+    if error.reason != "yaml-syntax" or error.line is None:
+        return None
+    text, first_line = frontmatter_text(data)
+    start = data.index(b"\n") + 1
+    rows = text.split("\n")
+    # libyaml reports the line of the mistake or the one after it.
+    for number in (error.line - first_line, error.line - first_line - 1):
+        if 0 <= number < len(rows) and (row := _quoted_row(rows[number])) is not None:
+            rows[number] = row
+            rest = data[start + len(text.encode("utf-8")) :]
+            return data[:start] + "\n".join(rows).encode("utf-8") + rest, first_line + number
+    return None
+
+
+def _quoted_row(row: str) -> str | None:
+    """Return `key: value` with the value quoted; None when it has no colon or is not a plain scalar."""
+    key = _KEY.match(row)
+    if key is None:
+        return None
+    rest = row[key.end() :]
+    comment = _COMMENT.search(rest)
+    value = rest[: comment.start() if comment else len(rest)].rstrip()
+    if not value or value[0] in _SPECIAL or not _ENDS_A_KEY.search(value):
+        return None
+    return key.group() + "'" + value.replace("'", "''") + "'" + rest[len(value) :]
+
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +234,7 @@ Scope: TypeAlias = Literal["project", "user"]
 
 SCHEME: Final = "local"
 FOLDERS: Final = (".agents/skills", ".skillwire/skills")
-"""Where skills lie below a project, and below a user's home."""
+"""The folders of skills in a project and in a user's home."""
 
 _RANKS: dict[Scope, int] = {"project": 0, "user": 1}
 _GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO})
@@ -56,7 +242,7 @@ _GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno
 
 @dataclass(frozen=True, slots=True)
 class LocalRoot:
-    """A folder of skills. A project's counts only when `folder`, else the root itself, is trusted."""
+    """A folder of skills. A project's is used only if `folder`, or else the root itself, is trusted."""
 
     path: Path
     scope: Scope
@@ -64,7 +250,7 @@ class LocalRoot:
 
 
 def default_roots(project: Path | None = None, *, home: Path | None = None) -> tuple[LocalRoot, ...]:
-    """Return the usual roots of a project and of a user; they need not exist."""
+    """Return the default roots of a project and of a user; they need not exist."""
     above = home or Path(os.path.expanduser("~"))  # noqa: PTH111 - the method of Path raises without a home
     roots = [LocalRoot(project / folder, "project", project) for folder in FOLDERS] if project else []
     return (*roots, *(LocalRoot(above / folder, "user") for folder in FOLDERS))
@@ -72,17 +258,17 @@ def default_roots(project: Path | None = None, *, home: Path | None = None) -> t
 
 @dataclass(frozen=True, slots=True)
 class LocalScan:
-    """What the roots hold: the skills, sorted by reference, and everything that is not used."""
+    """The result of a scan: the skills, sorted by reference, and what is hidden and why."""
 
     skills: tuple[KnownSkill, ...] = ()
     hidden: tuple[Refusal, ...] = ()
 
 
 class LocalSkills:
-    """The skills below some roots; one thread at a time may scan.
+    """The skills below some roots; only one thread at a time may scan.
 
-    Files are read and hashed when they are new or may have changed, so what
-    is listed is bound to the bytes that were there.
+    Files are read and hashed when they are new or may have changed, so that
+    entries are bound to the bytes that were read.
     """
 
     def __init__(self, roots: Sequence[LocalRoot], trust: FolderTrust | None = None) -> None:
@@ -91,18 +277,18 @@ class LocalSkills:
         self._known: dict[str, tuple[Stamp, KnownSkill]] = {}
 
     def scan(self) -> LocalScan:
-        """Look at all roots; it never raises, whatever lies there."""
+        """Scan all roots; never raises."""
         found: list[KnownSkill] = []
         hidden: list[Refusal] = []
         before, self._known = self._known, {}
         for root in _distinct(self.roots):
-            if self._is_closed(root):
+            if self._is_untrusted(root):
                 hidden.append(Refusal("untrusted-folder", _shown(root.folder or root.path)))
                 continue
             discovery = Discovery(root.path).run()
             hidden += _remarks(root, discovery)
             for directory in discovery.skills:
-                outcome = self._take(root, directory, before)
+                outcome = self._known_skill(root, directory, before)
                 if isinstance(outcome, KnownSkill):
                     found.append(outcome)
                 elif outcome is not None:
@@ -110,15 +296,15 @@ class LocalSkills:
         kept, shadowed = _by_precedence(found)
         return LocalScan(kept, (*hidden, *shadowed))
 
-    def _is_closed(self, root: LocalRoot) -> bool:
+    def _is_untrusted(self, root: LocalRoot) -> bool:
         if root.scope == "user":
             return False
         return self._trust is None or not self._trust.is_trusted(root.folder or root.path)
 
-    def _take(
+    def _known_skill(
         self, root: LocalRoot, directory: str, before: dict[str, tuple[Stamp, KnownSkill]]
     ) -> KnownSkill | Refusal | None:
-        """Return the skill in a folder, or why it is none; None when the folder has gone meanwhile."""
+        """Return the skill in a folder, or why it is not usable; None when the folder was removed."""
         place = root.path / directory
         key = os.fspath(place)
         try:
@@ -129,7 +315,7 @@ class LocalSkills:
             known = before.get(key)
             if known is None or known[0] != stamp or found.problems:
                 known = (stamp, _read(root, directory, found))
-            if _is_lasting(found):
+            if _is_stable(found):
                 self._known[key] = known
             return known[1]
         except SkillError as error:
@@ -137,14 +323,14 @@ class LocalSkills:
 
 
 def read_local_file(skill: KnownSkill, uri: str) -> bytes:
-    """Return the bytes of a file of a local skill, which are those the skill was listed with.
+    """Return the bytes of a file of a local skill, verified against its entry.
 
-    The file is opened below the skill's folder, and no link leads out of it.
+    The file is opened relative to the skill's folder, and links out of it are refused.
 
     Raises:
         InvalidUriError: The URI is malformed.
         UnlistedFileError: The skill does not list the file.
-        VerificationError: The file has other bytes now.
+        VerificationError: The file has changed.
         NotFoundError: It is no longer a file of the skill.
         SourceError: It cannot be read.
     """
@@ -172,11 +358,11 @@ def _gone(uri: str) -> NotFoundError:
 
 
 def _distinct(roots: Iterable[LocalRoot]) -> list[LocalRoot]:
-    """Return each existing root once, by its absolute path; one that is the user's own needs no trust."""
+    """Return each existing root once, by its absolute path; the user scope wins over the project scope."""
     by_place: dict[str, LocalRoot] = {}
     for root in sorted(roots, key=lambda root: _RANKS[root.scope], reverse=True):
         path = root.path.absolute()
-        if os.path.isdir(path):  # noqa: PTH112 - the method of Path raises where this answers no
+        if os.path.isdir(path):  # noqa: PTH112 - the method of Path raises where this returns False
             by_place.setdefault(os.path.realpath(path), replace(root, path=path))
     return list(by_place.values())
 
@@ -185,7 +371,7 @@ def _walked(folder: str) -> FoundSkill | None:
     """List the files of the skill at a real path.
 
     Raises:
-        LimitError: It has too many files or folders, or they are too large together.
+        LimitError: It has too many files or folders, or their total size is too large.
     """
     walk = Walk(folder)
     for directories in walk.steps():
@@ -201,14 +387,14 @@ def _walked(folder: str) -> FoundSkill | None:
     return found
 
 
-def _is_lasting(found: FoundSkill) -> bool:
-    """Tell whether the same stamp will mean the same files: nothing odd is there, nor written just now."""
+def _is_stable(found: FoundSkill) -> bool:
+    """Return whether an equal stamp means equal files: no problems, and nothing written just now."""
     newest = max((max(file[2], file[3]) for file in found.files), default=0)
     return not found.problems and newest <= time.time_ns() - RACY_NS
 
 
 def _read(root: LocalRoot, directory: str, found: FoundSkill) -> KnownSkill:
-    """Read a skill's files and make its record.
+    """Read a skill's files and return its record.
 
     Raises:
         SkillError: It has no description, or cannot be read.
@@ -223,7 +409,7 @@ def _read(root: LocalRoot, directory: str, found: FoundSkill) -> KnownSkill:
     frontmatter = lenient.document.frontmatter
     if not frontmatter.description.strip():
         raise InvalidSkillError(
-            "`description` is missing or empty", fix="say what the skill does and when to use it"
+            "`description` is missing or empty", fix="describe what the skill does and when to use it"
         )
     uri = SkillUri.build(f"{root.scope}/{directory}", scheme=SCHEME)
     fingerprint = hashlib.sha256(os.fsencode(os.path.realpath(root.path))).hexdigest()
@@ -238,32 +424,32 @@ def _read(root: LocalRoot, directory: str, found: FoundSkill) -> KnownSkill:
 
 
 def _manifest(uri: SkillUri, reading: SkillReading) -> Manifest:
-    """Describe the files whose bytes were read and whose paths can be part of a URI."""
+    """Return the manifest of the files that were read and whose paths can be part of a URI."""
     files: list[ManifestFile] = []
     for path, content in reading.files.items():
         if isinstance(content, bytes):
             try:
                 files.append(ManifestFile.of(uri.join(path), content))
             except InvalidUriError:
-                continue  # There is a finding about the path.
+                continue  # Reported as a finding.
     return Manifest.of(files)
 
 
 def _findings(folder: str, reading: SkillReading, lenient: LenientDocument) -> tuple[Finding, ...]:
-    meant = replace(reading, folder=folder, files={**reading.files, SKILL_FILE: lenient.meant})
-    return (*lenient.findings, *meant.findings())
+    repaired = replace(reading, folder=folder, files={**reading.files, SKILL_FILE: lenient.repaired})
+    return (*lenient.findings, *repaired.findings())
 
 
 def _by_precedence(found: Iterable[KnownSkill]) -> tuple[tuple[KnownSkill, ...], list[Refusal]]:
-    """Keep one skill of each reference: a project's before a user's, then the first by path."""
+    """Return one skill per reference, a project's before a user's, then by path; and the shadowed ones."""
     kept: dict[str, KnownSkill] = {}
     shadowed: list[Refusal] = []
     for skill in sorted(found, key=_precedence):
         winner = kept.setdefault(skill.reference, skill)
         if winner is not skill:
-            detail = f"{_shown(skill.directory)} comes after {_shown(winner.directory)}"
+            detail = f"{_shown(skill.directory)} is shadowed by {_shown(winner.directory)}"
             shadowed.append(Refusal("shadowed", skill.reference, detail))
-            logger.info("the local skill %s is shadowed: %s", skill.reference, detail)
+            logger.info("local skill %s: %s", skill.reference, detail)
     return tuple(kept[reference] for reference in sorted(kept)), shadowed
 
 
@@ -272,7 +458,7 @@ def _precedence(skill: KnownSkill) -> tuple[bool, str]:
 
 
 def _remarks(root: LocalRoot, discovery: Discovery) -> list[Refusal]:
-    """Say what the search below a root passed over."""
+    """Return what the search below a root skipped, and why."""
     refusals = [
         Refusal(
             "source-unreadable" if finding.code == "unreadable" else "invalid-skill",
@@ -284,7 +470,7 @@ def _remarks(root: LocalRoot, discovery: Discovery) -> list[Refusal]:
         for directory, finding in discovery.remarks
     ]
     if discovery.is_cut:
-        detail = f"it holds more than {MAX_FOLDERS} folders, or too many names in one, and the rest was left"
+        detail = f"it has more than {MAX_FOLDERS} folders, or too many names in one; the rest was skipped"
         refusals.append(
             Refusal("over-limit", _shown(root.path), detail, "FS-01", "move other files elsewhere")
         )
@@ -292,5 +478,5 @@ def _remarks(root: LocalRoot, discovery: Discovery) -> list[Refusal]:
 
 
 def _shown(path: Path | None) -> str:
-    """Return a path for people: on one line, and inert."""
+    """Return a path for display: on one line and escaped."""
     return visible(as_text(os.fspath(path or "")))

@@ -1,10 +1,10 @@
-"""References: the one name by which a person or a model means one skill.
+"""References: the unique names by which users and models refer to skills.
 
 The rules, version 1. A *path* is the URI of a skill's folder without
 `scheme://`, canonical and percent-encoded, so it is always ASCII; a *name* is
 its last segment, which over MCP is the skill's `name`.
 
-1. A local skill goes by its bare name, and nothing else goes by a bare name.
+1. The reference of a local skill is its bare name, and no other skill has a bare name.
 2. A skill that a server lists is `label/name`.
 3. When a server lists several skills of one name, every one of them is
    `label/path`. One whose path is a single segment, or is the path of another
@@ -12,33 +12,34 @@ its last segment, which over MCP is the skill's `name`.
 4. A skill that a server does not list is always `label/scheme://path`, so that
    finding it renames no other skill.
 
-A server's references follow from its label and the set of URIs it lists. The
-order of the listing, other servers and the past have no part in them. Labels
-hold no slash, names none either, and no segment of a path is empty: therefore
-no two skills share a reference.
+A server's references depend only on its label and the set of URIs it lists,
+not on the order of the listing, other servers or earlier listings. Labels and
+names contain no slash, and no segment of a path is empty: therefore no two
+skills share a reference.
 
-Why no server's skill has a shorter reference where nothing else has its name
-(ASK-18): who has a name now is no property of the skill. A server could take a
-bare name before the user puts a local skill under it, or get one when the local
-skill is gone; a second server could rename the first one's skills by listing
-the same names; and a reference in a conversation could come to mean another
-server's skill (NAME-04, NAME-07). So the label always stands there. Nothing
-else about servers has to be known: no tool for skills takes a server's name.
+Why a server's skill has no shorter reference even if its name is unique
+(ASK-18): uniqueness is not a property of the skill. A server could take a bare
+name before the user creates a local skill with it, or get it when the local
+skill is removed; a second server could rename the first one's skills by listing
+the same names; and a reference in a conversation could change to another
+server's skill (NAME-04, NAME-07). So the label is always part of the reference,
+and no tool for skills takes a separate server name.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Final
+from typing import Final, TypeVar
 
-from skillwire.core.characters import quoted, visible
-from skillwire.core.manifest import Coverage
-from skillwire.core.uri import SKILL_FILE, SkillUri
-from skillwire.errors import InvalidUriError
-from skillwire.host.failures import AmbiguousReferenceError, UnknownReferenceError
-from skillwire.host.promises import archive_line
-from skillwire.host.registry.known import KnownSkill
+from skillwire.core import SKILL_FILE, Coverage, InvalidUriError, SkillUri, archive_line, quoted, visible
+from skillwire.host.model import (
+    AmbiguousReferenceError,
+    KnownSkill,
+    NestedSkillError,
+    Refusal,
+    UnknownReferenceError,
+)
 
 NAMING_VERSION: Final = 1
 MAX_CANDIDATES: Final = 100
@@ -79,15 +80,15 @@ def references_for(label: str, uris: Iterable[str]) -> dict[str, str]:
 
 
 def full_reference(label: str, uri: str) -> str:
-    """Return the longest form of a reference, which means the same skill whatever else a server has."""
+    """Return the longest form of a reference, which does not depend on the server's other skills."""
     return f"{label}/{uri.removesuffix(_SUFFIX)}"
 
 
 def local_reference(name: str, uri: str) -> str:
-    """Return the reference of a local skill: its name, or its folder's where the name cannot be one.
+    """Return the reference of a local skill: its name, or its folder's name if that is not usable.
 
-    A slash would make it look like a server's skill, and what a reader cannot
-    see like another local one.
+    A slash would make it look like a server's skill, and invisible characters
+    like another local skill.
     """
     is_usable = (
         0 < len(name) <= MAX_LOCAL_REFERENCE
@@ -121,24 +122,21 @@ def collisions_of(skills: Iterable[KnownSkill]) -> tuple[Collision, ...]:
 
 
 def bare_name(skill: KnownSkill) -> str:
-    """Return the name of a skill without what tells it from others: what collisions are counted by.
-
-    Every form of a reference ends in it.
-    """
+    """Return the last part of a skill's reference, by which collisions are counted."""
     return skill.reference.rpartition("/")[2]
 
 
 def match(reference: str, known: Iterable[KnownSkill]) -> KnownSkill:
-    """Return the one skill that `reference` means.
+    """Return the one skill that `reference` identifies.
 
-    That is the skill with exactly this reference; else, after a label, a URI
-    of the skill, of its folder or of its archive, its path, or its name. A bare name never
-    leads to a server's skill.
+    That is the skill with exactly this reference. Otherwise the part after the
+    label may be the URI of the skill, of its folder or of its archive, its
+    path, or its name. A bare name never matches a server's skill.
 
     Raises:
-        AmbiguousReferenceError: The server has several such skills; `candidates` name them.
-        UnknownReferenceError: There is none; `candidates` have the name that was meant or one like
-            it, and for a reference with a label are all of that server.
+        AmbiguousReferenceError: The server has several such skills; see `candidates`.
+        UnknownReferenceError: There is none; `candidates` have the same or a similar name, and for
+            a reference with a label are all from that server.
     """
     skills = list(known)
     for skill in skills:
@@ -148,22 +146,24 @@ def match(reference: str, known: Iterable[KnownSkill]) -> KnownSkill:
     if not slash:
         raise _no_local_skill(reference, skills)
     own = [skill for skill in skills if skill.is_remote and skill.id.origin.label == label]
-    meant = _meant(rest, own)
-    if len(meant) == 1:
-        return meant[0]
-    if meant:
-        raise _ambiguous(reference, meant)
+    matching = _matching(rest, own)
+    if len(matching) == 1:
+        return matching[0]
+    if matching:
+        raise _ambiguous(reference, matching)
     name = rest.removesuffix(_SUFFIX).rpartition("/")[2]
-    alike = _alike(name, {name_of(skill.id.uri) for skill in own}) if name else set[str]()
+    alike = _similar(name, {name_of(skill.id.uri) for skill in own}) if name else set[str]()
     candidates = _references([skill for skill in own if name_of(skill.id.uri) in alike])
     hint = f"; similar: {', '.join(candidates[:_MOST_HINTS])}" if candidates else ""
     raise UnknownReferenceError(
-        f"no skill is called {quoted(reference)}{hint}", reference=_shown(reference), candidates=candidates
+        f"no skill is called {quoted(reference)}{hint}",
+        reference=_shown(reference),
+        candidates=candidates,
     )
 
 
 def uri_in(reference: str) -> SkillUri | None:
-    """Return the skill's URI that stands after the label of a reference, if one does and is usable."""
+    """Return the skill URI after the label of a reference; None when there is no valid one."""
     rest = reference.partition("/")[2]
     if "://" not in rest:
         return None
@@ -173,8 +173,8 @@ def uri_in(reference: str) -> SkillUri | None:
         return None
 
 
-def _meant(rest: str, own: Sequence[KnownSkill]) -> list[KnownSkill]:
-    """Return the skills of one server that the part of a reference after the label may mean."""
+def _matching(rest: str, own: Sequence[KnownSkill]) -> list[KnownSkill]:
+    """Return the skills of one server that match the part of a reference after the label."""
     if "://" in rest:
         uri = uri_in(f"/{rest}")
         found = [skill for skill in own if uri is not None and skill.id.uri == uri.text]
@@ -185,15 +185,15 @@ def _meant(rest: str, own: Sequence[KnownSkill]) -> list[KnownSkill]:
 
 
 def _archive_of(skill: KnownSkill) -> str | None:
-    """Return the URI of the archive that a skill comes as, which means that skill too (ASK-24)."""
+    """Return the URI of the archive that contains a skill, which also identifies the skill (ASK-24)."""
     manifest = skill.entry.manifest
     if manifest is None or manifest.coverage is not Coverage.ARCHIVE:
         return None
     return archive_line(manifest, skill.id.uri).uri
 
 
-def _alike(name: str, names: set[str]) -> set[str]:
-    """Return the names that `name` may be a slip of; in a large catalog only the same one."""
+def _similar(name: str, names: set[str]) -> set[str]:
+    """Return names that are similar to `name`; in a large catalog only an equal one."""
     if name in names or len(names) > _MOST_COMPARED or len(name) > _LONGEST_COMPARED:
         return {name} & names
     return set(get_close_matches(name, names, n=_MOST_HINTS, cutoff=0.75))
@@ -208,11 +208,11 @@ def _no_local_skill(name: str, skills: Sequence[KnownSkill]) -> UnknownReference
     return UnknownReferenceError(message, reference=_shown(name), candidates=_references(namesakes), fix=fix)
 
 
-def _ambiguous(reference: str, meant: Sequence[KnownSkill]) -> AmbiguousReferenceError:
+def _ambiguous(reference: str, matching: Sequence[KnownSkill]) -> AmbiguousReferenceError:
     return AmbiguousReferenceError(
-        f"{quoted(reference)} may mean {_count(meant)}",
+        f"{quoted(reference)} matches {_count(matching)}",
         reference=_shown(reference),
-        candidates=_references(meant),
+        candidates=_references(matching),
     )
 
 
@@ -225,10 +225,66 @@ def _count(skills: Sequence[KnownSkill]) -> str:
 
 
 def _shown(reference: str) -> str:
-    """Return a reference for a message: as it is when it is harmless, else quoted."""
-    is_harmless = len(reference) <= MAX_LOCAL_REFERENCE and reference.isprintable()
-    return reference if is_harmless and visible(reference) == reference else quoted(reference)
+    """Return a reference for a message: unchanged if it is safe to show, else quoted."""
+    is_safe = len(reference) <= MAX_LOCAL_REFERENCE and reference.isprintable()
+    return reference if is_safe and visible(reference) == reference else quoted(reference)
 
 
 def _path_of(uri: str) -> str:
     return uri.removesuffix(_SUFFIX).partition("://")[2]
+
+
+# Nested skills, for a host that uses only top-level skills (ASK-02).
+
+
+NESTED: Final = "nested-skill"
+
+T = TypeVar("T")
+
+
+def top_level(listed: Mapping[str, T]) -> tuple[dict[str, T], dict[str, str]]:
+    """Split skills into top-level ones, by URI, and nested ones with the URI of their outermost parent.
+
+    The order of the listing makes no difference.
+    """
+    kept: dict[str, T] = {}
+    nested: dict[str, str] = {}
+    for uri, entry in listed.items():
+        around = enclosing(uri, listed)
+        if around is None:
+            kept[uri] = entry
+        else:
+            nested[uri] = around
+    return kept, nested
+
+
+def enclosing(uri: str, known: Collection[str]) -> str | None:
+    """Return the outermost skill of `known` that contains the one at `uri`, which need not be known."""
+    root = uri.removesuffix(_SUFFIX)
+    start = root.find("://") + len("://")
+    while (end := root.find("/", start)) >= 0:
+        around = root[:end] + _SUFFIX
+        if around in known:
+            return around
+        start = end + 1
+    return None
+
+
+def skipped(label: str, nested: Mapping[str, str]) -> Iterable[Refusal]:
+    """Yield a refusal for each nested skill, naming its parent."""
+    for uri, around in nested.items():
+        yield Refusal(NESTED, f"{label}/{uri}", f"it is inside {quoted(full_reference(label, around))}")
+
+
+def require_top_level(label: str, uri: str, known: Collection[str]) -> None:
+    """Check that a skill requested by its URI is a top-level skill.
+
+    Raises:
+        NestedSkillError: It is inside a skill of `known`.
+    """
+    around = enclosing(uri, known)
+    if around is not None:
+        raise NestedSkillError(
+            f"{quoted(uri)} is inside {quoted(full_reference(label, around))}",
+            reference=full_reference(label, uri)[:200],
+        )

@@ -1,14 +1,15 @@
 """`Registry`: all skills of all origins, from listings alone.
 
-No file of a skill is read to know it. Servers are asked side by side, each
-answer counts as soon as it is there, and a server that is slow, broken or away
-costs the others nothing. Nothing is asked by a timer: whether a listing is
-still good is looked at when somebody needs it.
+No skill files are read for it. Servers are listed concurrently, each answer is
+used as soon as it arrives, and a server that is slow, broken or unavailable
+does not affect the others. There is no polling: whether a listing is still
+fresh is checked when it is needed.
 """
 
 import logging
+import re
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -19,50 +20,155 @@ import anyio
 import anyio.abc
 import anyio.to_thread
 
-from skillwire.core.characters import quoted
-from skillwire.core.entry import SkillEntry
-from skillwire.core.uri import SkillUri
-from skillwire.errors import NotFoundError, SkillError, SourceError
-from skillwire.host.failures import (
+from skillwire.core import (
+    SKILL_FILE,
+    Dialect,
+    InvalidUriError,
+    NotFoundError,
+    SkillEntry,
+    SkillError,
+    SkillUri,
+    SourceError,
+    quoted,
+    visible,
+)
+from skillwire.host.model import (
+    LOCAL,
     AmbiguousReferenceError,
     ConfigError,
+    HiddenArchiveError,
+    KnownSkill,
+    Lookalikes,
     NotDeclaredError,
+    Origin,
+    Refusal,
+    SkillId,
     UnknownReferenceError,
 )
-from skillwire.host.origin import Origin, SkillId
-from skillwire.host.refusals import Refusal
-from skillwire.host.registry.assembling import MANY, Assembly
-from skillwire.host.registry.confusables import LOCAL
-from skillwire.host.registry.instructions import uris_in
-from skillwire.host.registry.known import KnownSkill
 from skillwire.host.registry.local import LocalScan, LocalSkills
 from skillwire.host.registry.naming import match, name_of, uri_in
-from skillwire.host.registry.remote import Remote
-from skillwire.host.registry.served import Served
-from skillwire.host.registry.view import RegistryView, ServerStatus
-from skillwire.sources.background import running
-from skillwire.sources.garbage import collector_paused
-from skillwire.wire.dialect import Dialect
+from skillwire.host.registry.servers import ListingHistory, Remote, ServerRecord
+from skillwire.host.registry.view import RegistryView, ServerStatus, view_of
+from skillwire.sources.background import collector_paused, run_in_background
 
-__all__ = ["Registry", "RegistryView", "Remote", "ServerStatus"]
+# `ViewBuilder`: builds the registry's view from all origins.
+
+
+MANY_SKILLS = 1000
+"""The number of skills from which on pausing the garbage collector pays off."""
+
+
+class ViewBuilder:
+    """Builds views; keeps the history of local skills and the similar names from one to the next."""
+
+    def __init__(self) -> None:
+        self.local_history = ListingHistory()
+        self._lookalikes = Lookalikes()
+
+    def build(
+        self,
+        revision: int,
+        scan: LocalScan,
+        origins: Collection[ServerRecord],
+        servers: tuple[ServerStatus, ...],
+    ) -> RegistryView:
+        """Return a view of the local skills and those of all servers."""
+        skills = [skill for record in origins for skill in record.skills]
+        with collector_paused() if len(skills) > MANY_SKILLS else nullcontext():
+            return view_of(
+                revision,
+                [*scan.skills, *skills],
+                [*scan.hidden, *(refusal for record in origins for refusal in record.hidden)],
+                servers,
+                templates=[template for record in origins for template in record.templates],
+                changes=self._changes(origins),
+                remarks=(remark for record in origins for remark in record.remarks),
+                lookalikes=self._lookalikes,
+            )
+
+    def _changes(self, origins: Collection[ServerRecord]) -> Iterator[Refusal]:
+        """Yield notices about removed and renamed skills, local ones first."""
+        yield from self.local_history.notices()
+        for record in origins:
+            yield from record.history.notices()
+
+
+# Skill URIs in a server's instructions: hints, to be confirmed with the server before use.
+
+
+MAX_URIS: Final = 20
+MAX_INSPECTED: Final = 65_536
+
+_ENDING = f"/{SKILL_FILE}"
+# Characters that no URI contains, so they separate it from the surrounding text.
+_GAP = re.compile(r"[\s<>\"`{}|\\^]+")
+_SCHEME_END = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*\Z")
+_LONGEST_SCHEME = 64
+# What may follow a URI: the end, or punctuation that does not continue a file name.
+_AFTER_URI = re.compile(r"[.:!?]*(?:[,;)\]'…]|[*_]++(?![A-Za-z0-9])|\Z)")
+
+
+def uris_in(text: str) -> tuple[str, ...]:
+    """Return the URIs of `SKILL.md` files that a text mentions: canonical, each once, at most 20.
+
+    The text is untrusted: only its first 64 KiB are parsed, and each character
+    is read a limited number of times. Invalid skill URIs are skipped.
+    """
+    found: dict[str, None] = {}
+    for word in _GAP.split(text[:MAX_INSPECTED]):
+        start = 0
+        while (end := _end_of_uri(word, start)) is not None:
+            uri = _uri_before(word, start, end)
+            if uri is not None:
+                found[uri] = None
+                if len(found) == MAX_URIS:
+                    return tuple(found)
+            start = end
+    return tuple(found)
+
+
+def _end_of_uri(word: str, start: int) -> int | None:
+    """Return the position after the next `/SKILL.md` with which a URI may end."""
+    while (ending := word.find(_ENDING, start)) >= 0:
+        start = ending + len(_ENDING)
+        if _AFTER_URI.match(word, start):
+            return start
+    return None
+
+
+def _uri_before(word: str, start: int, end: int) -> str | None:
+    """Return the URI that ends at `end` and starts at or after `start`."""
+    middle = word.rfind("://", start, end)
+    if middle < 0:
+        return None
+    scheme = _SCHEME_END.search(word[max(start, middle - _LONGEST_SCHEME) : middle])
+    if scheme is None:
+        return None
+    try:
+        return SkillUri.parse(scheme.group() + word[middle:end]).text
+    except InvalidUriError:
+        return None
+
 
 logger = logging.getLogger(__name__)
 
 CONFIRM_SECONDS: Final = 15.0
-"""How long the URIs in a server's instructions are asked about, altogether."""
+"""The total time for confirming the URIs in a server's instructions."""
+_ENTRY_BRINGS_CONTENT: Final = frozenset({Dialect.PRIMITIVE, Dialect.EXEC, Dialect.PROMPT})
+# In these dialects, getting one skill returns its text, which is not approved yet; listing does not.
 
 
 class Registry:
     """All skills that servers and local folders have, each under one reference.
 
-    It is an async context manager, which owns what goes on in the background;
-    entering it asks nobody anything. `on_entries` hears of all entries of a
-    server before it can be seen here. `offline` supplies what was approved
-    and cached of a server that is away and was never listed. `top_level_only`
-    leaves out the skills of servers that lie inside listed ones.
+    It is an async context manager that owns the background tasks; entering it
+    sends no requests. `on_entries` is called with the entries of a server
+    before they appear in the view. `offline` supplies the approved and cached
+    skills of a server that is unavailable and was never listed.
+    `top_level_only` hides skills of servers that are inside listed ones.
 
     Raises:
-        ConfigError: Two servers have one label, or one has the word for this machine's folders.
+        ConfigError: Two servers have the same label, or one has the reserved label `local`.
     """
 
     def __init__(
@@ -79,12 +185,12 @@ class Registry:
         if len(self._remotes) < len(remotes):
             raise ConfigError("two servers have the same label", fix="give each server a label of its own")
         if LOCAL in self._remotes:
-            raise ConfigError(f"no server can be called {LOCAL}", fix="give the server another label")
-        self._served = {
-            label: Served(remote.origin, top_level_only=top_level_only)
+            raise ConfigError(f"the label {LOCAL} is reserved", fix="give the server another label")
+        self._records = {
+            label: ServerRecord(remote.origin, top_level_only=top_level_only)
             for label, remote in self._remotes.items()
         }
-        self._assembly = Assembly()
+        self._view_builder = ViewBuilder()
         self._local = local
         self._scan = LocalScan()
         self._clock = clock
@@ -92,13 +198,14 @@ class Registry:
         self._offline = offline
         self._revision = 1
         self._view = RegistryView()
-        self._flights: dict[str | None, anyio.Event] = {}
+        self._running: dict[str | None, anyio.Event] = {}
+        self._warned: set[str] = set()
         self._tasks: anyio.abc.TaskGroup | None = None
         self._opened = AsyncExitStack()
 
     async def __aenter__(self) -> "Registry":
         ready = anyio.Event()
-        await self._opened.enter_async_context(running(partial(self._own_tasks, ready)))
+        await self._opened.enter_async_context(run_in_background(partial(self._own_tasks, ready)))
         await ready.wait()
         return self
 
@@ -109,13 +216,13 @@ class Registry:
 
     @property
     def view(self) -> RegistryView:
-        """What is known right now; nobody is asked for it."""
+        """The current view; no requests are sent."""
         now = self._clock()
         servers = tuple(
-            served.status(self._remotes[label].epoch, now) for label, served in self._served.items()
+            record.status(self._remotes[label].epoch, now) for label, record in self._records.items()
         )
         if self._view.revision != self._revision:
-            self._view = self._assembly.view(self._revision, self._scan, self._served.values(), servers)
+            self._view = self._view_builder.build(self._revision, self._scan, self._records.values(), servers)
         elif self._view.servers != servers:
             self._view = replace(self._view, servers=servers)
         return self._view
@@ -128,13 +235,12 @@ class Registry:
         at_once: bool = False,
         wait_seconds: float | None = None,
     ) -> RegistryView:
-        """Ask the servers that are due, all or those with `labels` (`local` for the folders), side by side.
+        """List the servers that are due, all or those with `labels` (`local` for the folders), concurrently.
 
-        Local folders are looked at whenever someone asks. `force` asks also
-        the servers whose listing is still good. `wait_seconds` bounds only the
-        waiting: who is slower is heard in the background. A server that is
-        being asked already is not asked twice. What goes wrong is in the view,
-        not raised.
+        Local folders are scanned at every call. `force` includes servers whose
+        listing is still fresh. `wait_seconds` limits only the waiting: slower
+        servers continue in the background. A request that is already running
+        is not repeated. Failures are reported in the view, not raised.
 
         Raises:
             UnknownReferenceError: There is no server with such a label.
@@ -148,14 +254,23 @@ class Registry:
             if label == LOCAL:
                 flights.append(self._start_scan())
             elif force or not self._is_fresh(label):
-                flights.append(self._start(label, partial(self._ask, label, at_once)))
-        with anyio.move_on_after(wait_seconds):
+                flights.append(self._start(label, partial(self._list_server, label, at_once)))
+        with anyio.move_on_after(wait_seconds) as waiting:
             for flight in flights:
                 await flight.wait()
+        if waiting.cancelled_caught and wait_seconds:
+            self._warn_of_slow_servers(wait_seconds)
         return self.view
 
+    def _warn_of_slow_servers(self, seconds: float) -> None:
+        """Log, once each, the servers that have not answered."""
+        for label, record in self._records.items():
+            if label in self._running and record.was_never_listed and label not in self._warned:
+                self._warned.add(label)
+                logger.warning("%s has not answered in %g seconds; its skills are missing", label, seconds)
+
     def invalidate(self, label: str) -> None:
-        """Note that a server's skills may have changed; it is asked when someone needs them.
+        """Mark a server's listing as outdated; it is listed again when needed.
 
         Raises:
             UnknownReferenceError: There is no server with this label.
@@ -163,90 +278,96 @@ class Registry:
         self._require(label).signals += 1
 
     async def resolve(self, reference: str) -> KnownSkill:
-        """Return the skill that `reference` means, as its origin shows it now.
+        """Return the skill with this reference, with its current entry.
 
-        Only the server whose label the reference starts with is ever asked.
-        When its listing is no longer good, it is asked about the one skill if
-        that is known, and else for all. A URI it does not list goes to its
+        Requests go only to the server whose label the reference starts with.
+        If its listing is outdated, a known skill is fetched alone, and
+        otherwise all are listed. A URI that is not listed is looked up with
         `skills/get`.
 
         Raises:
-            AmbiguousReferenceError: Several skills of the server could be meant.
+            AmbiguousReferenceError: Several skills of the server match.
             UnknownReferenceError: There is no such skill.
             NotFoundError: The server serves no skill at this URI.
-            SkillError: The server could not be asked about the URI, or its answer is no use.
+            SkillError: The request for the URI failed, or its answer is invalid.
         """
         label, slash, _ = reference.partition("/")
         if not slash:
             await self._start_scan().wait()
             return match(reference, self.view.skills)
-        served = self._served.get(label)
-        if served is None:
+        record = self._records.get(label)
+        if record is None:
             return match(reference, ())
-        if not self._is_fresh(label) and not served.was_tried(self._clock()):
-            known = await self._renewed(served, reference)
+        if not self._is_fresh(label) and not record.failed_recently(self._clock()):
+            known = await self._renewed(record, reference)
             if known is not None:
                 return known
-            await self._start(label, partial(self._ask, label, False)).wait()
+            await self._start(label, partial(self._list_server, label, False)).wait()
         try:
-            return await self._in_full(served, match(reference, served.skills))
+            return await self._with_digests(record, match(reference, record.skills))
         except AmbiguousReferenceError:
             raise
         except UnknownReferenceError as error:
             uri = uri_in(reference)
-            if uri is None:
-                raise self._explained(error, label) from None
-        return self._put(served, await self._remotes[label].get_skill(uri))
+            explained = self._explained(error, label, uri)
+            if uri is None or isinstance(explained, HiddenArchiveError):
+                raise explained from None
+        try:
+            entry = await self._remotes[label].get_skill(uri)
+        except SkillError as error:
+            error.server = label
+            raise
+        return self._store(record, entry)
 
     def known(self, skill: SkillId) -> KnownSkill | None:
-        """Return the record of a skill as it is known now; nobody is asked."""
-        served = self._served.get(skill.origin.label) if skill.origin.is_remote else None
-        if served is not None:
-            return served.find(skill.uri) if served.origin == skill.origin else None
+        """Return the current record of a skill; no requests are sent."""
+        record = self._records.get(skill.origin.label) if skill.origin.is_remote else None
+        if record is not None:
+            return record.find(skill.uri) if record.origin == skill.origin else None
         return next((found for found in self._scan.skills if found.id == skill), None)
 
     async def renew(self, skill: SkillId) -> KnownSkill:
-        """Ask a skill's origin, and nobody else, for its current entry, and return the new record.
+        """Get the current entry of a skill from its origin, and return the new record.
 
         Raises:
-            NotFoundError: It is not there any more, and forgotten here.
-            SkillError: The server could not be asked, or its answer is no use.
+            NotFoundError: It no longer exists, and was removed from the registry.
+            SkillError: The request failed, or its answer is invalid.
         """
         if not skill.origin.is_remote:
             return await self._renew_local(skill)
         remote = self._remotes.get(skill.origin.label)
         if remote is None or remote.origin != skill.origin:
             raise _not_found(skill)
-        served = self._served[skill.origin.label]
-        known = served.find(skill.uri)
+        record = self._records[skill.origin.label]
+        known = record.find(skill.uri)
         try:
             entry = await remote.get_skill(SkillUri.parse(skill.uri) if known is None else known.entry.uri)
         except NotFoundError:
-            served.drop(skill.uri)
+            record.drop(skill.uri)
             self._revision += 1
             raise
-        return self._put(served, entry)
+        return self._store(record, entry)
 
-    async def _renewed(self, served: Served, reference: str) -> KnownSkill | None:
-        """Ask about one listed skill instead of all; None when that does not settle it."""
-        known = next((skill for skill in served.skills if skill.reference == reference), None)
-        if known is None or not known.is_listed:
+    async def _renewed(self, record: ServerRecord, reference: str) -> KnownSkill | None:
+        """Get one listed skill instead of listing all; None when that is not possible."""
+        known = next((skill for skill in record.skills if skill.reference == reference), None)
+        if known is None or not known.is_listed or known.dialect in _ENTRY_BRINGS_CONTENT:
             return None
-        remote = self._remotes[served.origin.label]
-        if served.was_renewed(known.id.uri, remote.epoch, self._clock()):
+        remote = self._remotes[record.origin.label]
+        if record.was_renewed_recently(known.id.uri, remote.epoch, self._clock()):
             return known
         try:
             entry = await remote.get_skill(known.entry.uri)
         except SkillError as error:
-            logger.debug("%s is not settled by asking for it alone: %s", reference, error)
+            logger.debug("%s could not be renewed alone; listing all skills: %s", reference, error)
             return None
-        return self._put(served, entry)
+        return self._store(record, entry)
 
-    async def _in_full(self, served: Served, known: KnownSkill) -> KnownSkill:
-        """Ask for the digests of a skill whose listing had too many to ask for all of them."""
+    async def _with_digests(self, record: ServerRecord, known: KnownSkill) -> KnownSkill:
+        """Get the digests of a skill whose listing was too long to include them."""
         if not _may_have_digests(known.dialect, known.entry):
             return known
-        return await self._renewed(served, known.reference) or known
+        return await self._renewed(record, known.reference) or known
 
     async def _own_tasks(self, ready: anyio.Event) -> None:
         try:
@@ -257,103 +378,102 @@ class Registry:
             self._tasks = None
 
     def _start(self, key: str | None, work: Callable[[], Coroutine[Any, Any, None]]) -> anyio.Event:
-        """Begin some work, unless it is under way; the event tells when it is over."""
+        """Start a task, unless it is already running; the event is set when it ends."""
         if self._tasks is None:
             raise SourceError("the registry is not open; use it with `async with`")
-        done = self._flights.get(key)
+        done = self._running.get(key)
         if done is None:
-            done = self._flights[key] = anyio.Event()
-            self._tasks.start_soon(self._fly, key, work, done)
+            done = self._running[key] = anyio.Event()
+            self._tasks.start_soon(self._run, key, work, done)
         return done
 
-    async def _fly(
+    async def _run(
         self, key: str | None, work: Callable[[], Coroutine[Any, Any, None]], done: anyio.Event
     ) -> None:
         try:
             await work()
         except Exception:
-            logger.exception("unexpected failure while %s was asked", key or "the local folders")
+            logger.exception("unexpected failure while listing %s", key or "the local folders")
         finally:
-            del self._flights[key]
+            del self._running[key]
             done.set()
 
-    async def _ask(self, label: str, at_once: bool) -> None:
-        """List one server's skills, and confirm those its instructions mention."""
-        remote, served = self._remotes[label], self._served[label]
+    async def _list_server(self, label: str, at_once: bool) -> None:
+        """List one server's skills, and confirm those that its instructions mention."""
+        remote, record = self._remotes[label], self._records[label]
         try:
             await remote.connect(at_once=at_once)
-            asked = (remote.epoch, served.signals)
-            served.begin_listing()
-            listing = served.reconciled(await remote.list_skills())
-            # What may have digests all the same is judged when it is asked for by itself.
-            told = [entry for entry in listing.entries if not _may_have_digests(listing.dialect, entry)]
-            self._see(served.origin, told)
+            asked = (remote.epoch, record.signals)
+            record.begin_listing()
+            listing = record.reconciled(await remote.list_skills())
+            # Entries that may have digests are reported when they are fetched one by one.
+            final = [entry for entry in listing.entries if not _may_have_digests(listing.dialect, entry)]
+            self._report_entries(record.origin, final)
             problem = None if listing.problem is None else Refusal.of(listing.problem, label)
-            with collector_paused() if len(listing.entries) > MANY else nullcontext():
-                served.take(listing, problem, asked=asked, now=self._clock())
+            with collector_paused() if len(listing.entries) > MANY_SKILLS else nullcontext():
+                record.apply_listing(listing, problem, asked=asked, now=self._clock())
         except NotDeclaredError:
-            served.take_none(asked=(remote.epoch, served.signals), now=self._clock())
+            record.mark_without_skills(asked=(remote.epoch, record.signals), now=self._clock())
             return
         except SkillError as error:
-            await self._fail(served, Refusal.of(error, label))
+            await self._fail(record, Refusal.of(error, label))
             return
         except Exception:
-            await self._fail(
-                served, Refusal("skill-error", label, "an unexpected failure, which is in the log")
-            )
+            await self._fail(record, Refusal("skill-error", label, "an unexpected failure; see the log"))
             raise
         finally:
             self._revision += 1
-        await self._confirm(remote, served)
+        await self._confirm(remote, record)
 
-    async def _fail(self, served: Served, problem: Refusal) -> None:
-        logger.info("%s could not be asked for its skills: %s", served.origin, problem.detail)
-        served.fail(problem, self._clock())
-        if self._offline is not None and served.was_never_listed:
-            served.take_offline(await self._offline(served.origin))
+    async def _fail(self, record: ServerRecord, problem: Refusal) -> None:
+        level = logging.INFO if record.problem else logging.WARNING
+        logger.log(level, "could not list the skills of %s: %s", record.origin, visible(problem.detail))
+        record.mark_failed(problem, self._clock())
+        if self._offline is not None and record.was_never_listed:
+            record.use_offline(await self._offline(record.origin))
 
-    async def _confirm(self, remote: Remote, served: Served) -> None:
-        """Ask about the skills that a server's instructions mention and its listing lacks."""
-        if served.dialect is not Dialect.CORE:
-            return  # In other dialects only the file itself could confirm it, and nothing is read unasked.
-        uris = served.unconfirmed(uris_in(remote.instructions))
+    async def _confirm(self, remote: Remote, record: ServerRecord) -> None:
+        """Get the skills that a server's instructions mention and its listing lacks."""
+        if record.dialect is not Dialect.CORE:
+            return  # In other dialects only reading the file could confirm it, and no file is read unasked.
+        uris = record.unconfirmed(uris_in(remote.instructions))
         if not uris:
             return
         with anyio.move_on_after(CONFIRM_SECONDS):
             async with anyio.create_task_group() as group:
                 for uri in uris:
-                    group.start_soon(self._confirm_one, remote, served, uri)
+                    group.start_soon(self._confirm_one, remote, record, uri)
 
-    async def _confirm_one(self, remote: Remote, served: Served, uri: str) -> None:
+    async def _confirm_one(self, remote: Remote, record: ServerRecord, uri: str) -> None:
         try:
-            self._put(served, await remote.get_skill(uri))
+            self._store(record, await remote.get_skill(uri))
         except SkillError as error:
-            logger.debug("%s mentions %s, which is no skill: %s", served.origin, quoted(uri), error)
+            logger.debug("%s mentions %s, which is not a skill: %s", record.origin, quoted(uri), error)
 
-    def _put(self, served: Served, entry: SkillEntry) -> KnownSkill:
-        self._see(served.origin, [entry])
+    def _store(self, record: ServerRecord, entry: SkillEntry) -> KnownSkill:
+        self._report_entries(record.origin, [entry])
         self._revision += 1
-        known = served.put(entry)
-        served.note_renewal(entry.uri.text, self._remotes[served.origin.label].epoch, self._clock())
+        known = record.put(entry)
+        record.note_renewal(entry.uri.text, self._remotes[record.origin.label].epoch, self._clock())
         return known
 
-    def _see(self, origin: Origin, entries: Sequence[SkillEntry]) -> None:
+    def _report_entries(self, origin: Origin, entries: Sequence[SkillEntry]) -> None:
         if self._on_entries is not None:
             self._on_entries(origin, entries)
 
     def _start_scan(self) -> anyio.Event:
-        return self._start(None, self._look_around)
+        return self._start(None, self._scan_local)
 
-    async def _look_around(self) -> None:
+    async def _scan_local(self) -> None:
         if self._local is not None:
             scan = await anyio.to_thread.run_sync(self._local.scan, abandon_on_cancel=True)
             self._revision += scan != self._scan
             self._scan = scan
-            self._assembly.aftermath.take(scan.skills)
+            self._view_builder.local_history.update(scan.skills)
 
     async def _renew_local(self, skill: SkillId) -> KnownSkill:
-        under_way = self._flights.get(None)
-        if under_way is not None:  # It may have passed the skill already.
+        under_way = self._running.get(None)
+        if under_way is not None:  # The running scan may have passed this skill already.
             await under_way.wait()
         await self._start_scan().wait()
         for found in self._scan.skills:
@@ -362,22 +482,34 @@ class Registry:
         raise _not_found(skill)
 
     def _is_fresh(self, label: str) -> bool:
-        return self._served[label].is_fresh(self._remotes[label].epoch, self._clock())
+        return self._records[label].is_fresh(self._remotes[label].epoch, self._clock())
 
-    def _require(self, label: str) -> Served:
-        served = self._served.get(label)
-        if served is None:
+    def _require(self, label: str) -> ServerRecord:
+        record = self._records.get(label)
+        if record is None:
             message = f"no server is called {quoted(label)}"
-            raise UnknownReferenceError(message, reference=quoted(label), candidates=sorted(self._served))
-        return served
+            raise UnknownReferenceError(message, reference=quoted(label), candidates=sorted(self._records))
+        return record
 
-    def _explained(self, error: UnknownReferenceError, label: str) -> UnknownReferenceError:
-        """Return an error that says too why such a skill is not used, or what is wrong with its server."""
-        served, name = self._served[label], name_of(error.reference)
-        problem = next((hidden for hidden in served.hidden if name_of(hidden.subject) == name), None)
-        words = "and one of that name is not used"
+    def _explained(
+        self, error: UnknownReferenceError, label: str, uri: SkillUri | None
+    ) -> UnknownReferenceError:
+        """Return the error with the reason why such a skill is hidden, or with its server's problem."""
+        record, name = self._records[label], name_of(error.reference)
+        subject = None if uri is None else f"{label}/{uri.text}"
+        problem = next(
+            (
+                hidden
+                for hidden in record.hidden
+                if (name_of(hidden.subject) == name if subject is None else hidden.subject == subject)
+            ),
+            None,
+        )
+        words = "and a skill of that name is hidden"
+        if problem is not None and problem.code == HiddenArchiveError.refusal:
+            return HiddenArchiveError(problem.detail, reference=error.reference, fix=problem.remedy)
         if problem is None:
-            problem, words = served.problem, "and its server is in trouble"
+            problem, words = record.problem, "and its server has a problem"
         if problem is None:
             return error
         return UnknownReferenceError(
@@ -389,9 +521,9 @@ class Registry:
 
 
 def _may_have_digests(dialect: Dialect, entry: SkillEntry) -> bool:
-    """Tell whether an entry without digests only comes from a long listing of plain resources."""
+    """Return whether an entry lacks digests only because it is from a long listing of plain resources."""
     return dialect is Dialect.LIST_MARCH and entry.is_dynamic
 
 
 def _not_found(skill: SkillId) -> NotFoundError:
-    return NotFoundError(f"nothing is served at {quoted(skill.uri)} any more", uri=skill.uri)
+    return NotFoundError(f"{quoted(skill.uri)} is no longer served", uri=skill.uri)

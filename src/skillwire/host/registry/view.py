@@ -1,4 +1,4 @@
-"""What the registry knows at one moment, as one value that never changes."""
+"""`RegistryView`: an immutable snapshot of the registry."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -6,14 +6,9 @@ from itertools import chain, islice
 from operator import attrgetter
 from typing import Final, Literal, TypeAlias
 
-from skillwire.host.origin import Origin
-from skillwire.host.refusals import Refusal
-from skillwire.host.registry.confusables import LOCAL, confusable_labels
-from skillwire.host.registry.known import KnownSkill
-from skillwire.host.registry.lookalikes import Lookalikes
+from skillwire.host.model import LOCAL, KnownSkill, Lookalikes, Origin, Refusal, confusable_labels
 from skillwire.host.registry.naming import MAX_CANDIDATES, Collision, bare_name, collisions_of
-from skillwire.sources.templates import SkillTemplate
-from skillwire.wire.template import Template
+from skillwire.wire.index import SkillTemplate, Template
 
 ServerState: TypeAlias = Literal["waiting", "listed", "stale", "failed", "no-skills"]
 
@@ -22,12 +17,12 @@ MAX_NOTICES: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class ServerStatus:
-    """How things stand with one server.
+    """The state of one server.
 
-    `waiting` was not heard of yet; `stale` has listed its skills, and will be
-    asked again when someone needs them; `failed` could not be asked, and what
-    is known of it is from an earlier time; `no-skills` does not serve any.
-    `problem` says what went wrong, also when a listing came in part. Times
+    `waiting` has not answered yet; `stale` has listed its skills and will be
+    asked again when they are needed; `failed` could not be asked, and its
+    skills are from an earlier listing; `no-skills` does not serve any.
+    `problem` says what went wrong, also when a listing is incomplete. Times
     are those of the registry's clock.
     """
 
@@ -39,37 +34,41 @@ class ServerStatus:
     listed_at: float | None = None
     fresh_until: float | None = None
 
+    @property
+    def is_unanswered(self) -> bool:
+        """Whether the server has never answered, which differs from an empty list."""
+        return self.listed_at is None and self.state in ("waiting", "failed")
+
 
 @dataclass(frozen=True, slots=True)
 class KnownTemplate:
-    """How a server's skills are named that it does not list, for a person who fills it in.
+    """A URI template for skills that a server does not list, to be filled in by a person.
 
-    What it expands to is a reference behind the server's label.
+    Its expansion, after the server's label, is a reference.
     """
 
     origin: Origin
-    told: SkillTemplate
+    skill_template: SkillTemplate
 
     @property
     def template(self) -> Template:
-        return self.told.template
+        return self.skill_template.template
 
     @property
     def description(self) -> str:
-        """What the server says of it: a stranger's text, to be escaped wherever it is shown."""
-        return self.told.description
+        """The server's description: untrusted text, to be escaped wherever it is shown."""
+        return self.skill_template.description
 
 
 @dataclass(frozen=True, slots=True)
 class RegistryView:
-    """All skills of all origins, sorted by reference, and all there is to say about them.
+    """All skills of all origins, sorted by reference, with problems and notices.
 
-    `hidden` is what is not used, and `notices` what a user should know about
-    what is: names that several skills have or that are easily taken for each
-    other, labels that look alike, skills that are gone or go by another
-    reference since the host was opened, and entries that are odd. `templates`
-    are for skills that nobody lists. `revision` grows whenever skills or
-    remarks may have changed.
+    `hidden` are the skills that are not used, with reasons. `notices` are for
+    the user: names shared by several skills or easily confused, labels that
+    look alike, skills that were removed or got another reference since the
+    host was opened, and unusual entries. `templates` are for unlisted skills.
+    `revision` grows whenever skills or remarks may have changed.
     """
 
     revision: int = 0
@@ -92,7 +91,7 @@ def view_of(
     remarks: Iterable[Refusal] = (),
     lookalikes: Lookalikes | None = None,
 ) -> RegistryView:
-    """Put together what the origins hold; of too many notices, the remarks of servers go first."""
+    """Build a view of all origins; beyond the limit of notices, remarks on entries are cut first."""
     ordered = sorted(skills, key=attrgetter("reference"))
     collisions = collisions_of(ordered)
     notices = chain(
@@ -115,12 +114,12 @@ def view_of(
 
 def _label_notices(servers: Iterable[ServerStatus]) -> Iterable[Refusal]:
     for group in confusable_labels(status.origin.label for status in servers):
-        detail = "this word stands for this machine's own folders" if LOCAL in group else ""
+        detail = f"{LOCAL} is reserved for this machine's own folders" if LOCAL in group else ""
         yield Refusal("confusable-label", ", ".join(group), detail, candidates=group)
 
 
 def _name_notices(skills: Iterable[KnownSkill], collisions: Iterable[Collision]) -> Iterable[Refusal]:
-    """Say of each name that several skills have whether they share a server, or come from several origins."""
+    """Yield a notice for each name that several skills have, on one server or across origins."""
     repeated = {collision.name for collision in collisions}
     if not repeated:
         return
@@ -138,8 +137,8 @@ def _name_notices(skills: Iterable[KnownSkill], collisions: Iterable[Collision])
 
 
 def _similar_notices(skills: Iterable[KnownSkill], lookalikes: Lookalikes) -> Iterator[Refusal]:
-    """Say of names that are alike, and not the same, which skills of different origins have them."""
-    # All local folders are the user's own, and are one origin here.
+    """Yield a notice for each two names of different origins that are similar but not equal."""
+    # All local folders count as one origin.
     alone: dict[str, frozenset[object]] = {}
     names: dict[str, frozenset[object]] = {}
     for skill in skills:

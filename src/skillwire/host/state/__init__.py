@@ -1,1 +1,1 @@
-"""What outlives a run, on a disk that is not believed: private files, seals, the cache, the audit log."""
+"""Persistent state, on a disk that is not trusted: private files, sealed files, the cache, the audit log."""

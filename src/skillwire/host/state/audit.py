@@ -1,4 +1,4 @@
-"""The audit log: one JSON line for everything the host did, decided or refused, and never what skills say."""
+"""The audit log: one JSON line for each action, decision or refusal of the host, without skill content."""
 
 import logging
 import os
@@ -12,8 +12,7 @@ from typing import TypeAlias, cast
 
 import orjson
 
-from skillwire.core.characters import visible
-from skillwire.errors import SourceError
+from skillwire.core import SourceError, visible
 from skillwire.host.state.vault import check_private, locked, make_folder
 
 MAX_BYTES = 5 * 1024 * 1024
@@ -40,13 +39,13 @@ logger = logging.getLogger(__name__)
 
 
 class AuditLog:
-    """Appends events to a private file, and starts another when it is full.
+    """Appends events to a private file, and rotates it when it is full.
 
-    `path` is the newest file; `path.1` is the one before, and so on to `keep`
-    of them. Processes share a log: each line is written whole, and says which
-    session it is of. A log that cannot be written is reported once and never
-    stops the host. Callers pass names, URIs, digests and codes: no content,
-    and nothing from a header or an environment.
+    `path` is the newest file; `path.1` is the one before, and so on, up to
+    `keep` files. Processes can share a log: each line is written at once and
+    carries its session. A log that cannot be written is reported once and does
+    not stop the host. Callers pass names, URIs, digests and codes: no content,
+    no header values and no environment values.
     """
 
     def __init__(
@@ -56,19 +55,19 @@ class AuditLog:
         self._path = path
         self._max_bytes = max_bytes
         self._keep = keep
-        self._writing = threading.Lock()
-        self._has_complained = False
+        self._write_lock = threading.Lock()
+        self._has_warned = False
         self._is_torn = False
 
     def record(self, event: str, /, **fields: Field) -> None:
-        """Append one event. Text is made inert and cut; whatever is no short plain value is only named."""
+        """Append one event. Text is escaped and truncated; of other values only the type is written."""
         line = line_of(event, self.session, fields)
         try:
-            with self._writing:
+            with self._write_lock:
                 self._append(line)
         except (OSError, SourceError) as error:
-            if not self._has_complained:
-                self._has_complained = True
+            if not self._has_warned:
+                self._has_warned = True
                 logger.warning("the audit log cannot be written: %s", error)
 
     def _append(self, line: bytes) -> None:
@@ -81,17 +80,17 @@ class AuditLog:
             try:
                 self._rotate(len(line))
             except (OSError, SourceError):
-                # Rather a file that is too large than an event that is lost, but not without end.
+                # Exceed the limit rather than lose an event, up to twice the limit.
                 if size > 2 * self._max_bytes:
                     raise
         self._write(line)
 
     def _write(self, line: bytes) -> None:
-        """Write one line at once."""
+        """Write one line with a single system call."""
         descriptor = os.open(self._path, _APPEND, 0o600)
         try:
             check_private(os.fstat(descriptor))
-            # What a full disk cut off must not swallow the next line.
+            # End a line that a full disk truncated, so that the next one stays valid.
             whole = b"\n" + line if self._is_torn else line
             written = os.write(descriptor, whole)
             self._is_torn = written < len(whole)
@@ -99,7 +98,7 @@ class AuditLog:
             os.close(descriptor)
 
     def _rotate(self, room: int) -> None:
-        """Rename the files, unless another process just did."""
+        """Rename the files, unless another process has just done so."""
         with locked(self._path.with_name(f".{self._path.name}.lock"), timeout=_LOCK_TIMEOUT):
             if os.lstat(self._path).st_size + room <= self._max_bytes:
                 return
@@ -113,7 +112,7 @@ class AuditLog:
 
 
 def line_of(event: str, session: str, fields: Mapping[str, Field]) -> bytes:
-    """Return one event as a line of JSON, whatever the fields hold."""
+    """Return one event as a line of JSON, for any field values."""
     head = {
         "time": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         "session": session,
@@ -144,4 +143,4 @@ def _scalar(value: object) -> Scalar:
 
 
 def _plain(text: str) -> str:
-    return visible(text[:_MAX_TEXT]) + ("…" if len(text) > _MAX_TEXT else "")
+    return visible(text, most=_MAX_TEXT)

@@ -1,13 +1,13 @@
-"""Unpacked archives: a private folder for each, in which nothing changes once it is there.
+"""Unpacked archives: a private, read-only folder for each.
 
     <root>/<64 hex: which origin>/origin.json
     <root>/<64 hex: which origin>/<64 hex: which archive>/archive
     <root>/<64 hex: which origin>/<64 hex: which archive>/<64 hex: a file's digest>
 
-No name a server or an archive chose reaches the disk, and nothing on it is
-believed. The archive lies beside its files because its digest is the only
-promise there is: whoever did not unpack it begins with the archive again, and
-holds every file against what came out of it.
+Names chosen by a server or an archive are never used on disk, and nothing on
+disk is trusted. The archive is stored with its files because its digest is the
+only one listed: a process that did not unpack it starts from the archive
+again, and verifies every file against it.
 """
 
 import hashlib
@@ -19,17 +19,16 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from skillwire.core.manifest import UNKNOWN_SIZE, ManifestFile
-from skillwire.errors import VerificationError
-from skillwire.host.origin import Origin
-from skillwire.host.state import shelf
-from skillwire.host.state.cache import (
+from skillwire.core import UNKNOWN_SIZE, ManifestFile, VerificationError
+from skillwire.host.model import Origin
+from skillwire.host.state import folders
+from skillwire.host.state.content import (
     MAX_BYTES,
     MAX_BYTES_PER_ORIGIN,
     ORIGIN_FILE,
     CacheUsage,
     OriginUsage,
-    cost_of,
+    disk_usage,
     folder_name,
     origin_at,
     origin_bytes,
@@ -45,10 +44,10 @@ from skillwire.host.state.vault import (
 )
 
 FOLDER = "trees"
-"""The folder for all of them, in a host's cache."""
+"""The name of the folder for all trees, in a host's cache."""
 
 _ARCHIVE = "archive"
-_OPEN, _CLOSED, _FILE = 0o700, 0o500, 0o400
+_WRITABLE, _READ_ONLY, _FILE_MODE = 0o700, 0o500, 0o400
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 _TREE = re.compile(r"[0-9a-f]{64}")
 _GONE = re.compile(r"\.gone-[0-9a-f]{16}")
@@ -58,7 +57,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class TreeKey:
-    """Which archive was unpacked: whose, from where, with which bytes. A skill's name has no part in it."""
+    """The identity of an unpacked archive: origin, URL and digest. The skill's name is not part of it."""
 
     origin: Origin
     url: str
@@ -71,8 +70,8 @@ class TreeKey:
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
-    """A tree as a scan finds it."""
+class _StoredTree:
+    """A tree found by a scan."""
 
     origin: str
     name: str
@@ -85,9 +84,9 @@ class _Kept:
 class Trees:
     """The unpacked archives of all servers, within a quota for each server and one for all.
 
-    A disk that fails costs time, never a load. All methods may be called from
-    any thread and by any number of processes; they use a disk, so an event
-    loop should not.
+    A failing disk slows loads down but does not fail them. All methods are
+    safe for several threads and processes; they block on the disk, so do not
+    call them from an event loop.
     """
 
     def __init__(
@@ -96,49 +95,49 @@ class Trees:
         self._root = root
         self._max_bytes_per_origin = max_bytes_per_origin
         self._max_bytes = max_bytes
-        self._has_complained = False
+        self._has_warned = False
 
     def put(self, key: TreeKey, archive: bytes, files: Mapping[str, bytes]) -> bool:
-        """Keep an archive and what came out of it, by digest, in one step; false when that is not possible.
+        """Store an archive and its files, by digest, atomically; False when that is not possible.
 
-        A tree that is there already is replaced.
+        An existing tree is replaced.
         """
         contents = {_ARCHIVE: archive} | {_hex(digest): content for digest, content in files.items()}
-        cost = sum(cost_of(len(content)) for content in contents.values())
-        if not shelf.IS_SUPPORTED or cost > min(self._max_bytes, self._max_bytes_per_origin):
+        cost = sum(disk_usage(len(content)) for content in contents.values())
+        if not folders.IS_SUPPORTED or cost > min(self._max_bytes, self._max_bytes_per_origin):
             return False
         folder = folder_name(key.origin)
         try:
             make_folder(self._root)
-            with shelf.folder(self._root) as root:
-                with shelf.folder(folder, root, make=True) as inside:
+            with folders.folder(self._root) as root:
+                with folders.folder(folder, root, make=True) as inside:
                     if origin_in(inside, folder) is None:
-                        shelf.write(inside, ORIGIN_FILE, origin_bytes(key.origin))
-                    _build(inside, key.name, contents)
-                self._make_room(root, keep=(folder, key.name))
+                        folders.write(inside, ORIGIN_FILE, origin_bytes(key.origin))
+                    _write_tree(inside, key.name, contents)
+                self._enforce_quotas(root, keep=(folder, key.name))
         except OSError as error:
-            self._complain("written", error)
+            self._warn_once("written", error)
             return False
         return True
 
     def archive(self, key: TreeKey, most: int) -> bytes | None:
-        """Return the archive a tree came out of, of at most `most` bytes; None when it is not here.
+        """Return the archive of a tree, of at most `most` bytes; None when it is not stored.
 
         Raises:
-            DigestMismatchError: Other bytes were here; the tree is gone.
+            DigestMismatchError: The stored bytes did not match; the tree was removed.
         """
         return self._verified(key, _ARCHIVE, ManifestFile(key.url, key.digest, UNKNOWN_SIZE), most)
 
     def read(self, key: TreeKey, file: ManifestFile) -> bytes | None:
-        """Return a file of a tree, as it came out of the archive; None when it is not here.
+        """Return a file of a tree; None when it is not stored.
 
         Raises:
-            VerificationError: Other bytes were here; the tree is gone.
+            VerificationError: The stored bytes did not match; the tree was removed.
         """
-        return self._verified(key, _hex(file.digest), file, file.most_bytes)
+        return self._verified(key, _hex(file.digest), file, file.max_bytes)
 
     def forget(self, origin: Origin) -> bool:
-        """Remove everything of one origin; false when there was nothing.
+        """Remove everything of one origin; False when there was nothing.
 
         Raises:
             SourceError: Not all of it can be removed.
@@ -147,14 +146,14 @@ class Trees:
             return root is not None and _remove_origin(root, folder_name(origin))
 
     def forget_label(self, label: str) -> int:
-        """Remove everything of a server, whichever endpoints its label stood for; return how many it had.
+        """Remove everything of a server, for all endpoints its label ever had; return their number.
 
         Raises:
             SourceError: Not all of it can be removed.
         """
         removed = 0
         with self._opened() as root:
-            for name in [] if root is None else shelf.origins(root):
+            for name in [] if root is None else folders.origins(root):
                 assert root is not None
                 origin = origin_at(root, name)
                 if origin is None or origin[0] == label:
@@ -169,12 +168,12 @@ class Trees:
         """
         with self._opened() as root:
             if root is not None:
-                for name in shelf.origins(root):
+                for name in folders.origins(root):
                     _remove_origin(root, name)
-                shelf.remove_leftovers(root, older_than=0)
+                folders.remove_leftovers(root, older_than=0)
 
     def usage(self) -> CacheUsage:
-        """Count what is kept, the archives with the files.
+        """Return the number and size of all stored files, archives included.
 
         Raises:
             SourceError: The trees cannot be read.
@@ -189,7 +188,7 @@ class Trees:
                     sum(tree.files for tree in kept if tree.origin == name),
                     sum(tree.size for tree in kept if tree.origin == name),
                 )
-                for name in shelf.origins(root)
+                for name in folders.origins(root)
             ]
         return CacheUsage(
             sum(tree.files for tree in kept),
@@ -198,7 +197,7 @@ class Trees:
         )
 
     def gc(self, *, older_than: float = STALE_AFTER) -> int:
-        """Remove what crashes left behind and what is over a quota; return how many things that were.
+        """Remove leftovers of crashes and what exceeds a quota; return the number of removed items.
 
         Raises:
             SourceError: The trees cannot be read.
@@ -206,34 +205,34 @@ class Trees:
         with self._opened() as root:
             if root is None:
                 return 0
-            removed = shelf.remove_leftovers(root, older_than=older_than)
-            for name in shelf.origins(root):
-                if origin_at(root, name) is None and shelf.age(root, name) >= older_than:
+            removed = folders.remove_leftovers(root, older_than=older_than)
+            for name in folders.origins(root):
+                if origin_at(root, name) is None and folders.age(root, name) >= older_than:
                     removed += _remove_origin(root, name)
                     continue
-                with suppress(OSError), shelf.folder(name, root) as inside:
+                with suppress(OSError), folders.folder(name, root) as inside:
                     for found in _names(inside):
-                        is_old = is_temporary(found) and shelf.age(inside, found) >= older_than
+                        is_old = is_temporary(found) and folders.age(inside, found) >= older_than
                         if is_old or _GONE.fullmatch(found):
                             removed += _remove(inside, found)
-            return removed + self._make_room(root)
+            return removed + self._enforce_quotas(root)
 
     def _verified(self, key: TreeKey, name: str, file: ManifestFile, most: int) -> bytes | None:
-        if not shelf.IS_SUPPORTED:
+        if not folders.IS_SUPPORTED:
             return None
         try:
             with (
-                shelf.folder(self._root) as root,
-                shelf.folder(folder_name(key.origin), root) as inside,
+                folders.folder(self._root) as root,
+                folders.folder(folder_name(key.origin), root) as inside,
             ):
                 try:
-                    with shelf.folder(key.name, inside) as tree:
-                        content = shelf.read(tree, name, most + 1)
+                    with folders.folder(key.name, inside) as tree:
+                        content = folders.read(tree, name, most + 1)
                         with suppress(OSError):
                             os.utime(tree)
                     file.verify(content)
                 except NotPrivateError as error:
-                    logger.warning("an unpacked archive was removed because %s", error.strerror)
+                    logger.warning("removed an unpacked archive that is not private: %s", error.strerror)
                     _remove(inside, key.name)
                     return None
                 except VerificationError:
@@ -243,14 +242,14 @@ class Trees:
         except FileNotFoundError:
             return None
         except OSError as error:
-            self._complain("read", error)
+            self._warn_once("read", error)
             return None
 
     def _opened(self) -> AbstractContextManager[int | None]:
-        return shelf.opened(self._root, "the unpacked archives")
+        return folders.opened(self._root, "the unpacked archives")
 
-    def _make_room(self, root: int, keep: tuple[str, str] | None = None) -> int:
-        """Where a quota is exceeded, remove the trees that were not used for longest, until there is room."""
+    def _enforce_quotas(self, root: int, keep: tuple[str, str] | None = None) -> int:
+        """Remove the least recently used trees while a quota is exceeded; return their number."""
         found = sorted(_scan(root), key=lambda tree: tree.used)
         total = sum(tree.cost for tree in found)
         costs = {tree.origin: 0 for tree in found}
@@ -260,39 +259,39 @@ class Trees:
         for tree in found:
             is_over = total > self._max_bytes or costs[tree.origin] > self._max_bytes_per_origin
             if is_over and (tree.origin, tree.name) != keep:
-                with suppress(OSError), shelf.folder(tree.origin, root) as inside:
+                with suppress(OSError), folders.folder(tree.origin, root) as inside:
                     removed += _remove(inside, tree.name)
                 total -= tree.cost
                 costs[tree.origin] -= tree.cost
         return removed
 
-    def _complain(self, what: str, error: OSError) -> None:
-        if not self._has_complained:
-            self._has_complained = True
-            logger.warning("unpacked archives cannot be %s, and are done without: %s", what, error)
+    def _warn_once(self, what: str, error: OSError) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            logger.warning("unpacked archives cannot be %s; continuing without them: %s", what, error)
 
 
-def _build(inside: int, name: str, contents: Mapping[str, bytes]) -> None:
-    """Make a tree under a name of its own, and give it the right one when it is whole."""
+def _write_tree(inside: int, name: str, contents: Mapping[str, bytes]) -> None:
+    """Write a tree under a temporary name, and rename it when it is complete."""
     temporary = temporary_name()
-    os.mkdir(temporary, _OPEN, dir_fd=inside)
+    os.mkdir(temporary, _WRITABLE, dir_fd=inside)
     try:
-        with shelf.folder(temporary, inside) as tree:
+        with folders.folder(temporary, inside) as tree:
             for file, content in contents.items():
-                _write(tree, file, content)
+                _write_file(tree, file, content)
             os.fsync(tree)
             _remove(inside, name)
             os.rename(temporary, name, src_dir_fd=inside, dst_dir_fd=inside)
-            os.fchmod(tree, _CLOSED)
+            os.fchmod(tree, _READ_ONLY)
     except BaseException:
         _remove(inside, temporary)
         raise
     os.fsync(inside)
 
 
-def _write(tree: int, name: str, content: bytes) -> None:
-    # Not synced one by one: a file that a crash cut short does not match, and is not used.
-    descriptor = os.open(name, _CREATE, _FILE, dir_fd=tree)
+def _write_file(tree: int, name: str, content: bytes) -> None:
+    # Not synced one by one: a file that a crash truncated fails verification and is not used.
+    descriptor = os.open(name, _CREATE, _FILE_MODE, dir_fd=tree)
     try:
         write_whole(descriptor, content)
     finally:
@@ -300,38 +299,38 @@ def _write(tree: int, name: str, content: bytes) -> None:
 
 
 def _remove(above: int, name: str) -> bool:
-    """Remove a tree, or whatever stands in its place; false when that fails or there is nothing."""
-    _reopen(above, name)
-    return shelf.remove(above, name)
+    """Remove a tree, or anything else of that name; False when that fails or there is nothing."""
+    _make_writable(above, name)
+    return folders.remove(above, name)
 
 
 def _remove_origin(root: int, name: str) -> bool:
-    with suppress(OSError), shelf.folder(name, root) as inside:
+    with suppress(OSError), folders.folder(name, root) as inside:
         for tree in _names(inside):
-            _reopen(inside, tree)
-    return shelf.remove_tree(root, name)
+            _make_writable(inside, tree)
+    return folders.remove_tree(root, name)
 
 
-def _reopen(above: int, name: str) -> None:
-    """Let files be removed from a folder that was closed for good."""
+def _make_writable(above: int, name: str) -> None:
+    """Make a read-only folder writable, so that its files can be removed."""
     with suppress(OSError):
         descriptor = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=above)
         try:
-            os.fchmod(descriptor, _OPEN)
+            os.fchmod(descriptor, _WRITABLE)
         finally:
             os.close(descriptor)
 
 
-def _scan(root: int) -> Iterator[_Kept]:
-    for origin in shelf.origins(root):
-        with suppress(OSError), shelf.folder(origin, root) as inside:
+def _scan(root: int) -> Iterator[_StoredTree]:
+    for origin in folders.origins(root):
+        with suppress(OSError), folders.folder(origin, root) as inside:
             for name in _names(inside):
                 if _TREE.fullmatch(name):
-                    with suppress(OSError), shelf.folder(name, inside) as tree:
+                    with suppress(OSError), folders.folder(name, inside) as tree:
                         sizes = [found.st_size for found in _statuses(tree)]
-                        cost = sum(map(cost_of, sizes))
+                        cost = sum(map(disk_usage, sizes))
                         used = os.fstat(tree).st_mtime_ns
-                        yield _Kept(origin, name, len(sizes), sum(sizes), cost, used)
+                        yield _StoredTree(origin, name, len(sizes), sum(sizes), cost, used)
 
 
 def _names(folder: int) -> list[str]:

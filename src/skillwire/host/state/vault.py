@@ -1,7 +1,7 @@
-"""Files and folders that are this user's alone: read with care, replaced in one step, changed under a lock.
+"""Private files and folders of this user: checked when read, replaced atomically, changed under a lock.
 
-Whoever reads sees the old content or the new, whatever happens to the writer
-in between. Nothing here follows a link or waits on a FIFO.
+A reader sees either the old content or the new, even if the writer crashes.
+Nothing here follows a link or blocks on a FIFO.
 """
 
 import errno
@@ -16,15 +16,15 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from skillwire.errors import SourceError
+from skillwire.core import SourceError
 
 try:
     import fcntl
-except ImportError:  # Windows: processes are not kept apart there, only threads are.
+except ImportError:  # Windows: locks work between threads only, not between processes.
     fcntl = None
 
 LOCK_TIMEOUT = 10.0
-MOST_SET_ASIDE = 16
+MAX_SET_ASIDE = 16
 STALE_AFTER = 3600.0
 
 # Windows has none of these flags.
@@ -42,17 +42,17 @@ _threads = threading.Lock()
 
 
 class NotPrivateError(OSError):
-    """What stands at a path is not a plain file, or folder, of this user alone."""
+    """The path is not a private regular file, or folder, of this user."""
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder that only this user can open, with what is missing above it.
+    """Create a folder that only this user can open, with missing parents.
 
-    One that is there already is closed to others.
+    Permissions of others are removed from an existing folder.
 
     Raises:
-        NotPrivateError: A link, a file, or someone else's folder stands there.
-        OSError: It cannot be made.
+        NotPrivateError: The path is a link, a file, or another user's folder.
+        OSError: It cannot be created.
     """
     if not path.parent.is_dir():
         make_folder(path.parent)
@@ -78,13 +78,13 @@ def make_folder(path: Path) -> None:
 
 
 def read_private(path: Path, *, most: int, secret: bool = False) -> bytes | None:
-    """Read a file of this user alone that holds at most `most` bytes; None when there is none.
+    """Read a private file of at most `most` bytes; None when there is none.
 
-    A secret must not be readable by others either.
+    A secret must not be readable by other users either.
 
     Raises:
-        NotPrivateError: It is a link or no plain file, belongs to someone
-            else, is open to others, or is too large.
+        NotPrivateError: It is a link or not a regular file, belongs to another
+            user, is writable by others, or is too large.
         OSError: It cannot be read.
     """
     try:
@@ -103,10 +103,10 @@ def read_private(path: Path, *, most: int, secret: bool = False) -> bytes | None
 
 
 def read_plain(path: Path, *, most: int) -> bytes | None:
-    """Read a plain file of anyone's that holds at most `most` bytes; None when there is none.
+    """Read a regular file of any user of at most `most` bytes; None when there is none.
 
     Raises:
-        NotPrivateError: It is a link or no plain file, or too large.
+        NotPrivateError: It is a link or not a regular file, or too large.
         OSError: It cannot be read.
     """
     try:
@@ -119,20 +119,20 @@ def read_plain(path: Path, *, most: int) -> bytes | None:
         raise
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise NotPrivateError(errno.EINVAL, "it is no plain file")
+            raise NotPrivateError(errno.EINVAL, "it is not a regular file")
         return _read_small(descriptor, most)
     finally:
         os.close(descriptor)
 
 
 def check_private(found: os.stat_result, forbidden: int = 0o022) -> None:
-    """Check that a status is that of a plain file of this user, without the `forbidden` permissions.
+    """Check that a status is that of a regular file of this user, without the `forbidden` permissions.
 
     Raises:
         NotPrivateError: It is not.
     """
     if not stat.S_ISREG(found.st_mode):
-        raise NotPrivateError(errno.EINVAL, "it is no plain file")
+        raise NotPrivateError(errno.EINVAL, "it is not a regular file")
     if not _HAS_OWNERS:
         return
     if found.st_uid != os.geteuid():
@@ -142,12 +142,12 @@ def check_private(found: os.stat_result, forbidden: int = 0o022) -> None:
 
 
 def replace(path: Path, content: bytes, *, mode: int | None = 0o600) -> None:
-    """Write a file in one step, so that a reader, or a crash, finds the old content or all of the new.
+    """Write a file atomically: readers see the old content or all of the new, also after a crash.
 
-    Without a mode, a file gets the permissions any new file of this user gets.
+    Without a mode, the file gets the default permissions of a new file.
 
     Raises:
-        OSError: It cannot be written; the old content is still there.
+        OSError: It cannot be written; the old content is unchanged.
     """
     temporary = path.with_name(temporary_name())
     try:
@@ -168,7 +168,7 @@ def replace(path: Path, content: bytes, *, mode: int | None = 0o600) -> None:
 
 
 def read_up_to(descriptor: int, most: int) -> bytes:
-    """Read to the end of a file, but no more than `most` bytes, whatever its status claims."""
+    """Read to the end of a file, but no more than `most` bytes, whatever size its status reports."""
     parts: list[bytes] = []
     while most > 0 and (part := os.read(descriptor, min(most, _CHUNK))):
         parts.append(part)
@@ -177,14 +177,14 @@ def read_up_to(descriptor: int, most: int) -> bytes:
 
 
 def write_whole(descriptor: int, content: bytes) -> None:
-    """Write all of `content`, in as many pieces as the system wants."""
+    """Write all of `content`, in as many system calls as needed."""
     rest = memoryview(content)
     while rest:
         rest = rest[os.write(descriptor, rest) :]
 
 
 def sync_folder(path: Path) -> None:
-    """Make the names in a folder as lasting as the files; where folders cannot be synced, do nothing."""
+    """Sync a folder, so that the names of its files are durable; do nothing where that is not supported."""
     if not _HAS_OWNERS:
         return
     descriptor = os.open(path, _FOLDER | getattr(os, "O_CLOEXEC", 0))
@@ -206,9 +206,9 @@ def is_temporary(name: str) -> bool:
 
 
 def remove_leftovers(folder: Path, *, older_than: float = STALE_AFTER) -> int:
-    """Remove what writers that died left in a folder, and return how many files that were.
+    """Remove temporary files of interrupted writes from a folder, and return their number.
 
-    Leave `older_than` as it is unless the caller holds the lock every writer takes.
+    Pass a lower `older_than` only while holding the lock that every writer takes.
     """
     removed = 0
     oldest = time.time() - older_than
@@ -223,16 +223,16 @@ def remove_leftovers(folder: Path, *, older_than: float = STALE_AFTER) -> int:
 
 
 def set_aside(path: Path, reason: str) -> Path | None:
-    """Give a file that must not be used a dated name beside its own; None when it is gone.
+    """Rename a file that must not be used, adding the reason and date; None when it is gone.
 
-    Of those set aside earlier the newest are kept, so that nobody can fill a disk this way.
+    Only the newest renamed files are kept, so that they cannot fill the disk.
 
     Raises:
         OSError: It cannot be renamed.
     """
     prefix = f"{path.name}.{reason}-"
     kept = sorted(found.name for found in path.parent.iterdir() if found.name.startswith(prefix))
-    for name in kept[: max(0, len(kept) - MOST_SET_ASIDE + 1)]:
+    for name in kept[: max(0, len(kept) - MAX_SET_ASIDE + 1)]:
         with suppress(OSError):
             path.with_name(name).unlink()
     target = path.with_name(f"{prefix}{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}")
@@ -246,12 +246,12 @@ def set_aside(path: Path, reason: str) -> Path | None:
 
 @contextmanager
 def locked(path: Path, *, timeout: float = LOCK_TIMEOUT) -> Generator[None]:
-    """Keep every other thread and process out that takes the same lock file; the file itself stays.
+    """Hold an exclusive lock against all threads and processes that use the same lock file.
 
-    The system releases the lock of a process that dies.
+    The file itself stays. The system releases the lock when a process dies.
 
     Raises:
-        SourceError: Someone else held the lock for all of `timeout` seconds.
+        SourceError: The lock was not free within `timeout` seconds.
         OSError: The lock file cannot be opened.
     """
     if fcntl is None:
@@ -290,7 +290,7 @@ def _wait_for(descriptor: int, deadline: float) -> None:
 
 def _busy() -> SourceError:
     return SourceError(
-        "the host's state is in use by another process, which did not let go of it in time",
+        "the host's state is locked by another process",
         fix="try again, or end the other process",
     )
 

@@ -1,1 +1,1 @@
-"""One sandbox: how it is started, what holds it, what is inside of it, and how it ends."""
+"""The sandbox: starting it, confining it, running a script in it, and ending it."""

@@ -1,7 +1,7 @@
-"""Control groups, version 2, where they were delegated to us: the kernel then counts memory and processes.
+"""Control groups (version 2) that were delegated to this process, in which the kernel limits memory.
 
-Whether they are is found out by making one. Where they are not, the init
-watches memory itself, which is slower to notice and sees less.
+Whether they were delegated is tested by creating one. Without them, the
+sandbox's init samples memory itself, which is slower and less complete.
 """
 
 import errno
@@ -12,22 +12,22 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from skillwire.errors import RunnerError, SandboxUnavailableError
+from skillwire.core import RunnerError, SandboxUnavailableError
 from skillwire.runner.outcome import LimitHit
 from skillwire.runner.policy import Limits
-from skillwire.runner.sandbox.conversing import Raw
+from skillwire.runner.sandbox.conversation import RawOutcome
 
 ROOT = Path("/sys/fs/cgroup")
 NEEDED = frozenset({"memory", "pids"})
 UNUSABLE = "cgroup_unusable"
-FIX = "delegate it and run this process in a group inside of it, or leave it out"
+FIX = "delegate it and run this process in a group inside it, or leave it out"
 _NAME = "skillwire"
 _OURS = 2  # Processes in a group that are not the script's: bubblewrap and the init.
 _UNPROTECTED = "500"
 _REMOVE_SECONDS = 5.0
 _REASONS = {
-    errno.EBUSY: "there are processes in it itself",
-    errno.ENOENT: "it does not get them from above",
+    errno.EBUSY: "it has processes of its own",
+    errno.ENOENT: "its parent does not enable them",
 }
 
 
@@ -39,15 +39,15 @@ class Cgroup:
         self._given = 0
         self._cpu = 0
 
-    def adopt(self, *pids: int) -> None:
-        """Take in processes that run no stranger's code yet; what they start is in here too.
+    def add(self, *pids: int) -> None:
+        """Move processes into the group before they run untrusted code; their children are in it too.
 
-        If we are protected from the kernel when memory runs out, they are not:
-        it could end none of them, and they would stand still at the limit.
+        If this process is protected from the OOM killer, they must not be: the
+        kernel could end none of them, and they would hang at the limit.
 
         Raises:
-            SandboxUnavailableError: The kernel does not let us.
-            RunnerError: One of them has ended.
+            SandboxUnavailableError: The kernel refuses it.
+            RunnerError: One of the processes has ended.
         """
         try:
             for pid in pids:
@@ -56,41 +56,42 @@ class Cgroup:
                     with suppress(OSError):
                         _write(Path("/proc", str(pid), "oom_score_adj"), _UNPROTECTED)
         except ProcessLookupError as error:
-            raise RunnerError("it ended") from error  # Its last words say why.
+            raise RunnerError("it ended") from error  # Its standard error has the reason.
         except OSError as error:
             raise SandboxUnavailableError(
-                f"the control group does not take the sandbox in: {error.strerror}", reason=UNUSABLE, fix=FIX
+                f"the sandbox cannot be moved into its control group: {error.strerror}",
+                reason=UNUSABLE,
+                fix=FIX,
             ) from error
 
     def limit(self, limits: Limits, *, given: int = 0) -> None:
-        """Let the kernel enforce memory and processes from here on.
+        """Let the kernel enforce the limits of memory and processes.
 
-        `given` is how many bytes the script is given as files. They lie in
-        memory, and are not the script's doing. Where memory runs out everything
-        in the group ends at once: the run is over, and which process the
-        kernel would pick is anyone's guess.
+        `given` is the size of the files that the script is given. They are held
+        in memory, and do not count for the script. At the memory limit the
+        kernel kills the whole group, not only one process.
 
         Raises:
-            RunnerError: The kernel does not let us.
+            RunnerError: The kernel refuses it.
         """
         self._given, self._cpu = given, self._cpu_microseconds()
         try:
             self._write("memory.oom.group", 1)
-            with suppress(OSError):  # There is no swap on some kernels.
+            with suppress(OSError):  # Some kernels have no swap.
                 self._write("memory.swap.max", 0)
             self._write("pids.max", limits.processes + _OURS)
             self._write("memory.max", limits.memory_bytes + given)
         except OSError as error:
-            raise RunnerError("the control group of a sandbox takes no limits") from error
+            raise RunnerError("cannot set the limits of a sandbox's control group") from error
 
     def hit(self, limits: Limits) -> LimitHit | None:
-        """Return the limit at which the kernel has ended the run, if it has."""
+        """Return the limit at which the kernel killed the run, if it did."""
         if not _counts(self._read("memory.events")).get("oom_kill"):
             return None
         return LimitHit("memory_bytes", limits.memory_bytes, self._peak() or limits.memory_bytes)
 
-    def measured(self, raw: Raw, limits: Limits) -> Raw:
-        """Put in what the kernel has counted, which is more exact than what was seen now and then."""
+    def measured(self, raw: RawOutcome, limits: Limits) -> RawOutcome:
+        """Return the result with the usage counted by the kernel, which is more exact than samples."""
         used = raw.usage
         processes = max(used.processes, _number(self._read("pids.peak")) - _OURS)
         if _counts(self._read("pids.events")).get("max"):
@@ -104,7 +105,7 @@ class Cgroup:
         return replace(raw, usage=usage)
 
     def remove(self) -> None:
-        """Remove the group, which is empty by now."""
+        """Remove the group after its processes have ended."""
         deadline = time.monotonic() + _REMOVE_SECONDS
         with suppress(OSError):
             self._write("cgroup.kill", 1)
@@ -117,7 +118,7 @@ class Cgroup:
                 time.sleep(0.01)
 
     def _peak(self) -> int:
-        """Return the most memory that was used at one time; 0 where the kernel (before 5.19) does not say."""
+        """Return the peak memory use; 0 where the kernel (before 5.19) does not report it."""
         return max(0, _number(self._read("memory.peak")) - self._given)
 
     def _cpu_microseconds(self) -> int:
@@ -135,27 +136,27 @@ class Cgroup:
 
 @dataclass(frozen=True, slots=True)
 class CgroupParent:
-    """A delegated control group in which those of sandboxes are made."""
+    """A delegated control group in which those of sandboxes are created."""
 
     folder: Path
 
     def make(self) -> Cgroup:
-        """Make a group for one sandbox.
+        """Create a group for one sandbox.
 
         Raises:
-            SandboxUnavailableError: It cannot be made any more.
+            SandboxUnavailableError: It cannot be created.
         """
         folder = self.folder / f"{_NAME}-{os.getpid()}-{secrets.token_hex(4)}"
         try:
             folder.mkdir()
         except OSError as error:
             raise SandboxUnavailableError(
-                "no control group can be made for a sandbox", reason=UNUSABLE, fix=FIX
+                "cannot create a control group for a sandbox", reason=UNUSABLE, fix=FIX
             ) from error
         return Cgroup(folder)
 
-    def sweep(self) -> None:
-        """Remove the groups of processes that ended without doing so themselves."""
+    def remove_stale(self) -> None:
+        """Remove groups that were left by processes that have ended."""
         for folder in self.folder.glob(f"{_NAME}-*-*"):
             pid = folder.name.split("-")[1]
             if pid.isdecimal() and not Path("/proc", pid).exists():
@@ -164,44 +165,46 @@ class CgroupParent:
 
 
 def delegated(configured: Path | None = None) -> tuple[CgroupParent | None, str]:
-    """Return the control group we may use, or None and why there is none.
+    """Return the control group to use, or None and the reason.
 
-    It is the one that the operator names, else our own if it can have children.
+    It is the one that the operator names, else the process's own if it can have children.
     """
     own = _own()
     folder = configured or own
     if folder is None:
         return None, "control groups of version 2 are not mounted here"
-    problem = _handing_on_problem(folder, may_change=configured is not None) or _making_problem(folder, own)
+    problem = _controllers_problem(folder, may_change=configured is not None) or _delegation_problem(
+        folder, own
+    )
     if problem:
         return None, f"{folder} {problem}"
     parent = CgroupParent(folder)
-    parent.sweep()
+    parent.remove_stale()
     return parent, ""
 
 
-def _handing_on_problem(folder: Path, *, may_change: bool) -> str:
-    """Say why a group does not hand on the controllers we need; empty when it does, if only since now."""
+def _controllers_problem(folder: Path, *, may_change: bool) -> str:
+    """Return why a group does not enable the needed controllers; empty when it does, or does now."""
     control = folder / "cgroup.subtree_control"
     try:
         missing = sorted(NEEDED - set(control.read_text().split()))
     except OSError:
-        return "is no control group of version 2"
+        return "is not a control group of version 2"
     if not missing:
         return ""
-    problem = f"does not hand on these controllers: {', '.join(missing)}"
+    problem = f"does not enable these controllers for its children: {', '.join(missing)}"
     if not may_change:
-        return f"{problem}, as none does that this process itself is in"
+        return f"{problem}, as a group with processes of its own cannot"
     try:
         _write(control, " ".join(f"+{name}" for name in missing))
     except OSError as error:
         reason = _REASONS.get(error.errno or 0, error.strerror)
-        return f"{problem}, and cannot be made to: {reason}"
+        return f"{problem}, and enabling them failed: {reason}"
     return ""
 
 
-def _making_problem(folder: Path, own: Path | None) -> str:
-    """Say why no sandbox can be put into a group under this one; empty when it can."""
+def _delegation_problem(folder: Path, own: Path | None) -> str:
+    """Return why a sandbox cannot be moved into a child of this group; empty when it can."""
     probe = folder / f"{_NAME}-probe-{secrets.token_hex(4)}"
     try:
         probe.mkdir()
@@ -212,10 +215,10 @@ def _making_problem(folder: Path, own: Path | None) -> str:
     except OSError as error:
         return f"was not delegated to this user: {error.strerror}"
     if own is not None:
-        # The kernel wants to see this right where the two ways part.
+        # The kernel requires write access to the common ancestor of both groups.
         gate = Path(os.path.commonpath((own, folder)), "cgroup.procs")
         if gate.exists() and not os.access(gate, os.W_OK, effective_ids=True):
-            return f"is out of reach: this user may move no process there from {own}"
+            return f"cannot be used: this user may not move a process there from {own}"
     return ""
 
 
@@ -231,7 +234,7 @@ def _own() -> Path | None:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write to a file that the kernel has put there, and never make one."""
+    """Write to an existing file of the kernel, without creating one."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.write(descriptor, text.encode())
@@ -240,7 +243,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _counts(text: str) -> dict[str, int]:
-    """Read lines of a name and a number."""
+    """Parse lines of a name and a number."""
     pairs = (line.split() for line in text.splitlines())
     return {pair[0]: _number(pair[1]) for pair in pairs if len(pair) == 2}
 

@@ -1,16 +1,19 @@
-"""`Sandbox`: one namespace with one init, for one run, and then no more.
+"""`Sandbox`: a set of namespaces with one init, for one run.
 
-Synchronous on purpose: a run is one loop over a few descriptors, and lives in
-a thread of its own.
+This is synchronous on purpose: a run is one loop over a few descriptors, in a
+thread of its own.
 """
 
+import logging
 import os
 import platform
 import select
 import signal
 import socket
 import subprocess
+import threading
 import time
+from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
@@ -18,16 +21,23 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-from skillwire.errors import RunnerError, SandboxUnavailableError
+from skillwire.core import RunnerError, SandboxUnavailableError
 from skillwire.runner.policy import MIB, Interpreter, Limits
 from skillwire.runner.sandbox.cgroups import Cgroup, CgroupParent
 from skillwire.runner.sandbox.command import ENVIRONMENT, SEARCH_PATH, bubblewrap_command
-from skillwire.runner.sandbox.conversing import Job, Raw, Run, Stop
-from skillwire.runner.sandbox.messages import message, parse_message, receive_message
+from skillwire.runner.sandbox.conversation import (
+    Job,
+    RawOutcome,
+    SandboxRun,
+    StopSignal,
+    message,
+    parse_message,
+    receive_message,
+)
 from skillwire.runner.sandbox.seccomp import filter_for
 
 START_SECONDS = 15.0
-DEATH_SECONDS = 15.0
+END_SECONDS = 15.0
 HOLD_BYTES = 24 * MIB
 HOLD_FILES = 4096
 _MAX_WORDS = 4096
@@ -36,8 +46,8 @@ _CONFINED = {"NoNewPrivs": 1, "Seccomp": 2, "CapInh": 0, "CapPrm": 0, "CapEff": 
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
-    """How sandboxes are made on this machine. `uid` is whom to become first, None to stay who we are."""
+class SandboxConfig:
+    """How sandboxes are started on this machine. `uid` is the user to switch to, None for the current one."""
 
     bubblewrap: Path
     python: Interpreter
@@ -47,7 +57,7 @@ class Recipe:
 
 
 class Sandbox:
-    """One sandbox: started by `start`, used once by `run`, gone after `close`."""
+    """One sandbox: started by `start`, used once by `run`, ended by `close`."""
 
     def __init__(
         self, process: subprocess.Popen[bytes], connection: socket.socket, cgroup: Cgroup | None
@@ -59,18 +69,18 @@ class Sandbox:
         self._pidfd = -1
 
     @classmethod
-    def start(cls, recipe: Recipe, limits: Limits) -> "Sandbox":
-        """Start a sandbox whose disk is as large as `limits` say, and wait until it is ready.
+    def start(cls, recipe: SandboxConfig, limits: Limits) -> "Sandbox":
+        """Start a sandbox with the disk size of `limits`, and wait until it is ready.
 
         Raises:
-            SandboxUnavailableError: It does not start, or is not as tight as it must be.
+            SandboxUnavailableError: It does not start, or is not confined as required.
         """
         cgroup = recipe.cgroups.make() if recipe.cgroups else None
         ours, theirs = socket.socketpair()
         status_read, status_write = os.pipe()
         with theirs, open(status_read, "rb") as status:
             try:
-                process = _spawned(recipe, theirs.fileno(), status_write)
+                process = _spawn(recipe, theirs.fileno(), status_write, keep_open=status_read)
             except OSError as error:
                 ours.close()
                 if cgroup is not None:
@@ -81,7 +91,7 @@ class Sandbox:
             theirs.close()
             sandbox = cls(process, ours, cgroup)
             try:
-                sandbox._settle(status, limits)
+                sandbox._prepare(status, limits)
                 sandbox._check(recipe)
             except BaseException:
                 sandbox.close()
@@ -92,51 +102,52 @@ class Sandbox:
     def is_alive(self) -> bool:
         return self._process.poll() is None
 
-    def run(self, job: Job, stop: Stop) -> Raw:
-        """Run one script, and return when nothing of it is left.
+    def run(self, job: Job, stop: StopSignal) -> RawOutcome:
+        """Run one script, and return after all its processes have ended.
 
         Raises:
             Stopped: `stop` was set.
-            RunnerError: The sandbox broke.
+            RunnerError: The sandbox failed.
         """
         cgroup, limits = self._cgroup, job.limits
         try:
             if cgroup is not None:
                 cgroup.limit(limits, given=job.given_bytes)
                 job = replace(job, is_counted_outside=True)
-            with Run(self._process, self._connection, job, stop, kill=self.kill) as run:
+            with SandboxRun(self._process, self._connection, job, stop, kill=self.kill) as run:
                 try:
                     run.send()
-                    run.attend()
+                    run.relay()
                 except RunnerError:
                     if cgroup is None or cgroup.hit(limits) is None:
                         raise
                     self.kill()
-                self._await_death()
+                self._wait_until_gone()
                 if cgroup is None:
                     return run.finish()
-                # Closing removes the group, and with it what it has to say.
+                # Read the usage now: closing removes the group.
                 return cgroup.measured(run.finish(cgroup.hit(limits)), limits)
         finally:
             self.close()
 
     def kill(self) -> None:
-        """End everything in the sandbox; it takes a moment."""
+        """Kill everything in the sandbox, without waiting for it to end."""
         if self._pidfd >= 0:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
-        elif self._process.poll() is None:
-            # It has not said yet which process is PID 1; both are still in the group that it leads.
+        elif self._process.returncode is None:
+            # PID 1 is not known yet; it and bubblewrap are both still in bubblewrap's process group. Until
+            # bubblewrap is waited for, its PID cannot be reused, even if it has ended.
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
         with suppress(ProcessLookupError):
             self._process.kill()
 
     def close(self) -> None:
-        """End everything, wait until it is gone, and let go of what belonged to it."""
+        """End everything, wait for it, and release its resources."""
         self.kill()
         with suppress(RunnerError):
-            self._await_death()
+            self._wait_until_gone()
         self._connection.close()
         for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
             if stream is not None:
@@ -156,15 +167,15 @@ class Sandbox:
     ) -> None:
         self.close()
 
-    def _settle(self, status: IO[bytes], limits: Limits) -> None:
-        """Get to know PID 1, let it prepare, and wait until it has given up its rights."""
+    def _prepare(self, status: IO[bytes], limits: Limits) -> None:
+        """Find PID 1, send it its setup, and wait until it has dropped its privileges."""
         self._connection.settimeout(START_SECONDS)
         try:
             self._pid = _child_pid(status)
             if self._pid:
                 self._pidfd = os.pidfd_open(self._pid)
             if self._cgroup is not None:
-                self._cgroup.adopt(self._process.pid, self._pid)
+                self._cgroup.add(self._process.pid, self._pid)
             program = filter_for(platform.machine())
             setup = {
                 "disk_bytes": limits.disk_bytes,
@@ -179,53 +190,57 @@ class Sandbox:
             if isinstance(error, SandboxUnavailableError):
                 raise
             raise SandboxUnavailableError(
-                self._last_words() or f"the sandbox does not start: {error}"
+                self._error_line() or f"the sandbox does not start: {error}"
             ) from error
         if answer != {"ready": True}:
-            raise SandboxUnavailableError(self._last_words() or "the sandbox ended before it was ready")
+            raise SandboxUnavailableError(self._error_line() or "the sandbox ended before it was ready")
 
-    def _check(self, recipe: Recipe) -> None:
-        """Look from outside whether PID 1 has really given everything up, before it gets anything to run."""
+    def _check(self, recipe: SandboxConfig) -> None:
+        """Check from outside that PID 1 has dropped all privileges, before it gets a job.
+
+        Raises:
+            SandboxUnavailableError: It has not, or cannot be inspected.
+        """
         try:
             text = Path(f"/proc/{self._pid}/status").read_text("ascii", "replace")
         except OSError as error:
-            raise SandboxUnavailableError("the sandbox cannot be looked at from outside") from error
+            raise SandboxUnavailableError("the sandbox cannot be inspected from outside") from error
         lines = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
         for name, wanted in _CONFINED.items():
             if int(lines.get(name, "-1").strip() or "-1", 16) != wanted:
                 raise SandboxUnavailableError(
-                    f"the sandbox is not tight: {name} is {lines.get(name, '').strip()}"
+                    f"the sandbox is not confined: {name} is {lines.get(name, '').strip()}"
                 )
         if recipe.uid is not None and set(lines.get("Uid", "0").split()) != {str(recipe.uid)}:
-            raise SandboxUnavailableError("the sandbox is not tight: it runs as another user than it should")
+            raise SandboxUnavailableError("the sandbox is not confined: it runs as the wrong user")
 
-    def _last_words(self) -> str:
-        """Return what bubblewrap or the init said when it failed."""
+    def _error_line(self) -> str:
+        """Return the last line that bubblewrap or the init wrote to standard error."""
         self.kill()
         with suppress(subprocess.TimeoutExpired):
-            self._process.wait(DEATH_SECONDS)
+            self._process.wait(END_SECONDS)
         if self._process.stderr is None:
             return ""
         words = os.read(self._process.stderr.fileno(), _MAX_WORDS)
         lines = words.decode("utf-8", "replace").strip().splitlines()
         return lines[-1] if lines else ""
 
-    def _await_death(self) -> None:
-        """Wait until PID 1 is gone, and with it, as the kernel sees to, everything in its namespace.
+    def _wait_until_gone(self) -> None:
+        """Wait until PID 1 has ended, and with it everything in its PID namespace.
 
         Raises:
-            RunnerError: It is not, after a long time.
+            RunnerError: It has not ended in time.
         """
-        deadline = time.monotonic() + DEATH_SECONDS
+        deadline = time.monotonic() + END_SECONDS
         if self._pidfd >= 0:
             poll = select.poll()
             poll.register(self._pidfd, select.POLLIN)
-            if not poll.poll(DEATH_SECONDS * 1000):
-                raise RunnerError("a sandbox does not end")
+            if not poll.poll(END_SECONDS * 1000):
+                raise RunnerError("a sandbox did not end in time")
         try:
             self._process.wait(max(0.1, deadline - time.monotonic()))
         except subprocess.TimeoutExpired as error:
-            raise RunnerError("bubblewrap does not end") from error
+            raise RunnerError("bubblewrap did not end in time") from error
 
 
 @cache
@@ -233,8 +248,15 @@ def _init_source() -> str:
     return Path(__file__).with_name("init.py").read_text("utf-8")
 
 
-def _spawned(recipe: Recipe, control: int, status: int) -> subprocess.Popen[bytes]:
-    """Start bubblewrap as nobody, with nothing inherited but what it needs."""
+def _spawn(recipe: SandboxConfig, control: int, status: int, *, keep_open: int) -> subprocess.Popen[bytes]:
+    """Start bubblewrap as an unprivileged user, inheriting only what it needs.
+
+    `keep_open` is the read end of the pipe that `status` writes to. Bubblewrap
+    inherits it as well, so the pipe stays whole when this process is killed.
+    Otherwise it would be killed by SIGPIPE between cloning the first process of the
+    sandbox and letting it continue, and that process would wait forever.
+    This way the init always starts, and ends when it finds its connection closed.
+    """
     identity: dict[str, Any] = {}
     if recipe.uid is not None:
         identity = {"user": recipe.uid, "group": recipe.uid, "extra_groups": []}
@@ -246,11 +268,11 @@ def _spawned(recipe: Recipe, control: int, status: int) -> subprocess.Popen[byte
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        # Its own environment can be read from inside, so it gets none of ours.
+        # Its environment can be read from inside, so it does not inherit ours.
         env={"PATH": SEARCH_PATH, "LANG": ENVIRONMENT["LANG"]},
         cwd="/",
         close_fds=True,
-        pass_fds=(control, status),
+        pass_fds=(control, status, keep_open),
         start_new_session=True,
         umask=0o077,
         **identity,
@@ -258,11 +280,92 @@ def _spawned(recipe: Recipe, control: int, status: int) -> subprocess.Popen[byte
 
 
 def _child_pid(status: IO[bytes]) -> int:
-    """Read from bubblewrap which process is PID 1 inside; 0 when it ended before it had one."""
+    """Return the process that is PID 1 inside, as bubblewrap reports it; 0 when it ended before."""
     poll = select.poll()
     poll.register(status.fileno(), select.POLLIN)
     if not poll.poll(START_SECONDS * 1000):
-        raise TimeoutError("bubblewrap does not answer")
+        raise TimeoutError("bubblewrap did not report in time")
     line = status.readline(_MAX_WORDS)
     pid = parse_message(line).get("child-pid", 0) if line else 0
     return pid if isinstance(pid, int) else 0
+
+
+# `Pool`: sandboxes that are started in advance, each for one run.
+
+
+_RETRY_SECONDS = 30.0
+
+logger = logging.getLogger(__name__)
+
+
+class Pool:
+    """A few sandboxes that are ready; a thread starts new ones between runs."""
+
+    def __init__(self, recipe: SandboxConfig, limits: Limits, size: int) -> None:
+        self._recipe = recipe
+        self._limits = limits
+        self._size = size
+        self._ready: deque[Sandbox] = deque()
+        self._wanted = size
+        self._is_closing = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._fill, name="skillwire-sandboxes", daemon=True)
+
+    def __enter__(self) -> "Pool":
+        if self._size:
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._changed:
+            self._is_closing = True
+            self._changed.notify_all()
+        if self._size:
+            self._thread.join()
+        while self._ready:
+            self._ready.pop().close()
+
+    def take(self, limits: Limits) -> Sandbox | None:
+        """Return a ready sandbox with the disk size of `limits`; None when there is none."""
+        if (limits.disk_bytes, limits.disk_files) != (self._limits.disk_bytes, self._limits.disk_files):
+            return None
+        while True:
+            with self._changed:
+                if not self._ready:
+                    return None
+                sandbox = self._ready.popleft()
+            if sandbox.is_alive:
+                return sandbox
+            sandbox.close()
+
+    def replenish(self) -> None:
+        """Start missing sandboxes; called after a run, so that this does not slow it down."""
+        with self._changed:
+            self._wanted = self._size
+            self._changed.notify_all()
+
+    def wait_until_full(self, seconds: float) -> bool:
+        """Wait until all are ready, and return False on timeout."""
+        with self._changed:
+            return self._changed.wait_for(lambda: len(self._ready) >= self._size, seconds)
+
+    def _fill(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._is_closing or len(self._ready) < self._wanted)
+                if self._is_closing:
+                    return
+            try:
+                sandbox = Sandbox.start(self._recipe, self._limits)
+            except RunnerError as error:
+                logger.warning("cannot start a sandbox in advance: %s", error)
+                with self._changed:
+                    self._changed.wait_for(lambda: self._is_closing, _RETRY_SECONDS)
+                continue
+            with self._changed:
+                self._ready.append(sandbox)
+                if len(self._ready) >= self._size:
+                    self._wanted = 0
+                self._changed.notify_all()

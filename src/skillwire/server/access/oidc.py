@@ -1,31 +1,27 @@
-"""`SignedTokens`: access tokens of an OpenID Connect or OAuth 2.1 issuer, checked with its public keys."""
+"""`SignedTokens`: verifies access tokens of an OpenID Connect or OAuth 2.1 issuer with its public keys."""
 
 import time
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Final, Self, cast
 
-from skillwire.core.characters import visible
-from skillwire.core.strictjson import StrictJsonError, parse_strictly
-from skillwire.errors import CredentialError
-from skillwire.server.access.caller import Caller
-from skillwire.server.access.jwks import FETCH_SECONDS, IssuerKeys
-from skillwire.server.access.settings import Oidc
-from skillwire.server.access.signatures import decoded, is_signed
+from skillwire.core import CredentialError, StrictJsonError, parse_strictly, visible
+from skillwire.server.access.keys import FETCH_SECONDS, IssuerKeys, decoded, is_signed
+from skillwire.server.access.settings import Caller, Oidc
 
 LEEWAY: Final = 60
-"""Seconds by which the clocks of an issuer and of this machine may differ."""
+"""Seconds of accepted clock difference between the issuer and this machine."""
 
-_LONGEST_NAME = 255
-_LONGEST_KID = 1024
+_MAX_SUBJECT = 255
+_MAX_KID = 1024
 _ACCESS_TYPES = frozenset({"", "jwt", "at+jwt", "application/at+jwt"})
-# What only an ID token or a logout token says of itself, and what some issuers call their other tokens.
-_NOT_FOR_US = frozenset({"at_hash", "c_hash", "s_hash", "events"})
-_OTHER_TYPES = frozenset({"id", "refresh", "offline", "logout"})
+# Claims of ID and logout tokens only, and the types some issuers give to tokens that are not access tokens.
+_OTHER_TOKEN_CLAIMS = frozenset({"at_hash", "c_hash", "s_hash", "events"})
+_OTHER_TOKEN_TYPES = frozenset({"id", "refresh", "offline", "logout"})
 
 
 class SignedTokens:
-    """Tells who holds a signed token, while it is open (`async with`)."""
+    """Verifier of signed tokens, used as a context manager (`async with`)."""
 
     def __init__(
         self,
@@ -49,48 +45,50 @@ class SignedTokens:
         await self._keys.__aexit__(kind, error, trace)
 
     async def caller(self, credential: str) -> Caller:
-        """Return whoever a token was made for.
+        """Return the caller that a token identifies.
 
         Raises:
-            CredentialError: It is none of the issuer's, or not for this server, or not now; `reason` tells.
+            CredentialError: The token is not valid here or now; `reason` has the cause.
         """
         header, payload, signed, signature = _parts(credential)
-        algorithm, kid = _how_signed(header)
+        algorithm, kid = _signing_header(header)
         if algorithm not in self._oidc.algorithms:
-            raise CredentialError("the token is not signed in a way that counts here", reason="algorithm")
+            raise CredentialError("the signature algorithm of the token is not accepted", reason="algorithm")
         found = is_signed(await self._keys.current(), kid, algorithm, signed, signature)
-        if found is None or not (found or kid):  # A token that names no key may be signed with a new one.
-            found = is_signed(await self._keys.newest(), kid, algorithm, signed, signature)
+        if found is None or not (found or kid):  # A token without a key ID may be signed with a new key.
+            found = is_signed(await self._keys.refreshed(), kid, algorithm, signed, signature)
         if not found:
             reason = "key" if found is None else "signature"
-            raise CredentialError("the token is not signed by its issuer", reason=reason)
+            raise CredentialError("the token is not signed with a key of the issuer", reason=reason)
         return caller_of(_object(payload), self._oidc, now=self._now())
 
 
 def caller_of(claims: Mapping[str, Any], oidc: Oidc, *, now: float) -> Caller:
-    """Return whoever the claims of a token, whose signature is good, are about.
+    """Return the caller from the claims of a token whose signature is verified.
 
     Raises:
-        CredentialError: They are not about someone who may ask this server something now.
+        CredentialError: A claim is missing or not accepted by this server.
     """
     if claims.get("iss") != oidc.issuer:
-        raise CredentialError("the token is of another issuer", reason="issuer")
+        raise CredentialError("the token is from another issuer", reason="issuer")
     if oidc.audience not in _texts(claims.get("aud")):
         raise CredentialError("the token is for another server", reason="audience")
     expires = _require_current(claims, now)
     kind = claims.get("typ", claims.get("token_use", ""))
-    if not _NOT_FOR_US.isdisjoint(claims) or str(kind).lower() in _OTHER_TYPES:
-        raise CredentialError("the token is no access token", reason="type")
+    if not _OTHER_TOKEN_CLAIMS.isdisjoint(claims) or str(kind).lower() in _OTHER_TOKEN_TYPES:
+        raise CredentialError("the token is not an access token", reason="type")
     if "cnf" in claims:
-        # Whoever shows it must also show a key, and `Bearer` shows none (RFC 9449, RFC 8705).
-        raise CredentialError("the token is bound to a key, and cannot be shown alone", reason="bound")
+        # Such a token needs a proof of possession, which `Bearer` has not (RFC 9449, RFC 8705).
+        raise CredentialError(
+            "the token is bound to a key and cannot be used as a bearer token", reason="bound"
+        )
     scopes = _scopes(claims, oidc.scopes_claim)
     if not scopes.issuperset(oidc.required_scopes):
-        raise CredentialError("the token has not all the scopes that are needed here", reason="scope")
-    subject = _name(claims.get("sub"))
+        raise CredentialError("the token lacks a required scope", reason="scope")
+    subject = _subject(claims.get("sub"))
     client = claims.get("azp", claims.get("client_id"))
     return Caller(
-        # An issuer has no blank in it, so no two callers have the same name, nor that of a token.
+        # Issuers contain no space, so names are unique, also among token names.
         f"{oidc.issuer} {subject}",
         subject=subject,
         issuer=oidc.issuer,
@@ -102,7 +100,7 @@ def caller_of(claims: Mapping[str, Any], oidc: Oidc, *, now: float) -> Caller:
 
 
 def _parts(credential: str) -> tuple[Mapping[str, Any], bytes, bytes, bytes]:
-    """Take a token apart: its header, what it says, what was signed, and the signature."""
+    """Split a token into its header, payload, signed bytes and signature."""
     signed, _, signature = credential.encode("ascii").rpartition(b".")
     parts = [decoded(part) for part in (*signed.split(b"."), signature)]
     if len(parts) != 3 or parts[0] is None or parts[1] is None or parts[2] is None:
@@ -110,38 +108,40 @@ def _parts(credential: str) -> tuple[Mapping[str, Any], bytes, bytes, bytes]:
     return _object(parts[0]), parts[1], signed, parts[2]
 
 
-def _how_signed(header: Mapping[str, Any]) -> tuple[str, str]:
+def _signing_header(header: Mapping[str, Any]) -> tuple[str, str]:
     algorithm, kid, kind = header.get("alg"), header.get("kid", ""), header.get("typ", "")
-    if not isinstance(algorithm, str) or not isinstance(kid, str) or len(kid) > _LONGEST_KID:
+    if not isinstance(algorithm, str) or not isinstance(kid, str) or len(kid) > _MAX_KID:
         raise _malformed()
     if "crit" in header:
-        raise CredentialError("the token demands what is not understood here", reason="malformed")
+        raise CredentialError(
+            "the token has critical header parameters that are not supported", reason="malformed"
+        )
     if not isinstance(kind, str) or kind.lower() not in _ACCESS_TYPES:
-        raise CredentialError("the token is no access token", reason="type")
+        raise CredentialError("the token is not an access token", reason="type")
     return algorithm, kid
 
 
 def _require_current(claims: Mapping[str, Any], now: float) -> float:
-    """Check when a token counts, and return when it stops to."""
-    expires = _moment(claims.get("exp")) + LEEWAY
+    """Check the validity period of a token, and return when it expires."""
+    expires = _timestamp(claims.get("exp")) + LEEWAY
     if now >= expires:
         raise CredentialError("the token has expired", reason="expired")
     for name in ("nbf", "iat"):
-        if name in claims and _moment(claims[name]) - LEEWAY > now:
-            raise CredentialError("the token does not count yet", reason="early")
+        if name in claims and _timestamp(claims[name]) - LEEWAY > now:
+            raise CredentialError("the token is not valid yet", reason="early")
     return expires
 
 
-def _moment(value: object) -> float:
+def _timestamp(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e12:
         raise _malformed()
     return float(value)
 
 
-def _name(value: object) -> str:
-    """Return a subject that names one caller, and looks like no other."""
-    if not isinstance(value, str) or not 0 < len(value) <= _LONGEST_NAME or visible(value) != value:
-        raise CredentialError("the token says of nobody that it is theirs", reason="subject")
+def _subject(value: object) -> str:
+    """Return the subject, checked for length and for characters that could imitate another one."""
+    if not isinstance(value, str) or not 0 < len(value) <= _MAX_SUBJECT or visible(value) != value:
+        raise CredentialError("the token has no valid subject", reason="subject")
     return value
 
 
@@ -151,7 +151,7 @@ def _scopes(claims: Mapping[str, Any], named: str) -> frozenset[str]:
 
 
 def _claim(claims: Mapping[str, Any], name: str) -> object:
-    """Return a claim; a dot in its name leads into another one, unless a claim has just that name."""
+    """Return a claim; a dotted name is a path into nested claims, unless a claim has exactly that name."""
     if name in claims:
         return claims[name]
     outer, dot, inner = name.partition(".")
@@ -160,7 +160,7 @@ def _claim(claims: Mapping[str, Any], name: str) -> object:
 
 
 def _texts(value: object) -> tuple[str, ...]:
-    """Return the texts of a claim that has one or several; what is no text allows nothing."""
+    """Return the strings of a claim that is a string or a list; other values are ignored."""
     if isinstance(value, str):
         return (value,)
     items = cast("list[object]", value) if isinstance(value, list) else []
@@ -178,4 +178,4 @@ def _object(data: bytes) -> Mapping[str, Any]:
 
 
 def _malformed() -> CredentialError:
-    return CredentialError("this is no signed token", reason="malformed")
+    return CredentialError("the credential is not a signed token", reason="malformed")

@@ -1,35 +1,32 @@
-"""`Rules`: what a caller may see and do, as the operator wrote it down. Rules only ever allow something."""
+"""`Rules`: what callers may see and do, read from the rules file. Rules only ever allow something."""
 
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from skillwire.core.characters import quoted
-from skillwire.errors import InvalidUriError
-from skillwire.runner.tomltable import Table, TableError
-from skillwire.server.access.caller import Caller
-from skillwire.server.access.files import read_guarded
-from skillwire.server.access.settings import AccessError
-from skillwire.server.access.sight import ALL, NOTHING, Sight, merged, place
+from skillwire.core import InvalidUriError, quoted
+from skillwire.runner.policy_file import Table, TableError
+from skillwire.server.access.settings import AccessError, Caller, read_guarded
+from skillwire.server.visibility import ALL, NOTHING, Visibility, merge_prefixes, parse_prefix
 
 MAX_SIZE: Final = 256 * 1024
-MOST_RULES: Final = 1000
-MOST_VALUES: Final = 1000
-LONGEST_VALUE: Final = 512
+MAX_RULES: Final = 1000
+MAX_VALUES: Final = 1000
+MAX_VALUE_LENGTH: Final = 512
 
-WHO: Final = ("tokens", "subjects", "groups", "scopes", "clients", "issuers")
+CALLER_KEYS: Final = ("tokens", "subjects", "groups", "scopes", "clients", "issuers")
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
-    """What some callers may see. Each kind that is named has to match, by any of its values.
+class AccessRule:
+    """What some callers may see. Each key that is given has to match, by any of its values.
 
-    Where none is named, it is for all who showed a credential, and with
-    `is_for_anyone` for those without one, too.
+    Without keys, the rule applies to all authenticated callers, and with
+    `is_for_anyone` also to anonymous ones.
     """
 
-    sight: Sight
+    visibility: Visibility
     is_for_anyone: bool = False
     tokens: frozenset[str] = frozenset()
     subjects: frozenset[str] = frozenset()
@@ -39,7 +36,7 @@ class Rule:
     issuers: frozenset[str] = frozenset()
 
     def matches(self, caller: Caller) -> bool:
-        """Tell whether a caller is meant."""
+        """Return whether the rule applies to a caller."""
         if self.is_for_anyone:
             return True
         return not caller.is_anonymous and all(
@@ -58,36 +55,36 @@ class Rule:
 class Rules:
     """All rules of a server."""
 
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[AccessRule, ...] = ()
 
-    def sight(self, caller: Caller) -> Sight:
-        """Return all that the rules for a caller allow together."""
+    def visibility_of(self, caller: Caller) -> Visibility:
+        """Return the union of what the matching rules allow a caller."""
         found = NOTHING
         for rule in self.rules:
             if rule.matches(caller):
-                found |= rule.sight
+                found |= rule.visibility
         return found
 
 
-FOR_ANYONE: Final = Rules((Rule(ALL, is_for_anyone=True),))
-FOR_CALLERS: Final = Rules((Rule(ALL),))
-"""Everything, for all who showed a credential."""
+FOR_ANYONE: Final = Rules((AccessRule(ALL, is_for_anyone=True),))
+FOR_CALLERS: Final = Rules((AccessRule(ALL),))
+"""Everything, for all authenticated callers."""
 
 
 def read_rules(path: Path) -> Rules:
-    """Read a file of rules that nobody else can write.
+    """Read a rules file that only its owner can write.
 
     Raises:
-        AccessError: It cannot be read, others can write it, or it says something that is not understood.
+        AccessError: The file cannot be read, others can write it, or it is malformed.
     """
-    return parse_rules(read_guarded(path, most=MAX_SIZE, what="file of rules"))
+    return parse_rules(read_guarded(path, most=MAX_SIZE, what="rules file"))
 
 
 def parse_rules(content: bytes) -> Rules:
-    """Read rules in TOML.
+    """Parse rules in TOML.
 
     Raises:
-        AccessError: It is no TOML, or something in it is malformed or unknown; the message names the key.
+        AccessError: It is not TOML, or a key is malformed or unknown; the message names the key.
     """
     if len(content) > MAX_SIZE:
         raise AccessError(f"the rules are larger than {MAX_SIZE} bytes")
@@ -95,8 +92,8 @@ def parse_rules(content: bytes) -> Rules:
         table = Table("", tomllib.loads(content.decode()))
         tables = table.tables("rule")
         table.finish()
-        if len(tables) > MOST_RULES:
-            raise TableError(f"there are more than {MOST_RULES} rules")
+        if len(tables) > MAX_RULES:
+            raise TableError(f"there are more than {MAX_RULES} rules")
         return Rules(tuple(_rule(one) for one in tables))
     except UnicodeDecodeError:
         raise AccessError("the rules are not UTF-8 text") from None
@@ -108,42 +105,46 @@ def parse_rules(content: bytes) -> Rules:
         raise AccessError(f"in the rules, {error}", fix=error.fix) from None
 
 
-def _rule(table: Table) -> Rule:
-    who = {kind: _values(table, kind) for kind in WHO}
+def _rule(table: Table) -> AccessRule:
+    who = {kind: _values(table, kind) for kind in CALLER_KEYS}
     is_for_anyone, is_for_callers = table.flag("anyone"), table.flag("authenticated")
-    sight = Sight(merged(_places(table, "see")), merged(_places(table, "run")), table.flag("operate"))
+    visibility = Visibility(
+        merge_prefixes(_prefixes(table, "see")),
+        merge_prefixes(_prefixes(table, "run")),
+        table.flag("operate"),
+    )
     table.finish()
-    named = [kind for kind in WHO if who[kind]]
+    named = [kind for kind in CALLER_KEYS if who[kind]]
     if is_for_anyone and (named or is_for_callers):
         other = named[0] if named else "authenticated"
         raise TableError(f"{table.key('anyone')} is true and {table.key(other)} is given: choose one")
     if not (is_for_anyone or is_for_callers or named):
         raise TableError(
-            f"{table.name} says not for whom it is",
-            fix=f"give one of {', '.join(WHO)}, or authenticated = true, or anyone = true",
+            f"{table.name} does not name any callers",
+            fix=f"give one of {', '.join(CALLER_KEYS)}, or authenticated = true, or anyone = true",
         )
-    if sight == NOTHING:
+    if visibility == NOTHING:
         raise TableError(
-            f"{table.name} allows nothing", fix='give see = ["*"], or fewer places, or run, or operate'
+            f"{table.name} allows nothing", fix='give see = ["*"], or paths of folders, or run, or operate'
         )
-    return Rule(sight, is_for_anyone, **who)
+    return AccessRule(visibility, is_for_anyone, **who)
 
 
 def _values(table: Table, kind: str) -> frozenset[str]:
     values = _texts(table, kind)
     if "" in values:
-        raise TableError(f"{table.key(kind)} has an empty text in it")
+        raise TableError(f"{table.key(kind)} contains an empty string")
     return frozenset(values)
 
 
-def _places(table: Table, name: str) -> list[str]:
+def _prefixes(table: Table, name: str) -> list[str]:
     found: list[str] = []
     for text in _texts(table, name):
         try:
-            found.append(place(text))
+            found.append(parse_prefix(text))
         except InvalidUriError:
             raise TableError(
-                f"{table.key(name)} has {quoted(text)} in it, which is no place",
+                f"{table.key(name)} contains {quoted(text)}, which is not a path of skills",
                 fix='write the path of a folder of skills, such as "acme/billing", or "*" for everything',
             ) from None
     return found
@@ -151,8 +152,9 @@ def _places(table: Table, name: str) -> list[str]:
 
 def _texts(table: Table, name: str) -> tuple[str, ...]:
     values = table.texts(name, is_filled=True)
-    if len(values) > MOST_VALUES or any(len(value) > LONGEST_VALUE for value in values):
+    if len(values) > MAX_VALUES or any(len(value) > MAX_VALUE_LENGTH for value in values):
         raise TableError(
-            f"{table.key(name)} has more than {MOST_VALUES} texts, or one of over {LONGEST_VALUE} characters"
+            f"{table.key(name)} has more than {MAX_VALUES} values, "
+            f"or one longer than {MAX_VALUE_LENGTH} characters"
         )
     return values

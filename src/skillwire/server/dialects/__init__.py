@@ -1,5 +1,5 @@
-"""Older generations of the wire, spoken beside the released extension by servers that are told to.
+"""Older dialects, served in addition to the released extension when enabled.
 
-Each is a `Compat`: it answers what its own clients ask, from the same snapshot
-as everything else, and never changes a byte of what others get.
+Each is a `DialectServer`: it answers the requests of its own clients from the
+same snapshot, and never changes the answers to other clients.
 """

@@ -1,4 +1,4 @@
-"""The `prompt` dialect: skills among a server's prompts, each with all of its text."""
+"""The `prompt` dialect: skills as prompts with the text of all their files."""
 
 import logging
 from bisect import bisect_right
@@ -10,32 +10,46 @@ from types import MappingProxyType
 import mcp_types as types
 from mcp.server.context import HandlerResult
 from mcp.server.subscriptions import PromptsListChanged, ServerEvent
-from mcp.shared.exceptions import MCPError
 
-from skillwire.core.characters import quoted
-from skillwire.core.entry import SkillEntry
-from skillwire.core.uri import SKILL_FILE
-from skillwire.errors import InvalidSkillError, LimitError, NotFoundError, SourceError, VerificationError
-from skillwire.server.bytecache import ByteCache
-from skillwire.server.dialects.compat import Binding, Compat, Context, Published
-from skillwire.server.dialects.names import names_of
-from skillwire.server.failures import invalid_params, wire_errors
-from skillwire.server.pages import cut
-from skillwire.server.results import as_json, is_modern, shared_terms
-from skillwire.sources import Catalog, Snapshot
-from skillwire.wire.core import JsonDict
-from skillwire.wire.cursor import is_cursor_of, read_cursor, write_cursor
-from skillwire.wire.dialect import Dialect
-from skillwire.wire.encoding import encode
-from skillwire.wire.prompt import (
+from skillwire.core import (
+    SKILL_FILE,
+    Dialect,
+    InvalidSkillError,
+    LimitError,
+    NotFoundError,
+    PromptBuilder,
+    SkillEntry,
+    SourceError,
+    VerificationError,
+    quoted,
+)
+from skillwire.server.answers import ByteCache, cut
+from skillwire.server.dialects.base import (
+    Binding,
+    Context,
+    DialectServer,
+    DialectSkills,
+    as_json,
+    combined_terms,
+    is_modern,
+    names_of,
+)
+from skillwire.server.messages import invalid_params, peer_error, wire_errors
+from skillwire.sources.catalog import CombinedSource
+from skillwire.sources.snapshot import Snapshot
+from skillwire.wire.core import (
     GET_PROMPT,
     LIST_PROMPTS,
     MAX_PROMPT_NAME,
     PROMPTS_CHANGED,
-    Stitching,
+    JsonDict,
+    encode,
+    is_cursor_of,
     is_prompt_name,
     prompt_item,
     prompt_result,
+    read_cursor,
+    write_cursor,
 )
 
 logger = logging.getLogger(__name__)
@@ -43,24 +57,24 @@ logger = logging.getLogger(__name__)
 _URI = attrgetter("entry.uri.text")
 _READ_ATTEMPTS = 3
 _MAX_OWN_PAGES = 1000
-_MAX_TOLD = 10_000
+_MAX_LOGGED = 10_000
 _KEPT_BYTES = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class SkillPrompt:
-    """A prompt by its name, and the skill whose text it has."""
+    """The name of a prompt and its skill."""
 
     name: str
     entry: SkillEntry
 
 
 @dataclass(frozen=True, slots=True)
-class PromptBook:
-    """The prompts of one snapshot, sorted by the URIs of their skills. Nothing of it ever changes.
+class PromptTable:
+    """The prompts of one snapshot, sorted by the URIs of their skills.
 
-    `prompts` are those that are listed: of listed skills, and all with a name
-    that somebody chose. Any skill's prompt can be had by name.
+    `prompts` are the listed ones: those of listed skills, and all with a chosen
+    name. `by_name` has the prompts of all skills.
     """
 
     snapshot: Snapshot
@@ -75,8 +89,8 @@ class PromptBook:
         listed: Sequence[SkillEntry],
         *,
         is_for_all: bool,
-    ) -> "PromptBook":
-        """Make the prompts of the skills with a chosen name, by URI, and of all others if `is_for_all`."""
+    ) -> "PromptTable":
+        """Build the prompts of skills with a name in `chosen`, by URI, and of all others if `is_for_all`."""
         names = {uri: name for uri, name in chosen.items() if uri in snapshot.by_uri}
         if is_for_all:
             taken = frozenset(names.values())
@@ -92,28 +106,28 @@ class PromptBook:
         )
 
 
-class Prompts(Compat):
-    """Skills as prompts, beside the server's own, which win where names clash.
+class Prompts(DialectServer):
+    """Skills as prompts. The server's own prompts take precedence.
 
-    With `is_for_all` every listed skill is one, under its name; otherwise
-    those are for which a name was chosen. A skill has one prompt.
+    With `is_for_all`, every listed skill is a prompt with its name; otherwise
+    only those with a chosen name. A skill has one prompt.
     """
 
     dialect = Dialect.PROMPT
 
-    def __init__(self, skills: Published, *, is_for_all: bool = True) -> None:
+    def __init__(self, skills: DialectSkills, *, is_for_all: bool = True) -> None:
         super().__init__(skills)
         self._is_for_all = is_for_all
         self._chosen: Mapping[str, str] = {}
-        self._book: PromptBook | None = None
+        self._table: PromptTable | None = None
         self._texts: ByteCache[str, tuple[SkillEntry, Sequence[str], str]] = ByteCache(_KEPT_BYTES)
-        self._told: set[tuple[str, str]] = set()
+        self._logged: set[tuple[str, str]] = set()
 
-    def check(self, uri: str, name: str) -> None:
+    def check_name(self, uri: str, name: str) -> None:
         """Check that the prompt of the skill at the canonical `uri` may have a name.
 
         Raises:
-            InvalidSkillError: No prompt may be called that, or another one is.
+            InvalidSkillError: The name is invalid, or another prompt has it.
         """
         if not is_prompt_name(name):
             raise InvalidSkillError(
@@ -123,29 +137,33 @@ class Prompts(Compat):
         if any(name == other for owner, other in self._chosen.items() if owner != uri):
             raise InvalidSkillError(f"two prompts would be called {quoted(name)}", fix="choose another name")
 
-    def choose(self, uri: str, name: str) -> None:
-        """Give a skill's prompt a name of its own, as far as `check` allows it."""
-        self.check(uri, name)
-        self._chosen, self._book = {**self._chosen, uri: name}, None
+    def set_name(self, uri: str, name: str) -> None:
+        """Set the name of a skill's prompt, after `check_name`."""
+        self.check_name(uri, name)
+        self._chosen, self._table = {**self._chosen, uri: name}, None
 
-    def forget(self, uri: str) -> None:
-        """Take a chosen name back, if there is one."""
+    def remove_name(self, uri: str) -> None:
+        """Remove the chosen name of a skill's prompt, if any."""
         self._chosen = {owner: name for owner, name in self._chosen.items() if owner != uri}
-        self._book = None
+        self._table = None
 
     @property
-    def book(self) -> PromptBook:
-        """The prompts as they are now.
+    def table(self) -> PromptTable:
+        """The current prompts.
 
         Raises:
             SourceError: The server is not running.
         """
         answers = self.skills.answers
         snapshot = answers.catalog.snapshot
-        if self._book is None or self._book.snapshot is not snapshot:
+        if self._table is None or self._table.snapshot is not snapshot:
             listed = answers.listed_of(snapshot)
-            self._book = PromptBook.of(snapshot, self._chosen, listed, is_for_all=self._is_for_all)
-        return self._book
+            self._table = PromptTable.of(snapshot, self._chosen, listed, is_for_all=self._is_for_all)
+        return self._table
+
+    @property
+    def kept_bytes(self) -> int:
+        return self._texts.size
 
     def bindings(self) -> Sequence[Binding]:
         return (
@@ -160,7 +178,7 @@ class Prompts(Compat):
         return (PromptsListChanged(),)
 
     async def list_prompts(self, context: Context, params: types.PaginatedRequestParams) -> HandlerResult:
-        """List the server's own prompts, page by page, and those of skills after that."""
+        """List the server's own prompts, page by page, then those of skills."""
         other, cursor = self.others.get(LIST_PROMPTS), params.cursor
         is_ours = cursor is not None and is_cursor_of(LIST_PROMPTS, cursor)
         before: JsonDict = {"prompts": []}
@@ -173,13 +191,15 @@ class Prompts(Compat):
             after = read_cursor(LIST_PROMPTS, cursor) if cursor and (is_ours or other is None) else None
             page = await self._page(after, await self._own_names(context))
             result = {**before, **page, "prompts": [*before["prompts"], *page["prompts"]]}
-            return {**result, **shared_terms(answers.on_terms({}), before)} if is_modern(context) else result
+            return (
+                {**result, **combined_terms(answers.on_terms({}), before)} if is_modern(context) else result
+            )
 
     async def get_prompt(self, context: Context, params: types.GetPromptRequestParams) -> HandlerResult:
-        """Answer with a skill's whole text, or else with what the server had before."""
+        """Return the text of a skill, or else a prompt of the server."""
         other = self.others.get(GET_PROMPT)
         with wire_errors():
-            prompt = self.book.by_name.get(params.name)
+            prompt = self.table.by_name.get(params.name)
             if prompt is not None and not await self.may_see(prompt.entry.uri.published):
                 prompt = None
             if prompt is not None and not self._is_taken(prompt, await self._own_names(context)):
@@ -191,42 +211,42 @@ class Prompts(Compat):
         return await other.handler(context, params)
 
     async def text_of(self, entry: SkillEntry) -> tuple[SkillEntry, str]:
-        """Return a listed skill's text, and the entry that all of it belongs to.
+        """Return the text of a skill, and the entry that it matches.
 
         Raises:
-            MCPError: It is longer than a prompt may be.
-            NotFoundError: The skill is not served any more.
+            MCPError: It is too long for a prompt.
+            NotFoundError: The skill is no longer served.
             SourceError: It keeps changing, or cannot be read.
         """
         for _ in range(_READ_ATTEMPTS):
             catalog = self.skills.answers.catalog
             now = catalog.snapshot.get(entry.uri)
             try:
-                return now, await self._stitched(catalog, now)
+                return now, await self._joined_text(catalog, now)
             except (VerificationError, NotFoundError):
                 await catalog.refresh()
             except LimitError as error:
-                self._tell_once(now.uri.text, str(error))
-                raise MCPError(error.code, f"{now.uri}: {error}; {error.fix}") from error
+                self._warn_once(now.uri.text, str(error))
+                raise peer_error(error.code, f"{now.uri}: {error}; {error.fix}") from error
         raise SourceError(f"{entry.uri} is changing and cannot be served as published")
 
-    async def _stitched(self, catalog: Catalog, entry: SkillEntry) -> str:
+    async def _joined_text(self, catalog: CombinedSource, entry: SkillEntry) -> str:
         paths = files_in_order(catalog, entry)
-        held = self._texts.get(entry.uri.text)
-        if held is not None and held[0] is entry and held[1] == paths:
-            return held[2]
-        stitching = Stitching(await _read(catalog, entry, SKILL_FILE))
+        cached = self._texts.get(entry.uri.text)
+        if cached is not None and cached[0] is entry and cached[1] == paths:
+            return cached[2]
+        stitching = PromptBuilder(await _read(catalog, entry, SKILL_FILE))
         for path in paths:
             stitching.add(path, await _read(catalog, entry, path))
         made = stitching.finish()
         for path in made.ambiguous:
-            self._tell_once(entry.uri.text, f"{quoted(path)} has a line like those between files in a prompt")
+            self._warn_once(entry.uri.text, f"{quoted(path)} has a line like those between files in a prompt")
         if entry.manifest is not None:
             self._texts.put(entry.uri.text, (entry, paths, made.text), len(made.text.encode()))
         return made.text
 
     async def _page(self, after: str | None, taken: frozenset[str]) -> JsonDict:
-        prompts, size = self.book.prompts, self.skills.answers.terms.page_size
+        prompts, size = self.table.prompts, self.skills.answers.terms.page_size
         start = 0 if after is None else bisect_right(prompts, after, key=_URI)
         few = prompts[start : start + size]
         items = [prompt_item(prompt.name, prompt.entry) for prompt in few]
@@ -243,7 +263,7 @@ class Prompts(Compat):
         return page
 
     async def _own_names(self, context: Context) -> frozenset[str]:
-        """Return the names of the prompts that the server has beside those of skills."""
+        """Return the names of the server's own prompts."""
         other = self.others.get(LIST_PROMPTS)
         names: set[str] = set()
         params = types.PaginatedRequestParams()
@@ -262,30 +282,28 @@ class Prompts(Compat):
 
     def _is_taken(self, prompt: SkillPrompt, own: frozenset[str]) -> bool:
         if prompt.name in own:
-            self._tell_once(
-                prompt.entry.uri.text, f"the server has a prompt {quoted(prompt.name)} of its own"
-            )
+            self._warn_once(prompt.entry.uri.text, f"the server has its own prompt {quoted(prompt.name)}")
             return True
         return False
 
-    def _tell_once(self, uri: str, words: str) -> None:
-        if (uri, words) not in self._told:
-            if len(self._told) >= _MAX_TOLD:
-                self._told.clear()
-            self._told.add((uri, words))
-            logger.warning("%s: %s", uri, words)
+    def _warn_once(self, uri: str, message: str) -> None:
+        if (uri, message) not in self._logged:
+            if len(self._logged) >= _MAX_LOGGED:
+                self._logged.clear()
+            self._logged.add((uri, message))
+            logger.warning("%s: %s", uri, message)
 
 
-def files_in_order(catalog: Catalog, entry: SkillEntry) -> list[str]:
-    """Return the paths of a skill's supporting files: in its author's order, the others by path (DUAL-11)."""
+def files_in_order(catalog: CombinedSource, entry: SkillEntry) -> list[str]:
+    """Return the paths of a skill's supporting files: in the author's order, then sorted (DUAL-11)."""
     uris = entry.dynamic_files if entry.manifest is None else entry.manifest.uris
     paths = {entry.uri.relative_path(uri) for uri in uris if uri != entry.uri.text}
     ordered = [path for path in catalog.order_of(entry.uri) if path in paths]
     return [*ordered, *sorted(paths.difference(ordered))]
 
 
-async def _read(catalog: Catalog, entry: SkillEntry, path: str) -> bytes:
-    """Read a file of the skill that `entry` tells of, and not of what it has become meanwhile.
+async def _read(catalog: CombinedSource, entry: SkillEntry, path: str) -> bytes:
+    """Read a file of a skill and verify it against `entry`.
 
     Raises:
         VerificationError: The file has changed.

@@ -1,7 +1,7 @@
-"""How the server does, for those who run it: metrics, the access log, health, traces.
+"""Observability of the server: metrics, the access log, health endpoints, traces.
 
-What is here stands around the application and looks on. It never changes an
-answer beyond the header that names the request, and it never learns what a
-skill contains: no body, token or query is counted by its content or written
-down. Every label has a fixed set of values, because strangers choose the words.
+These layers wrap the application. They do not change responses, except for the
+header with the request ID, and do not record content: no body, token or query
+is counted or logged. Every label has a fixed set of values, because clients
+choose the input.
 """

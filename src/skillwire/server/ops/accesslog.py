@@ -1,10 +1,10 @@
-"""`AccessLog`: a line of JSON for each request, written by a thread that may be kept waiting.
+"""`AccessLog`: a line of JSON for each request, written by a thread.
 
-The event loop only puts a value into a queue of limited length. When nobody
-takes the lines as fast as they come, the newest are dropped, counted, and the
-log says so itself. A line is ASCII and short enough to be written at once, so
-lines of several workers do not mix, and nothing a client sends can begin a new
-one or command a terminal.
+The event loop only puts a value into a bounded queue. When the output is too
+slow, the newest lines are dropped and counted, and the log reports how many. A
+line is ASCII and short enough for an atomic write, so lines of several workers
+do not mix, and input of clients can neither start a new line nor contain
+terminal control sequences.
 """
 
 import json
@@ -21,32 +21,32 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-_MOST_WAITING = 10_000
+_MAX_QUEUED = 10_000
 _CLOSE_SECONDS = 2.0
 _RETRY_SECONDS = 0.05
-_LONGEST_PATH = 256
-_LONGEST_WORD = 96
-# What a pipe takes in one piece, also with other writers.
-_AT_ONCE = getattr(select, "PIPE_BUF", 512)
+_MAX_PATH = 256
+_MAX_FIELD = 96
+# The number of bytes that a pipe accepts atomically.
+_ATOMIC_BYTES = getattr(select, "PIPE_BUF", 512)
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """What is told about one request; what is not known is empty."""
+class AccessRecord:
+    """The access log record of one request; unknown values are empty."""
 
     ended: float
-    """When it was over: POSIX time."""
+    """POSIX time of the end of the request."""
     seconds: float
     id: str
     remote: str
     verb: str
     path: str
     method: str
-    """The MCP method, or which of the other pages."""
+    """The MCP method, or the HTTP route."""
     status: int
-    """The HTTP status; 0 when there was no answer."""
+    """The HTTP status; 0 when there was no response."""
     size: int
     outcome: str
     caller: str = ""
@@ -54,56 +54,56 @@ class Line:
     trace: str = ""
 
     def encode(self) -> bytes:
-        """Return the line, with its end."""
+        """Return the record as a JSON line with a newline."""
         members: dict[str, Any] = {
-            "time": _moment(self.ended),
+            "time": _format_time(self.ended),
             "id": self.id,
             "trace_id": self.trace,
-            "remote": self.remote[:_LONGEST_WORD],
-            "method": self.verb[:_LONGEST_WORD],
-            "path": self.path[:_LONGEST_PATH],
+            "remote": self.remote[:_MAX_FIELD],
+            "method": self.verb[:_MAX_FIELD],
+            "path": self.path[:_MAX_PATH],
             "mcp": self.method,
             "status": self.status or None,
             "outcome": self.outcome,
             "bytes": self.size,
             "seconds": round(self.seconds, 6),
-            "caller": self.caller[:_LONGEST_WORD],
-            "agent": self.agent[:_LONGEST_WORD],
+            "caller": self.caller[:_MAX_FIELD],
+            "agent": self.agent[:_MAX_FIELD],
         }
         return _encoded({name: value for name, value in members.items() if value not in ("", None)})
 
 
 class AccessLog:
-    """Takes lines from an event loop, and gives them to `write` in a thread of its own."""
+    """A queue of records, which a thread writes with `write`."""
 
     def __init__(self, write: Callable[[bytes], int], *, on_drop: Callable[[int], None]) -> None:
-        """Write with `write`, which takes bytes and returns how many it took, as `os.write` does.
+        """Write with `write`, which returns the number of bytes written, like `os.write`.
 
-        `on_drop` hears how many lines were dropped each time some were.
+        `on_drop` is called with the number of lines whenever some are dropped.
         """
         self._write = write
         self._on_drop = on_drop
-        self._waiting: deque[Line] = deque()
-        # Each is written by one thread alone: this one by who puts lines, the other by who writes them.
+        self._queue: deque[AccessRecord] = deque()
+        # Each has one writer: `_dropped` the event loop, `_reported` the thread.
         self._dropped = 0
-        self._told = 0
+        self._reported = 0
         self._wake = threading.Event()
         self._is_closing = False
         self._thread = threading.Thread(target=self._run, name="access log", daemon=True)
 
-    def put(self, line: Line) -> None:
-        """Have a line written, soon; never waits."""
-        if len(self._waiting) >= _MOST_WAITING:
+    def put(self, line: AccessRecord) -> None:
+        """Queue a line; never blocks."""
+        if len(self._queue) >= _MAX_QUEUED:
             self._dropped += 1
             self._on_drop(1)
             return
-        self._waiting.append(line)
+        self._queue.append(line)
         if not self._wake.is_set():
             self._wake.set()
 
     @contextmanager
     def open(self) -> Generator["AccessLog"]:
-        """Write while the block lasts, and what is left for a moment longer."""
+        """Run the thread during the block, and afterwards write what is queued, within two seconds."""
         self._thread.start()
         try:
             yield self
@@ -112,23 +112,23 @@ class AccessLog:
             self._wake.set()
             self._thread.join(_CLOSE_SECONDS)
             if self._thread.is_alive():
-                logger.warning("lines of the access log were lost: nobody took them in time")
+                logger.warning("access log lines were lost: the output did not accept them in time")
 
     def _run(self) -> None:
         while True:
             self._wake.wait()
             self._wake.clear()
-            for piece in self._pieces():
+            for piece in self._chunks():
                 self._write_all(piece)
-            if self._is_closing and not self._waiting:
+            if self._is_closing and not self._queue:
                 return
 
-    def _pieces(self) -> Iterator[bytes]:
-        """Take everything that waits, as many lines at a time as can be written in one piece."""
+    def _chunks(self) -> Iterator[bytes]:
+        """Yield the queued lines, in chunks that can be written atomically."""
         piece = b""
         while True:
             line = self._next()
-            if piece and len(piece) + len(line) > _AT_ONCE:
+            if piece and len(piece) + len(line) > _ATOMIC_BYTES:
                 yield piece
                 piece = b""
             if not line:
@@ -138,31 +138,31 @@ class AccessLog:
             yield piece
 
     def _next(self) -> bytes:
-        dropped = self._dropped - self._told
-        if dropped and len(self._waiting) < _MOST_WAITING:
-            self._told += dropped
-            return _encoded({"time": _moment(time.time()), "dropped": dropped})
-        return self._waiting.popleft().encode() if self._waiting else b""
+        dropped = self._dropped - self._reported
+        if dropped and len(self._queue) < _MAX_QUEUED:
+            self._reported += dropped
+            return _encoded({"time": _format_time(time.time()), "dropped": dropped})
+        return self._queue.popleft().encode() if self._queue else b""
 
     def _write_all(self, piece: bytes) -> None:
         while piece:
             try:
                 piece = piece[self._write(piece) :]
             except BlockingIOError:
-                # Someone made the stream one that does not wait.
+                # The stream is in non-blocking mode.
                 if self._is_closing:
                     return
                 time.sleep(_RETRY_SECONDS)
             except OSError:
-                return  # Nobody is at the other end any more.
+                return  # The reader has closed the pipe.
 
 
 def write_to_stderr(line: bytes) -> int:
-    """Write to standard error, past the buffers that others lock."""
+    """Write to standard error, unbuffered."""
     return os.write(sys.__stderr__.fileno() if sys.__stderr__ is not None else 2, line)
 
 
-def _moment(when: float) -> str:
+def _format_time(when: float) -> str:
     return datetime.fromtimestamp(when, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 

@@ -1,10 +1,10 @@
-"""Spans of requests, when whoever runs the server collects them.
+"""OpenTelemetry spans of HTTP requests.
 
-The SDK makes a span for each message it handles, as a child of the span that is
-current, unless the message itself names another parent. What is missing there
-is the HTTP request around it: its `traceparent`, its status, and requests that
-never become a message. So that is the span we add. Nothing is set up here: a
-tracer provider is installed by `opentelemetry-instrument` or not at all.
+The SDK creates a span for each message it handles, as a child of the current
+span, unless the message names another parent. This module adds the span of the
+HTTP request around it: its `traceparent`, its status, and requests that never
+become a message. Nothing is configured here: a tracer provider is installed by
+`opentelemetry-instrument` or not at all.
 """
 
 from collections.abc import Generator, Mapping, Sequence
@@ -25,21 +25,21 @@ from opentelemetry.trace import (
 )
 
 _SCOPE: Final = "skillwire"
-_LONGEST = 256
+_MAX_PATH = 256
 _VERBS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-# What the conventions for spans of HTTP ask for when a stranger has made up a word.
+# The value for unknown methods in the semantic conventions for HTTP spans.
 _OTHER_VERB = "_OTHER"
 _SERVER_ERROR = 500
 
 
 def is_tracing() -> bool:
-    """Tell whether spans go anywhere. Then every request should reach the SDK, which makes one for each."""
+    """Return whether spans are exported; if so, every request has to reach the SDK, which creates them."""
     return not isinstance(get_tracer(_SCOPE), NoOpTracer | ProxyTracer)
 
 
 @contextmanager
 def request_span(scope: Mapping[str, Any]) -> Generator[Span]:
-    """Make the span of an HTTP request the current one; where something outside has made one, take that."""
+    """Start the span of an HTTP request, or yield the current span if an outer layer has started one."""
     current = get_current_span()
     if current.get_span_context().is_valid:
         yield current
@@ -48,7 +48,7 @@ def request_span(scope: Mapping[str, Any]) -> Generator[Span]:
     attributes = {
         "http.request.method": verb,
         "url.scheme": scope.get("scheme", "http"),
-        "url.path": scope["path"][:_LONGEST],
+        "url.path": scope["path"][:_MAX_PATH],
         "network.protocol.version": scope.get("http_version", "1.1"),
     }
     with get_tracer(_SCOPE).start_as_current_span(
@@ -56,14 +56,14 @@ def request_span(scope: Mapping[str, Any]) -> Generator[Span]:
         context=extract(scope["headers"], getter=_HEADERS),
         kind=SpanKind.SERVER,
         attributes=attributes,
-        # What went wrong is in the log; a trace may go to people who should not read it.
+        # Exceptions are logged; traces may be readable by more people.
         record_exception=False,
     ) as span:
         yield span
 
 
 def finish_span(span: Span, *, route: str, method: str, status: int, outcome: str) -> None:
-    """Say how the request ended; `route` and `method` are words of ours, so names of spans stay few."""
+    """Record how the request ended. `route` and `method` come from fixed sets, to bound the span names."""
     span.update_name(route)
     span.set_attributes({"http.route": route, "mcp.method.name": method, "skillwire.outcome": outcome})
     if status:
@@ -74,13 +74,13 @@ def finish_span(span: Span, *, route: str, method: str, status: int, outcome: st
 
 
 def trace_id_of(span: Span) -> str:
-    """Return the id of the trace a span belongs to, as collectors write it; nothing when there is none."""
+    """Return the trace ID of a span in hexadecimal; empty when there is none."""
     context = span.get_span_context()
     return f"{context.trace_id:032x}" if context.is_valid else ""
 
 
-class _Headers(Getter[Sequence[tuple[bytes, bytes]]]):
-    """Finds a header among those of an ASGI request."""
+class _HeaderGetter(Getter[Sequence[tuple[bytes, bytes]]]):
+    """A getter for the headers of an ASGI request."""
 
     def get(self, carrier: Sequence[tuple[bytes, bytes]], key: str) -> list[str] | None:
         name = key.lower().encode()
@@ -90,4 +90,4 @@ class _Headers(Getter[Sequence[tuple[bytes, bytes]]]):
         return [header.decode("latin-1") for header, _ in carrier]
 
 
-_HEADERS: Final = _Headers()
+_HEADERS: Final = _HeaderGetter()

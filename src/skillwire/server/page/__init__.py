@@ -1,9 +1,9 @@
-"""The page for people: a catalog to look through, and every skill to read before an agent does.
+"""The web page for people: a catalog to browse, and every skill to read.
 
-Plain HTML that works without script, on a phone and with a keyboard. All it
-shows is a stranger's text, so nothing of it ever becomes markup, runs, or
-makes a browser ask another machine. Who may see what was decided before: the
-page knows the skills it is given and no others.
+Plain HTML that works without scripts, on a phone and with a keyboard. The text
+of skills is untrusted: it is never used as markup, executed, or able to make a
+browser contact another host. Access is decided before: the page only has the
+skills that its caller may see.
 """
 
 from skillwire.server.page.app import PageApp

@@ -1,37 +1,130 @@
-"""The first page: all skills, those of a folder, or those that fit a few words."""
+"""The catalog page: all skills, those of a folder, or the results of a search."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
-from skillwire.core.entry import SkillEntry
-from skillwire.core.finding import Severity
-from skillwire.core.uri import DEFAULT_SCHEME, SkillUri, segment_of
-from skillwire.errors import NotFoundError
-from skillwire.server.page.addresses import place_of
-from skillwire.server.page.shelf import Folder, Shelf, entries_below
-from skillwire.server.search import SearchPage
-from skillwire.sources import Report, Snapshot
+from skillwire.core import (
+    DEFAULT_SCHEME,
+    SKILL_FILE,
+    NotFoundError,
+    Relation,
+    RelationGraph,
+    Severity,
+    SkillEntry,
+    SkillUri,
+    segment_of,
+)
+from skillwire.runner.prepare import scripts_of
+from skillwire.server.browse import skills_below
+from skillwire.server.page.templates import place_of
+from skillwire.server.search import SkillSearchPage
+from skillwire.sources.snapshot import Report, Snapshot
 
-PAGE_SIZE: Final = 50
-MAX_FOUND: Final = 500
-"""How many of the skills that fit a query can be looked at."""
-MAX_FOLDERS: Final = 120
-_LONGEST_SUMMARY = 320
-_LONGEST_NUMBER = 6
+# `PageIndex`: folders and relations derived from a snapshot, cached until it changes.
+
+
+MAX_RELATED: Final = 20_000
+"""The maximum number of skills for which relations are computed."""
+_MAX_CACHED_FOLDERS = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Crumb:
-    """A step on the way to where one is; without a place there is nothing to see on its own."""
+class SkillFolder:
+    """A directory with skills that is not a skill itself: its path, last segment, and number of skills."""
+
+    place: str
+    name: str
+    skills: int
+
+
+class PageIndex:
+    """The folders and relations of one view. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._current: _SnapshotIndex | None = None
+
+    def folders(self, snapshot: Snapshot, directory: str) -> tuple[SkillFolder, ...]:
+        """Return the direct subfolders of a directory, sorted; the top-level folders if it is empty."""
+        kept = self._index_of(snapshot).folders
+        found = kept.get(directory)
+        if found is None:
+            found = _folders_below(snapshot, directory)
+            if len(kept) < _MAX_CACHED_FOLDERS:
+                kept[directory] = found
+        return found
+
+    def graph(self, snapshot: Snapshot) -> RelationGraph | None:
+        """Return the relations between the skills, if there are any and not too many skills."""
+        return self._index_of(snapshot).graph
+
+    def _index_of(self, snapshot: Snapshot) -> "_SnapshotIndex":
+        index = self._current
+        if index is None or index.snapshot is not snapshot:
+            index = self._current = _SnapshotIndex(snapshot)
+        return index
+
+
+class _SnapshotIndex:
+    """What was derived from one snapshot; threads with an older snapshot use their own instance."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+        self.folders: dict[str, tuple[SkillFolder, ...]] = {}
+
+    @cached_property
+    def graph(self) -> RelationGraph | None:
+        entries = self.snapshot.entries
+        if len(entries) <= MAX_RELATED and any(map(_has_relations, entries)):
+            return RelationGraph.of(entries)
+        return None
+
+
+def entries_below(snapshot: Snapshot, directory: str) -> Sequence[SkillEntry]:
+    """Return the skills below a directory, at any depth, sorted by URI; all if it is empty."""
+    return skills_below(snapshot.entries, directory) if directory else snapshot.entries
+
+
+def _folders_below(snapshot: Snapshot, directory: str) -> tuple[SkillFolder, ...]:
+    counts: Counter[str] = Counter()
+    for entry in entries_below(snapshot, directory):
+        text = entry.uri.text
+        start = len(directory) + 1 if directory else text.index("://") + 3
+        counts[text[: text.index("/", start)] if "/" in text[start:] else directory] += 1
+    return tuple(
+        SkillFolder(place_of(child), segment_of(child), count)
+        for child, count in counts.items()
+        if child != directory and f"{child}/{SKILL_FILE}" not in snapshot.by_uri
+    )
+
+
+def _has_relations(entry: SkillEntry) -> bool:
+    metadata = entry.frontmatter.fields.get("metadata")
+    return isinstance(metadata, dict) and any(relation.key in metadata for relation in Relation)
+
+
+PAGE_SIZE: Final = 50
+MAX_FOUND: Final = 500
+"""The maximum number of search results."""
+MAX_FOLDERS: Final = 120
+TOOLS_FIELD: Final = "allowed-tools"
+_MAX_SUMMARY = 320
+_MAX_DIGITS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Breadcrumb:
+    """A breadcrumb; `place` is empty when it has no page."""
 
     name: str
     place: str
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """A skill as a list shows it."""
+class SkillRow:
+    """A skill in a list."""
 
     name: str
     place: str
@@ -41,33 +134,35 @@ class Row:
     size: int | None
     errors: int
     warnings: int
+    scripts: int
+    asks_for_tools: bool
 
 
 def page_number(text: str | None) -> int:
-    """Read which page of a list is meant.
+    """Parse the number of a page.
 
     Raises:
-        NotFoundError: That is no number of a page.
+        NotFoundError: It is not a page number.
     """
     if text is None:
         return 1
-    if not text.isascii() or not text.isdecimal() or len(text) > _LONGEST_NUMBER or int(text) < 1:
-        raise NotFoundError("there is no such page of the list", uri="")
+    if not text.isascii() or not text.isdecimal() or len(text) > _MAX_DIGITS or int(text) < 1:
+        raise NotFoundError("invalid page number", uri="")
     return int(text)
 
 
-def browsed(
-    shelf: Shelf, snapshot: Snapshot, reports: Sequence[Report], *, directory: str, number: int
+def folder_values(
+    index: PageIndex, snapshot: Snapshot, reports: Sequence[Report], *, directory: str, number: int
 ) -> dict[str, Any]:
-    """Return what the page shows of a directory; of everything if it is empty.
+    """Return the template values of a directory; of the whole catalog if `directory` is empty.
 
     Raises:
-        NotFoundError: No skill lies there, or the list has no such page.
+        NotFoundError: No skill is in it, or the list has no such page.
     """
     entries = entries_below(snapshot, directory)
     if directory and not entries:
         raise NotFoundError("no skill is served there", uri=directory)
-    folders = shelf.folders(snapshot, directory)
+    folders = index.folders(snapshot, directory)
     return {
         "query": "",
         "crumbs": crumbs_to(directory),
@@ -77,15 +172,15 @@ def browsed(
     }
 
 
-def searched(found: SearchPage, reports: Sequence[Report], *, number: int) -> dict[str, Any]:
-    """Return what the page shows of a search, of which everything up to the wanted page was found.
+def search_values(found: SkillSearchPage, reports: Sequence[Report], *, number: int) -> dict[str, Any]:
+    """Return the template values of a search; `found` has all results up to the requested page.
 
     Raises:
         NotFoundError: The list has no such page.
     """
-    nothing: tuple[Folder, ...] = ()
+    nothing: tuple[SkillFolder, ...] = ()
     entries = [match.entry for match in found.matches]
-    # What is too much to be counted is more than the page ever shows.
+    # An unknown total means more results than the page shows.
     total = MAX_FOUND + 1 if found.total is None else found.total
     return {
         "crumbs": [],
@@ -96,43 +191,45 @@ def searched(found: SearchPage, reports: Sequence[Report], *, number: int) -> di
     }
 
 
-def crumbs_to(uri: str) -> list[Crumb]:
-    """Return the steps from the first page to a directory or skill, the last one included."""
+def crumbs_to(uri: str) -> list[Breadcrumb]:
+    """Return the breadcrumbs of a directory or skill, including itself."""
     if not uri:
         return []
     scheme, _, path = uri.partition("://")
-    steps: list[Crumb] = []
+    steps: list[Breadcrumb] = []
     parts = path.split("/")
     for depth in range(1, len(parts) + 1):
         step = f"{scheme}://{'/'.join(parts[:depth])}"
         is_foreign = depth == 1 and scheme != DEFAULT_SCHEME
         steps.append(
-            Crumb(f"{scheme}://{segment_of(step)}" if is_foreign else segment_of(step), place_of(step))
+            Breadcrumb(f"{scheme}://{segment_of(step)}" if is_foreign else segment_of(step), place_of(step))
         )
     return steps
 
 
-def row_of(entry: SkillEntry, counts: Mapping[str, tuple[int, int]]) -> Row:
-    """Return a skill as a list shows it. `counts` are errors and warnings by the URI of a `SKILL.md`."""
+def row_of(entry: SkillEntry, counts: Mapping[str, tuple[int, int]]) -> SkillRow:
+    """Return the row of a skill. `counts` are errors and warnings by the URI of `SKILL.md`."""
     path = entry.uri.path
     above = path.rpartition("/")[0]
     if entry.uri.scheme != DEFAULT_SCHEME:
         above = f"{entry.uri.scheme}://{above}"
     errors, warnings = counts.get(entry.uri.text, (0, 0))
-    return Row(
+    return SkillRow(
         name=entry.name or segment_of(entry.uri.root),
         place=place_of(entry.uri.root),
         above=above,
-        description=entry.frontmatter.description[: 2 * _LONGEST_SUMMARY],
+        description=entry.frontmatter.description[: 2 * _MAX_SUMMARY],
         files=None if entry.files is None else len(entry.files),
         size=None if entry.files is None else entry.files.total_size,
         errors=errors,
         warnings=warnings,
+        scripts=len(scripts_of(entry)),
+        asks_for_tools=bool(entry.frontmatter.fields.get(TOOLS_FIELD)),
     )
 
 
 def counts_of(uris: Iterable[SkillUri], reports: Sequence[Report]) -> dict[str, tuple[int, int]]:
-    """Count errors and warnings about some skills."""
+    """Return the numbers of errors and warnings of skills."""
     wanted = {uri.text for uri in uris}
     counts: dict[str, tuple[int, int]] = {}
     for report in reports:

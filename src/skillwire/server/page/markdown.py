@@ -1,10 +1,9 @@
-"""Markdown of strangers as HTML that is safe to look at, and hides nothing.
+"""Rendering of untrusted Markdown as safe HTML that hides nothing.
 
-The parser only says what a text consists of. All HTML is written here, tag by
-tag from fixed tables, so what is not in them cannot come out. What Markdown
-would leave out of sight (HTML, comments, definitions of links, cells that a
-table has no column for, words after a code block's language) is shown as text,
-because a model reads all of it.
+The parser only returns tokens. All HTML is written here, with tags from fixed
+tables only. What Markdown would hide (HTML, comments, link definitions, excess
+table cells, words after a code block's language) is shown as text, because a
+model reads all of it.
 """
 
 import re
@@ -17,24 +16,24 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
-from skillwire.core.characters import revealed
+from skillwire.core import revealed
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
     from markdown_it.token import Token
 
 MAX_RENDERED: Final = 64 * 1024
-"""How many characters of a text are rendered."""
+"""The maximum number of characters that are rendered."""
 MAX_PIECE: Final = 16 * 1024
-"""How long a paragraph or cell may be before it is shown as it is written."""
+"""The maximum length of a paragraph or cell; longer ones are shown as source text."""
 MAX_NESTING: Final = 12
-"""How deep lists and quotes lie in each other before they are shown as they are written."""
+"""The maximum nesting of lists and quotes; deeper ones are shown as source text."""
 MAX_ADDRESS: Final = 2_000
 SECONDS: Final = 1.0
-"""How much time of a processor to take apart a text before the rest is shown as it is written."""
+"""The CPU time for parsing a text, after which the rest is shown as source text."""
 
 Resolve: TypeAlias = Callable[[str], str | None]
-"""Turns a link's target into an address on the page; None when it leads to no file of the skill."""
+"""Returns the path on the page for the target of a link; None when it is no file of the skill."""
 
 _TAGS = {
     "paragraph": "p",
@@ -47,7 +46,7 @@ _TAGS = {
     "strong": "strong",
     "s": "s",
 }
-# The page's own headings are of the first two ranks.
+# The page itself uses the first two levels.
 _HEADINGS = {"h1": "h3", "h2": "h4", "h3": "h5", "h4": "h6", "h5": "h6", "h6": "h6"}
 _ALIGNED = {"text-align:right": ' class="right"', "text-align:center": ' class="center"'}
 _REMOTE = ("http", "https", "mailto")
@@ -55,13 +54,13 @@ _LINE_END = re.compile("\r\n?")
 _MARGIN = re.compile(r"[\s>]*\|?")
 _CELL_END = re.compile(r"(?<!\\)\|")
 _NO_SLUG = re.compile(r"[^\w\- ]+")
-_LONGEST_SLUG = 80
+_MAX_SLUG = 80
 _ID_PREFIX = "body-"
 
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """HTML of a text; `is_cut` when the end of the text is missing, `reveals` when it hides characters."""
+    """HTML of a text; `is_cut` when it is truncated, `reveals` when it has hidden characters."""
 
     html: str
     is_cut: bool = False
@@ -69,18 +68,18 @@ class Rendered:
 
 
 def render(text: str, resolve: Resolve) -> Rendered:
-    """Return the HTML of a Markdown text. It may be called from any thread."""
+    """Return the HTML of a Markdown text. Thread-safe."""
     text = _LINE_END.sub("\n", text)
     shown = _beginning(text)
     parser = _parser()
     tokens = parser.parse(shown, {"deadline": time.thread_time() + SECONDS})
-    writer = _Writer(resolve, shown.split("\n"), _slugs_of(tokens))
+    writer = _HtmlWriter(resolve, shown.split("\n"), _slugs_of(tokens))
     writer.write(tokens)
     return Rendered("".join(writer.parts), is_cut=len(shown) < len(text), reveals=writer.reveals)
 
 
 def _beginning(text: str) -> str:
-    """Return as many whole lines as are rendered; of one long line, a part."""
+    """Return the lines that are rendered; part of a line if the first one is too long."""
     if len(text) <= MAX_RENDERED:
         return text
     return text[: text.rfind("\n", 0, MAX_RENDERED) + 1 or MAX_RENDERED]
@@ -88,31 +87,31 @@ def _beginning(text: str) -> str:
 
 @cache
 def _parser() -> "MarkdownIt":
-    # Imported when the first page is asked for: most servers never show one.
+    # Imported on the first request: most servers never serve a page.
     from markdown_it import MarkdownIt
 
-    # The parser drops what lies deeper than it goes, so it must never get there.
+    # The parser drops content nested deeper than its limit, so `MAX_NESTING` has to be lower.
     parser = MarkdownIt("commonmark", {"html": False, "maxNesting": 2 * MAX_NESTING})
     parser.enable(["table", "strikethrough"])
     parser.core.ruler.at("inline", _parse_pieces)
-    parser.block.ruler.before("code", "plain", _take_plain_lines)
+    parser.block.ruler.before("code", "plain", _parse_plain_lines)
     rules = parser.block.ruler.getRules("")
     reference = next(rule for rule in rules if rule.__name__ == "reference")
-    parser.block.ruler.at("reference", _keeping(reference), {"alt": []})
+    parser.block.ruler.at("reference", _showing_definitions(reference), {"alt": []})
     return parser
 
 
 def _parse_pieces(state: Any) -> None:
-    """Look for emphasis and links in each piece of text that is not too long, while there is time."""
+    """Parse emphasis and links in each text that is not too long, until the deadline."""
     for token in state.tokens:
         if token.type == "inline" and len(token.content) <= MAX_PIECE:
-            if _has_time(state):
+            if _is_before_deadline(state):
                 state.md.inline.parse(token.content, state.md, state.env, token.children)
 
 
-def _take_plain_lines(state: Any, start: int, end: int, silent: bool) -> bool:
-    """Take lines as they are written that lie too deep in lists and quotes, or come too late."""
-    if state.level < MAX_NESTING and _has_time(state):
+def _parse_plain_lines(state: Any, start: int, end: int, silent: bool) -> bool:
+    """Parse lines as source text that are nested too deeply, or come after the deadline."""
+    if state.level < MAX_NESTING and _is_before_deadline(state):
         return False
     if not silent:
         line = start
@@ -123,12 +122,12 @@ def _take_plain_lines(state: Any, start: int, end: int, silent: bool) -> bool:
     return True
 
 
-def _has_time(state: Any) -> bool:
+def _is_before_deadline(state: Any) -> bool:
     return time.thread_time() < state.env["deadline"]
 
 
-def _keeping(reference: Callable[..., bool]) -> Callable[..., bool]:
-    """Return the rule for definitions of links, such that what is defined is shown as well."""
+def _showing_definitions(reference: Callable[..., bool]) -> Callable[..., bool]:
+    """Return the rule for link definitions, extended to also show them."""
 
     def rule(state: Any, start: int, end: int, silent: bool) -> bool:
         found = reference(state, start, end, silent)
@@ -142,12 +141,12 @@ def _keeping(reference: Callable[..., bool]) -> Callable[..., bool]:
 
 
 def _slugs_of(tokens: "Sequence[Token]") -> list[str]:
-    """Return the ids of the headings, in order, each once."""
+    """Return the unique IDs of the headings, in order."""
     seen: dict[str, int] = {}
     for opening, inline in pairwise(tokens):
         if opening.type == "heading_open":
             text = "".join(child.content for child in inline.children or ()) or inline.content
-            slug = _NO_SLUG.sub("", text.strip().lower()).replace(" ", "-")[:_LONGEST_SLUG]
+            slug = _NO_SLUG.sub("", text.strip().lower()).replace(" ", "-")[:_MAX_SLUG]
             while slug in seen:
                 seen[slug] += 1
                 slug = f"{slug}-{seen[slug]}"
@@ -156,8 +155,8 @@ def _slugs_of(tokens: "Sequence[Token]") -> list[str]:
 
 
 @dataclass(slots=True)
-class _Writer:
-    """Writes tokens as HTML."""
+class _HtmlWriter:
+    """A writer of tokens as HTML."""
 
     resolve: Resolve
     lines: Sequence[str]
@@ -170,7 +169,7 @@ class _Writer:
     _row: int = 0
     _targets: frozenset[str] = frozenset()
     _links: list[str] = field(default_factory=list[str])
-    """What follows each link that is open, so that a link never lies in another."""
+    """The HTML after each open link; links are never nested."""
 
     def __post_init__(self) -> None:
         self._targets = frozenset(self.slugs)
@@ -187,7 +186,7 @@ class _Writer:
                 self.parts.append(self.text(token.content))
 
     def text(self, text: str) -> str:
-        """Return text as HTML, with what hides in it spelled out."""
+        """Return text as HTML, with hidden characters spelled out."""
         shown = revealed(text)
         self.reveals = self.reveals or shown != text
         return escape(shown)
@@ -234,7 +233,7 @@ class _Writer:
         self.parts.append("<tr>")
 
     def row_close(self, token: "Token") -> None:
-        """End a row; cells that have no column follow as they are written."""
+        """End a row; excess cells follow as source text."""
         if self._columns and 0 <= self._row < len(self.lines):
             for cell in _cells_in(self.lines[self._row])[self._columns :]:
                 self.parts.append(f'<td class="extra">{self.text(cell)}</td>')
@@ -253,7 +252,7 @@ class _Writer:
         self.parts.append(self._links.pop())
 
     def image(self, token: "Token") -> None:
-        """Write what an image is of, with a link to it: nothing is fetched unless someone follows it."""
+        """Write the alternative text of an image with a link, so that browsers do not load it."""
         source, title = str(token.attrs.get("src", "")), str(token.attrs.get("title", ""))
         if self._links:
             self._links.append(f" ({self.text(source[:MAX_ADDRESS])}){self._title(title)}")
@@ -263,7 +262,7 @@ class _Writer:
         self.parts.append(self._links.pop())
 
     def _link(self, target: str, title: str) -> None:
-        """Begin a link, and note what follows its text; what is no link is followed by its target."""
+        """Begin a link, and store the HTML after its text; an invalid link is followed by its target."""
         after = self._title(title)
         address = self._address(target)
         if address is None:
@@ -277,7 +276,7 @@ class _Writer:
         self._links.append(f"</a>{shown}{after}")
 
     def _address(self, target: str) -> tuple[str, str] | None:
-        """Return where a link leads, and to whom if not to this page; None when it leads nowhere."""
+        """Return the URL of a link, and its host if external; None when the link is invalid."""
         if not target or len(target) > MAX_ADDRESS or revealed(target) != target:
             return None
         if target.startswith("#"):
@@ -299,32 +298,32 @@ class _Writer:
 
 
 def _cells_in(line: str) -> list[str]:
-    """Return the cells of a row as they are written."""
+    """Return the source text of the cells of a row."""
     cells = [cell.strip() for cell in _CELL_END.split(_MARGIN.sub("", line.strip(), count=1))]
     return cells if cells[-1] else cells[:-1]
 
 
-_METHODS: dict[str, Callable[[_Writer, Any], None]] = {
-    "inline": _Writer.inline,
-    "heading_open": _Writer.heading_open,
-    "heading_close": _Writer.heading_close,
-    "ordered_list_open": _Writer.list_open,
+_METHODS: dict[str, Callable[[_HtmlWriter, Any], None]] = {
+    "inline": _HtmlWriter.inline,
+    "heading_open": _HtmlWriter.heading_open,
+    "heading_close": _HtmlWriter.heading_close,
+    "ordered_list_open": _HtmlWriter.list_open,
     "ordered_list_close": lambda writer, _: writer.parts.append("</ol>"),
-    "fence": _Writer.code,
-    "code_block": _Writer.code,
-    "code_inline": _Writer.code_inline,
-    "definition": _Writer.definition,
-    "table_open": _Writer.table_open,
+    "fence": _HtmlWriter.code,
+    "code_block": _HtmlWriter.code,
+    "code_inline": _HtmlWriter.code_inline,
+    "definition": _HtmlWriter.definition,
+    "table_open": _HtmlWriter.table_open,
     "table_close": lambda writer, _: writer.parts.append("</table></div>"),
-    "tr_open": _Writer.row_open,
-    "tr_close": _Writer.row_close,
-    "th_open": _Writer.cell_open,
-    "td_open": _Writer.cell_open,
+    "tr_open": _HtmlWriter.row_open,
+    "tr_close": _HtmlWriter.row_close,
+    "th_open": _HtmlWriter.cell_open,
+    "td_open": _HtmlWriter.cell_open,
     "th_close": lambda writer, _: writer.parts.append("</th>"),
     "td_close": lambda writer, _: writer.parts.append("</td>"),
-    "link_open": _Writer.link_open,
-    "link_close": _Writer.link_close,
-    "image": _Writer.image,
+    "link_open": _HtmlWriter.link_open,
+    "link_close": _HtmlWriter.link_close,
+    "image": _HtmlWriter.image,
     "hr": lambda writer, _: writer.parts.append("<hr>"),
     "softbreak": lambda writer, _: writer.parts.append("\n"),
     "hardbreak": lambda writer, _: writer.parts.append("<br>"),

@@ -1,34 +1,43 @@
-"""The page of one skill: what is published about it, its instructions, its files, what is wrong with it."""
+"""The page of one skill: its frontmatter, instructions, files and findings."""
 
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from html import escape
 from typing import Any, Final
 
-from skillwire.core.entry import SkillEntry
-from skillwire.core.finding import Finding, Severity
-from skillwire.core.frontmatter import parse_skill_md
-from skillwire.core.manifest import Manifest
-from skillwire.core.relations import Relation, RelationGraph
-from skillwire.core.uri import SKILL_FILE, SkillUri
-from skillwire.core.validation import validate
-from skillwire.core.yaml12 import JsonValue
-from skillwire.errors import FrontmatterError
-from skillwire.server.browsing import skills_below
-from skillwire.server.page.addresses import FILES, place_of
-from skillwire.server.page.catalog import Row, counts_of, crumbs_to, row_of
+from skillwire.core import (
+    SKILL_FILE,
+    Finding,
+    FrontmatterError,
+    JsonValue,
+    Manifest,
+    Relation,
+    RelationGraph,
+    Severity,
+    SkillEntry,
+    SkillUri,
+    digest_of,
+    parse_skill_md,
+    revealed,
+    validate,
+)
+from skillwire.runner.prepare import scripts_of
+from skillwire.server.answers import FileContent
+from skillwire.server.browse import skills_below
+from skillwire.server.page.catalog import TOOLS_FIELD, SkillRow, counts_of, crumbs_to, row_of
 from skillwire.server.page.markdown import Rendered, Resolve, render
-from skillwire.server.page.rendering import safe, shortened
-from skillwire.sources import Report, Snapshot
+from skillwire.server.page.templates import FILES, place_of, safe, shortened
+from skillwire.sources.snapshot import Report, Snapshot
 
 MAX_FINDINGS: Final = 200
 MAX_FIELDS: Final = 60
-MAX_NEIGHBOURS: Final = 100
+MAX_RELATED_ROWS: Final = 100
 BYTES_PER_TOKEN: Final = 4
 
-_LONGEST_VALUE = 1_000
-_LONGEST_MESSAGE = 500
+_MAX_VALUE = 1_000
+_MAX_MESSAGE = 500
 _SHOWN_ELSEWHERE = ("name", "description")
 _SEVERITIES = (Severity.ERROR, Severity.WARNING, Severity.INFO)
 _RELATIONS = (
@@ -39,16 +48,16 @@ _RELATIONS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
-    """A field of the frontmatter in words."""
+class FrontmatterRow:
+    """A frontmatter field as text."""
 
     name: str
     value: str
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """A file of the skill: its folder and name, its address, and what is promised about it, if anything."""
+class FileRow:
+    """A file of the skill: its folder, name and path, and its published size and digest, if any."""
 
     folder: str
     name: str
@@ -56,12 +65,12 @@ class Line:
     size: int | None
     digest: str
     key: str
-    """A name for the line within the page."""
+    """The ID of the row within the page."""
 
 
 @dataclass(frozen=True, slots=True)
-class Remark:
-    """A finding in words, with the address of the line it is about; empty if there is none to show."""
+class FindingRow:
+    """A finding as text, with the path of the line it is about, or empty."""
 
     severity: str
     message: str
@@ -72,14 +81,14 @@ class Remark:
 
 
 @dataclass(frozen=True, slots=True)
-class Neighbours:
-    """Skills that stand in some relation to this one."""
+class RelatedSkills:
+    """Skills with a relation to this one."""
 
     title: str
-    rows: Sequence[Row]
+    rows: Sequence[SkillRow]
 
 
-def described(
+def skill_values(
     entry: SkillEntry,
     snapshot: Snapshot,
     reports: Sequence[Report],
@@ -88,13 +97,12 @@ def described(
     findings: Sequence[Finding] = (),
     modified: float | None = None,
 ) -> dict[str, Any]:
-    """Return what the page shows of a skill, except its instructions.
+    """Return the template values of a skill, except its instructions.
 
-    Beside the findings in `reports`, which are about many skills, there are
-    `findings` that somebody had about this one.
+    `findings` are shown in addition to those of the skill in `reports`.
     """
     files = entry.files
-    lines = _lines(entry, files)
+    lines = _file_rows(entry, files)
     known = {line.place for line in lines}
     found = [
         *(finding for report in reports if report.uri == entry.uri for finding in report.findings),
@@ -103,7 +111,9 @@ def described(
     found = sorted(dict.fromkeys(found), key=lambda finding: _SEVERITIES.index(finding.severity))
     nested = skills_below(snapshot.entries, entry.uri.root)
     neighbours = [
-        Neighbours("Skills inside this one", [e for e in _rows(nested, reports) if e.place != _root(entry)]),
+        RelatedSkills(
+            "Skills inside this one", [e for e in _rows(nested, reports) if e.place != _root(entry)]
+        ),
         *_related(entry.uri.text, snapshot, reports, graph),
     ]
     return {
@@ -117,17 +127,19 @@ def described(
         "total_size": None if files is None else files.total_size,
         "modified": "" if modified is None else f"{datetime.fromtimestamp(modified, UTC):%Y-%m-%d}",
         "is_dynamic": entry.is_dynamic,
-        "remarks": [_remark(finding, entry.uri, known) for finding in found[:MAX_FINDINGS]],
+        "scripts": len(scripts_of(entry)),
+        "tools": _as_text(entry.frontmatter.fields.get(TOOLS_FIELD) or ""),
+        "remarks": [_finding_row(finding, entry.uri, known) for finding in found[:MAX_FINDINGS]],
         "more_remarks": max(0, len(found) - MAX_FINDINGS),
         "neighbours": [group for group in neighbours if group.rows],
     }
 
 
-def instructions(entry: SkillEntry, content: bytes, base: str) -> dict[str, Any]:
-    """Return what the page shows of the instructions, given the bytes of `SKILL.md`."""
+def instruction_values(entry: SkillEntry, content: bytes, base: str) -> dict[str, Any]:
+    """Return the template values of the instructions, from the bytes of `SKILL.md`."""
     try:
         body = parse_skill_md(content).body
-    except FrontmatterError:  # A skill whose content is made when it is read may have any.
+    except FrontmatterError:  # The content of a dynamic skill may be anything.
         body = content.decode("utf-8", "replace")
     rendered: Rendered = render(body, _resolver(entry, base))
     return {
@@ -141,17 +153,17 @@ def instructions(entry: SkillEntry, content: bytes, base: str) -> dict[str, Any]
 
 
 def _findings(entry: SkillEntry, content: bytes) -> list[Finding]:
-    """Return what `SKILL.md` alone gives reason to remark: a listing is made without looking at all of it."""
+    """Return the findings about `SKILL.md` that need its full text, which a listing does not read."""
     if entry.files is None:
         return []
     sizes = {entry.uri.relative_path(file.uri): max(file.size, 0) for file in entry.files.files}
     found = validate(entry.uri.name, {**sizes, SKILL_FILE: content})
-    # The other texts are not looked into, and any of them may mention a file.
+    # The other files are not read, and any of them may mention a file.
     return [finding for finding in found if finding.code != "unlinked-file"]
 
 
 def _resolver(entry: SkillEntry, base: str) -> Resolve:
-    """Return what turns a link in the instructions into the address of the file it means."""
+    """Return a function that maps links in the instructions to paths of files on the page."""
     if entry.files is not None:
         known = frozenset(entry.files.uris)
     else:
@@ -172,71 +184,129 @@ def _root(entry: SkillEntry) -> str:
     return place_of(entry.uri.root)
 
 
-def _fields(entry: SkillEntry) -> list[Field]:
-    """Return all fields that are not shown anyway; those in `metadata` one by one."""
-    found: list[Field] = []
+def _fields(entry: SkillEntry) -> list[FrontmatterRow]:
+    """Return all fields that are not shown elsewhere; those in `metadata` one by one."""
+    found: list[FrontmatterRow] = []
     for name, value in entry.frontmatter.fields.items():
         if name == "metadata" and isinstance(value, dict):
-            found += [Field(f"metadata: {key}", _in_words(item)) for key, item in value.items()]
+            found += [FrontmatterRow(f"metadata: {key}", _as_text(item)) for key, item in value.items()]
         elif name not in _SHOWN_ELSEWHERE:
-            found.append(Field(name, _in_words(value)))
-    shown = [Field(shortened(field.name, 100), field.value) for field in found[:MAX_FIELDS]]
+            found.append(FrontmatterRow(name, _as_text(value)))
+    shown = [FrontmatterRow(shortened(field.name, 100), field.value) for field in found[:MAX_FIELDS]]
     if len(found) > MAX_FIELDS:
-        shown.append(Field("and more", f"{len(found) - MAX_FIELDS} fields; see {SKILL_FILE}"))
+        shown.append(FrontmatterRow("and more", f"{len(found) - MAX_FIELDS} fields; see {SKILL_FILE}"))
     return shown
 
 
-def _in_words(value: JsonValue) -> str:
+def _as_text(value: JsonValue) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return shortened(text, _LONGEST_VALUE)
+    return shortened(text, _MAX_VALUE)
 
 
-def _lines(entry: SkillEntry, files: Manifest | None) -> list[Line]:
+def _file_rows(entry: SkillEntry, files: Manifest | None) -> list[FileRow]:
     if files is not None:
         promised = [(file.uri, file.known_size, file.digest) for file in files.files]
     else:
         promised = [(uri, None, "") for uri in sorted({entry.uri.text, *entry.dynamic_files})]
-    lines: list[Line] = []
+    lines: list[FileRow] = []
     for number, (uri, size, digest) in enumerate(promised):
         folder, slash, name = entry.uri.relative_path(uri).rpartition("/")
-        lines.append(Line(folder + slash, name, place_of(uri), size, digest, f"digest-{number}"))
-    # What lies at the top comes first, and SKILL.md before everything.
+        lines.append(FileRow(folder + slash, name, place_of(uri), size, digest, f"digest-{number}"))
+    # Top-level files first, and SKILL.md before all others.
     return sorted(lines, key=lambda line: (line.folder, line.name != SKILL_FILE, line.name))
 
 
-def _remark(finding: Finding, uri: SkillUri, known: set[str]) -> Remark:
+def _finding_row(finding: Finding, uri: SkillUri, known: set[str]) -> FindingRow:
     where, place = shortened(finding.file, 200), ""
     if finding.file and (resolved := uri.resolve(finding.file)) and place_of(resolved) in known:
         place = place_of(resolved) + (f"#L{finding.line}" if finding.line else "")
     if where and finding.line:
         where = f"{where}, line {finding.line}"
-    return Remark(
+    return FindingRow(
         severity=finding.severity.value,
-        message=shortened(finding.message, _LONGEST_MESSAGE),
-        fix=shortened(finding.fix, _LONGEST_MESSAGE),
+        message=shortened(finding.message, _MAX_MESSAGE),
+        fix=shortened(finding.fix, _MAX_MESSAGE),
         where=where,
         place=place,
         code=finding.code,
     )
 
 
-def _rows(entries: Iterable[SkillEntry], reports: Sequence[Report]) -> list[Row]:
-    few = list(entries)[: MAX_NEIGHBOURS + 1]
+def _rows(entries: Iterable[SkillEntry], reports: Sequence[Report]) -> list[SkillRow]:
+    few = list(entries)[: MAX_RELATED_ROWS + 1]
     counts = counts_of((entry.uri for entry in few), reports)
     return [row_of(entry, counts) for entry in few]
 
 
 def _related(
     key: str, snapshot: Snapshot, reports: Sequence[Report], graph: RelationGraph | None
-) -> list[Neighbours]:
+) -> list[RelatedSkills]:
     if graph is None:
         return []
-    groups: list[Neighbours] = []
+    groups: list[RelatedSkills] = []
     for relation, forward, backward in _RELATIONS:
         for title, keys in (
             (forward, graph.targets(key, relation)),
             (backward, graph.sources(key, relation)),
         ):
             entries = [snapshot.by_uri[one] for one in keys if one in snapshot.by_uri]
-            groups.append(Neighbours(title, _rows(entries, reports)))
+            groups.append(RelatedSkills(title, _rows(entries, reports)))
     return groups
+
+
+# The page of one file: its source text with line numbers.
+
+
+MAX_SHOWN: Final = 256 * 1024
+"""The maximum number of characters shown of a file."""
+MAX_LINES: Final = 5_000
+
+
+def file_values(entry: SkillEntry, uri: str, file: FileContent) -> dict[str, Any]:
+    """Return the template values of a file."""
+    text = _text_of(file.content)
+    lines, is_cut = ([], False) if text is None else _lines_of(text)
+    shown = [revealed(line) for line in lines]
+    return {
+        "name": entry.uri.relative_path(uri),
+        "skill": entry.name or entry.uri.name,
+        "place": place_of(uri),
+        "skill_place": place_of(entry.uri.root),
+        "crumbs": crumbs_to(entry.uri.root),
+        "uri": uri,
+        "media_type": file.media_type,
+        "size": len(file.content),
+        "digest": file.digest or digest_of(file.content),
+        "is_promised": bool(file.digest),
+        "is_binary": text is None,
+        "is_cut": is_cut,
+        "lines": safe(_numbered(shown)),
+        "reveals": shown != lines,
+    }
+
+
+def _text_of(content: bytes) -> str | None:
+    """Return the beginning of a file as text; None when it is binary."""
+    beginning = content[: 4 * MAX_SHOWN + 4]
+    if b"\0" in beginning:
+        return None
+    try:
+        return beginning.decode("utf-8")
+    except UnicodeDecodeError as error:
+        # The cut may be inside of a character.
+        is_end = len(content) > len(beginning) and len(beginning) - error.start < 4
+        return beginning[: error.start].decode("utf-8") if is_end else None
+
+
+def _lines_of(text: str) -> tuple[list[str], bool]:
+    """Return the lines that are shown, and whether there are more."""
+    shown = text[:MAX_SHOWN]
+    lines = shown.replace("\r\n", "\n").split("\n")
+    if lines[-1] == "" and len(lines) > 1:
+        lines.pop()
+    return lines[:MAX_LINES], len(shown) < len(text) or len(lines) > MAX_LINES
+
+
+def _numbered(lines: list[str]) -> str:
+    """Return lines as HTML, each with an anchor."""
+    return "".join(f'<span class="line" id="L{n}">{escape(line)}\n</span>' for n, line in enumerate(lines, 1))

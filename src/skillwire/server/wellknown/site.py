@@ -1,4 +1,4 @@
-"""`Publisher`: the web site of a catalog, made anew for each snapshot."""
+"""`Publisher`: the web site of a catalog, built for each snapshot."""
 
 import itertools
 import logging
@@ -10,16 +10,21 @@ from typing import Final, TypeAlias
 import anyio
 import anyio.to_thread
 
-from skillwire.core.archive import ArchiveFormat
-from skillwire.core.entry import SkillEntry
-from skillwire.core.finding import Finding
-from skillwire.core.manifest import digest_of
-from skillwire.core.uri import SKILL_FILE
-from skillwire.errors import InvalidArchiveError, LimitError, NotFoundError, SourceError
-from skillwire.server.archives import ArchiveShelf
-from skillwire.server.listing import EVERYTHING_LISTED
-from skillwire.sources import Catalog, Report, Snapshot
-from skillwire.sources.snapshot import enclosures
+from skillwire.core import (
+    SKILL_FILE,
+    ArchiveFormat,
+    Finding,
+    InvalidArchiveError,
+    LimitError,
+    NotFoundError,
+    SkillEntry,
+    SourceError,
+    digest_of,
+)
+from skillwire.server.archives import ArchiveCache
+from skillwire.server.visibility import EVERYTHING_LISTED
+from skillwire.sources.catalog import CombinedSource
+from skillwire.sources.snapshot import Report, Snapshot, enclosures
 from skillwire.wire.wellknown import ArtifactType, SiteEntry, write_index
 
 logger = logging.getLogger(__name__)
@@ -30,11 +35,11 @@ SKILL_MEDIA_TYPE: Final = "text/markdown; charset=utf-8"
 _ATTEMPTS = 3
 
 ListedOf: TypeAlias = Callable[[Snapshot], tuple[SkillEntry, ...]]
-"""Tells which entries of a snapshot are listed."""
+"""Returns the listed entries of a snapshot."""
 
 
-def as_authors_say(snapshot: Snapshot) -> tuple[SkillEntry, ...]:
-    """Return all entries but those whose authors keep them out of listings."""
+def listed_by_authors(snapshot: Snapshot) -> tuple[SkillEntry, ...]:
+    """Return all entries except those that their authors hide from listings."""
     return EVERYTHING_LISTED.of(snapshot.entries)
 
 
@@ -49,7 +54,7 @@ class Artifact:
 
     @property
     def path(self) -> str:
-        """Where it is, relative to the index."""
+        """The path relative to the index."""
         name = SKILL_FILE if self.type is ArtifactType.SKILL_MD else f"{self.entry.name}.{FORMAT}"
         return f"{self.digest.removeprefix('sha256:')}/{name}"
 
@@ -59,16 +64,16 @@ class Artifact:
 
     @property
     def line(self) -> SiteEntry:
-        """What the index says of it."""
+        """Its entry in the index."""
         frontmatter = self.entry.frontmatter
         return SiteEntry(frontmatter.name, self.type, frontmatter.description, self.path, self.digest)
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedSite:
-    """The site of one snapshot: its index, its artifacts by path, and what is no part of it and why.
+    """The site of one snapshot: its index, its artifacts by path, and reports about missing skills.
 
-    `left_out` are the skills without a place on any site, `failed` those that should be on this one.
+    `left_out` are skills that no site can have, `failed` those that could not be read or packed.
     """
 
     snapshot: Snapshot
@@ -80,26 +85,31 @@ class PublishedSite:
 
 
 class Publisher:
-    """Makes the site of a catalog, and hands out its artifacts.
+    """Builds the site of a catalog, and reads its artifacts.
 
-    A skill that did not change is not packed again. Skills that this dialect
-    has no form for are left out, with a report: dynamic ones, which no digest
-    can stand for; those inside others, whose archives hold them already; and
-    all that share a name, because the index knows skills by name alone. Those
-    that are not listed have no place there at all.
+    An unchanged skill is not packed again. Skills that this dialect does not
+    support are left out, with a report: dynamic ones, which have no digest; those
+    inside others, whose archives contain them; and all that share a name, because
+    the index identifies skills by name. Unlisted skills are left out without a
+    report.
     """
 
-    def __init__(self, shelf: ArchiveShelf | None = None) -> None:
-        self._shelf = shelf or ArchiveShelf()
+    def __init__(self, archives: ArchiveCache | None = None) -> None:
+        self._archives = archives or ArchiveCache()
         self._site: PublishedSite | None = None
         self._known: dict[str, Artifact] = {}
         self._building = anyio.Lock()
 
-    async def site(self, catalog: Catalog, listed_of: ListedOf = as_authors_say) -> PublishedSite:
-        """Return the site of what `catalog` serves now, as far as `listed_of` says that it is listed."""
-        held = self._site
-        if held is not None and held.snapshot is catalog.snapshot:
-            return held
+    @property
+    def kept_bytes(self) -> int:
+        """The size of the cached site in bytes."""
+        return self._archives.kept_bytes + (0 if self._site is None else len(self._site.index))
+
+    async def site(self, catalog: CombinedSource, listed_of: ListedOf = listed_by_authors) -> PublishedSite:
+        """Return the site of the listed skills that `catalog` serves now."""
+        cached = self._site
+        if cached is not None and cached.snapshot is catalog.snapshot:
+            return cached
         async with self._building:
             for attempt in itertools.count(1):
                 snapshot = catalog.snapshot
@@ -107,15 +117,15 @@ class Publisher:
                     return self._site
                 site, is_whole = await self._build(snapshot, listed_of(snapshot), catalog)
                 if is_whole:
-                    self._tell(site)
+                    self._log_left_out(site)
                     self._site = site
-                # What changes all the time is answered for as it was a moment ago.
+                # If the skills keep changing, the last attempt is returned, though it may be outdated.
                 if is_whole or catalog.snapshot is snapshot or attempt == _ATTEMPTS:
                     return site
             raise AssertionError("there is always another attempt")
 
-    async def read(self, artifact: Artifact, catalog: Catalog) -> bytes:
-        """Return the bytes of an artifact, which are exactly the ones it is named by.
+    async def read(self, artifact: Artifact, catalog: CombinedSource) -> bytes:
+        """Return the bytes of an artifact, verified against its digest.
 
         Raises:
             NotFoundError: The skill has changed since, or is gone.
@@ -126,7 +136,7 @@ class Publisher:
             if artifact.type is ArtifactType.SKILL_MD:
                 data = await catalog.read_file(uri)
             else:
-                data = (await self._shelf.archive(artifact.entry, FORMAT, catalog)).data
+                data = (await self._archives.archive(artifact.entry, FORMAT, catalog)).data
         except SourceError as error:
             if catalog.snapshot.by_uri.get(uri) == artifact.entry:
                 raise
@@ -136,10 +146,10 @@ class Publisher:
         return data
 
     async def _build(
-        self, snapshot: Snapshot, listed: tuple[SkillEntry, ...], catalog: Catalog
+        self, snapshot: Snapshot, listed: tuple[SkillEntry, ...], catalog: CombinedSource
     ) -> tuple[PublishedSite, bool]:
-        """Make the site of a snapshot, and tell whether nothing was left out that another try may take in."""
-        entries, left_out = await anyio.to_thread.run_sync(_chosen, snapshot, listed)
+        """Build the site of a snapshot, and return it and whether all skills could be read."""
+        entries, left_out = await anyio.to_thread.run_sync(_select, snapshot, listed)
         artifacts: dict[str, Artifact] = {}
         failed: list[Report] = []
         is_whole = True
@@ -148,17 +158,17 @@ class Publisher:
                 artifact = await self._artifact(entry, catalog)
             except (NotFoundError, SourceError) as error:
                 is_whole = False
-                failed.append(_unfit(entry, f"it cannot be read: {error}"))
+                failed.append(_left_out_report(entry, f"it cannot be read: {error}"))
             except (InvalidArchiveError, LimitError) as error:
-                failed.append(_unfit(entry, f"it cannot be packed: {error}"))
+                failed.append(_left_out_report(entry, f"it cannot be packed: {error}"))
             else:
                 artifacts[artifact.path] = artifact
         self._known = {artifact.entry.uri.text: artifact for artifact in artifacts.values()}
-        index, digest = await anyio.to_thread.run_sync(_written, artifacts.values())
+        index, digest = await anyio.to_thread.run_sync(_write_site_index, artifacts.values())
         site = PublishedSite(snapshot, index, digest, artifacts, tuple(left_out), tuple(failed))
         return site, is_whole
 
-    async def _artifact(self, entry: SkillEntry, catalog: Catalog) -> Artifact:
+    async def _artifact(self, entry: SkillEntry, catalog: CombinedSource) -> Artifact:
         known = self._known.get(entry.uri.text)
         if known is not None and (known.entry is entry or known.entry == entry):
             return known
@@ -167,35 +177,39 @@ class Publisher:
         if len(manifest) == 1:
             line = manifest.require(entry.uri.text)
             return Artifact(entry, ArtifactType.SKILL_MD, line.digest, line.size)
-        label = (await self._shelf.labels(entry, [FORMAT], catalog))[FORMAT]
-        return Artifact(entry, ArtifactType.ARCHIVE, label.digest, label.size)
+        archive_digest = (await self._archives.digests(entry, [FORMAT], catalog))[FORMAT]
+        return Artifact(entry, ArtifactType.ARCHIVE, archive_digest.digest, archive_digest.size)
 
-    def _tell(self, site: PublishedSite) -> None:
+    def _log_left_out(self, site: PublishedSite) -> None:
         before = self._site
-        told = {*before.left_out, *before.failed} if before is not None else set[Report]()
+        logged = {*before.left_out, *before.failed} if before is not None else set[Report]()
         for report in (*site.left_out, *site.failed):
-            if report not in told:
+            if report not in logged:
                 logger.warning("%s is not on the web site: %s", report.place, report.findings[0].message)
 
 
-def _chosen(snapshot: Snapshot, listed: tuple[SkillEntry, ...]) -> tuple[list[SkillEntry], list[Report]]:
-    """Return the listed entries that have a place on a site, by name, and reports about all others."""
+def _select(snapshot: Snapshot, listed: tuple[SkillEntry, ...]) -> tuple[list[SkillEntry], list[Report]]:
+    """Return the listed entries that a site can have, sorted by name, and reports about the others."""
     nested = enclosures(snapshot.entries)
     left_out: list[Report] = []
     fit: list[SkillEntry] = []
     for entry in listed:
         if entry.is_dynamic:
-            left_out.append(_unfit(entry, "its content is made when it is read, so it has no digest"))
+            left_out.append(
+                _left_out_report(entry, "its content is made when it is read, so it has no digest")
+            )
         elif entry.uri.text in nested:
             outer = nested[entry.uri.text][0]
-            left_out.append(_unfit(entry, f"it lies inside {outer.uri.root}, whose archive holds it"))
+            left_out.append(
+                _left_out_report(entry, f"it lies inside {outer.uri.root}, whose archive holds it")
+            )
         else:
             fit.append(entry)
     counts = Counter(entry.name for entry in fit)
     for entry in fit:
         if counts[entry.name] > 1:
             message = (
-                f"{counts[entry.name]} skills have the name {entry.name!r}, and the index has room for one"
+                f"{counts[entry.name]} skills have the name {entry.name!r}, and the index can have only one"
             )
             left_out.append(_report(entry, "name-not-unique", message, "rename all but one of them"))
     return sorted((entry for entry in fit if counts[entry.name] == 1), key=_name), left_out
@@ -205,12 +219,12 @@ def _name(entry: SkillEntry) -> str:
     return entry.name
 
 
-def _written(artifacts: Iterable[Artifact]) -> tuple[bytes, str]:
+def _write_site_index(artifacts: Iterable[Artifact]) -> tuple[bytes, str]:
     index = write_index(artifact.line for artifact in artifacts)
     return index, digest_of(index)
 
 
-def _unfit(entry: SkillEntry, message: str) -> Report:
+def _left_out_report(entry: SkillEntry, message: str) -> Report:
     return _report(entry, "site-left-out", message, "serve it over MCP, or publish it by itself")
 
 

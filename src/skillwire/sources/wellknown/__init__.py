@@ -1,4 +1,4 @@
-"""Web sites as a place skills come from: fetching their index and artifacts without being led astray."""
+"""Web sites as sources of skills: fetching their index and artifacts safely."""
 
 from skillwire.sources.wellknown.source import WellKnownSource
 

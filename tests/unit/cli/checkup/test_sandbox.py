@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from skillwire.cli.checkup.check import Status
-from skillwire.cli.checkup.sandbox import check_sandbox
+from skillwire.cli.doctor import check_sandbox
+from skillwire.cli.doctor_checks import Status
 from skillwire.runner import Policy
 
 pytestmark = pytest.mark.anyio
@@ -31,6 +31,6 @@ async def test_without_bubblewrap_it_says_why_and_what_to_do() -> None:
     [check] = await check_sandbox(Policy(bubblewrap=Path("/nowhere/bwrap")))
 
     assert check.status is Status.WARNING
-    assert check.found.startswith("they are not run here, because there is no sandbox: ")
+    assert check.found.startswith("cannot be run here, because there is no sandbox: ")
     assert "[bubblewrap_missing]" in check.found
     assert check.fix

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from folders import write_files
-from skillwire.host import Guard, Host, LocalRoot, Places, Tool, Toolbox
+from skillwire.host import Guard, Host, LocalRoot, Storage, Tool, Toolbox
 from skillwire.host.adapters import anthropic, openai
-from skillwire.host.adapters.formats import Json
-from skillwire.host.tools import Arguments
+from skillwire.host.adapters.tools import Json
+from skillwire.host.use.tools import Arguments
 
 SKILL = "---\nname: refunds\ndescription: Use when money goes back.\n---\n\nAsk for the receipt.\n"
 LOOPS = {"anthropic": anthropic.converse, "openai": openai.converse}
@@ -24,8 +24,8 @@ async def toolbox(tmp_path: Path) -> AsyncGenerator[Toolbox]:
         return "HELLO"
 
     write_files(tmp_path / "skills" / "refunds", {"SKILL.md": SKILL})
-    places = Places(tmp_path / "state", tmp_path / "cache")
-    async with Host(roots=[LocalRoot(tmp_path / "skills", "user")], places=places) as host:
+    places = Storage(tmp_path / "state", tmp_path / "cache")
+    async with Host(roots=[LocalRoot(tmp_path / "skills", "user")], storage=places) as host:
         yield Toolbox(Guard(host), [Tool("shout", "Shout.", {"type": "object"}, shout)])
 
 
@@ -44,16 +44,16 @@ class Model:
         return answer
 
 
-def called(form: str, *arguments: object) -> Json:
-    """Let the model call the one tool, with these arguments."""
+def called(form: str, *arguments: object, tool: str = "shout") -> Json:
+    """Let the model call a tool, once with each of these arguments."""
     if form == "anthropic":
         blocks = [
-            {"type": "tool_use", "id": str(number), "name": "shout", "input": given}
+            {"type": "tool_use", "id": str(number), "name": tool, "input": given}
             for number, given in enumerate(arguments)
         ]
         return {"role": "assistant", "content": blocks}
     calls = [
-        {"id": str(number), "type": "function", "function": {"name": "shout", "arguments": given}}
+        {"id": str(number), "type": "function", "function": {"name": tool, "arguments": given}}
         for number, given in enumerate(arguments)
     ]
     return {"choices": [{"message": {"role": "assistant", "content": None, "tool_calls": calls}}]}
@@ -92,6 +92,29 @@ async def test_plain_data_will_do_for_a_client_and_nothing_but_the_tools_is_adde
     assert len(model.sent[0]["messages"]) < len(model.sent[1]["messages"]) < len(messages) + 1
 
 
+@pytest.mark.requirement("SEC-11")
+@pytest.mark.parametrize("form", LOOPS)
+async def test_the_text_of_a_skill_reaches_the_model_as_a_tool_result_and_never_as_instructions(
+    toolbox: Toolbox, form: str
+) -> None:
+    load = called(
+        form, {"skill": "refunds"} if form == "anthropic" else '{"skill": "refunds"}', tool="load_skill"
+    )
+    model, messages = Model(load, spoken(form)), [USER]
+
+    await LOOPS[form](model.create, toolbox, messages, model="m", system="Be brief.")
+
+    [result] = results(messages)
+    assert "Ask for the receipt." in result
+    request = model.sent[1]
+    holding = [message["role"] for message in request["messages"] if "Ask for the receipt." in str(message)]
+    assert holding == ["user" if form == "anthropic" else "tool"]
+    assert "Ask for the receipt." not in str(request.get("system"))
+    if form == "anthropic":
+        [block] = request["messages"][-1]["content"]
+        assert block["type"] == "tool_result"
+
+
 @pytest.mark.parametrize("form", LOOPS)
 @pytest.mark.parametrize("given", [["x"], 7, '["x"]', '{"a'])
 async def test_arguments_of_another_shape_are_refused_and_no_tool_runs(
@@ -118,7 +141,7 @@ async def test_an_answer_with_nothing_in_it_ends_the_conversation(toolbox: Toolb
 async def test_a_stream_is_an_error_that_says_so(toolbox: Toolbox, form: str) -> None:
     model, messages = Model(iter(())), [USER]
 
-    with pytest.raises(TypeError, match="whole answer"):
+    with pytest.raises(TypeError, match="complete answer"):
         await LOOPS[form](model.create, toolbox, messages, model="m", stream=True)
     assert messages == [USER]
 
@@ -153,7 +176,7 @@ async def test_what_the_client_raises_comes_through_and_the_conversation_can_go_
 async def test_without_instructions_skills_and_tools_nothing_of_them_is_sent(
     tmp_path: Path, form: str
 ) -> None:
-    async with Host(roots=[], places=Places(tmp_path / "state", tmp_path / "cache")) as bare:
+    async with Host(roots=[], storage=Storage(tmp_path / "state", tmp_path / "cache")) as bare:
         model = Model(spoken(form))
         await LOOPS[form](model.create, Toolbox(Guard(bare)), [USER], model="m")
 

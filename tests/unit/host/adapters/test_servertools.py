@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillwire.errors import SkillError
-from skillwire.host.adapters.servertools import ServerTool, named_apart, text_of
-from skillwire.host.tools import Arguments
+from skillwire.core.errors import SkillError
+from skillwire.host.adapters.fastmcp import ServerTool, text_of, with_unique_names
+from skillwire.host.use.tools import Arguments
 
 PROVIDERS = re.compile("[A-Za-z0-9_-]{1,64}")
 
@@ -38,7 +38,7 @@ def test_whatever_servers_call_their_tools_names_are_distinct_and_suit_providers
 ) -> None:
     taken = {"load_skill", "mcp__a__mine"}
 
-    named = named_apart([tool(label, name) for label, name in pairs], taken)
+    named = with_unique_names([tool(label, name) for label, name in pairs], taken)
 
     names = [tool.name for tool in named]
     assert len(set(names)) == len(names) == len(pairs)
@@ -47,9 +47,9 @@ def test_whatever_servers_call_their_tools_names_are_distinct_and_suit_providers
 
 
 def test_a_name_does_not_depend_on_who_else_is_there_unless_they_would_share_it() -> None:
-    alone = named_apart([tool("a", "x")], ())
-    beside = named_apart([tool("a", "x"), tool("b", "x")], ())
-    rivals = named_apart([tool("a", "b__x"), tool("a__b", "x")], ())
+    alone = with_unique_names([tool("a", "x")], ())
+    beside = with_unique_names([tool("a", "x"), tool("b", "x")], ())
+    rivals = with_unique_names([tool("a", "b__x"), tool("a__b", "x")], ())
 
     assert [tool.name for tool in alone + beside] == ["mcp__a__x", "mcp__a__x", "mcp__b__x"]
     assert all(tool.name != "mcp__a__b__x" for tool in rivals) and len(rivals) == 2

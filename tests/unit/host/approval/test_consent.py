@@ -8,24 +8,14 @@ from pathlib import Path
 import anyio
 import pytest
 
+from skillwire.core.errors import SkillError
 from skillwire.core.manifest import digest_of
-from skillwire.errors import SkillError
-from skillwire.host.approval.approvals import (
-    Approval,
-    Ask,
-    Grant,
-    Occasion,
-    Question,
-    Reply,
-    Standing,
-    now,
-)
 from skillwire.host.approval.consent import Consent, DynamicPolicy, PromptLimits
-from skillwire.host.approval.lockfile import write_lock
-from skillwire.host.approval.locktrust import LockTrust
-from skillwire.host.approval.policy import ProjectLock
+from skillwire.host.approval.lock import write_lock
+from skillwire.host.approval.lock_trust import LockTrust, ProjectLock
 from skillwire.host.approval.store import ApprovalStore
-from skillwire.host.registry.known import KnownSkill
+from skillwire.host.model.approval import Approval, ApprovalState, Ask, Grant, Occasion, Question, Reply, now
+from skillwire.host.model.origin import KnownSkill
 from skillwire.host.state.audit import AuditLog
 from unit.host.known_skills import LOCAL, known, server
 
@@ -138,9 +128,10 @@ async def test_a_yes_is_for_exactly_the_content_and_the_origin_that_were_shown(
     assert not consent.covers(OTHERS[other]())
 
 
+@pytest.mark.parametrize("reply", [Reply.ONCE, Reply.ALWAYS])
 @pytest.mark.requirement("APPR-05")
-async def test_a_yes_to_loading_grants_nothing_else(desk: Desk) -> None:
-    consent = desk.consent(User(Reply.ALWAYS))
+async def test_a_yes_to_loading_grants_nothing_else(reply: Reply, desk: Desk) -> None:
+    consent = desk.consent(User(reply))
 
     await consent.require_load(known(files=SCRIPT))
 
@@ -243,12 +234,12 @@ async def test_the_question_compares_with_the_newest_yes(desk: Desk, hours: int)
 async def test_what_was_taken_back_and_is_the_same_has_not_changed(desk: Desk) -> None:
     desk.pin(known())
     consent = desk.consent(User(Reply.ALWAYS))
-    before = consent.standing(known())
+    before = consent.approval_state(known())
 
     await consent.revoke(known().id)
 
-    assert (before, consent.standing(known())) == (Standing.LOCKED, Standing.NEW)
-    assert consent.standing(known(body="Other.\n")) is Standing.CHANGED
+    assert (before, consent.approval_state(known())) == (ApprovalState.LOCKED, ApprovalState.NEW)
+    assert consent.approval_state(known(body="Other.\n")) is ApprovalState.CHANGED
 
 
 async def test_what_came_back_is_not_approved_and_not_changed(desk: Desk) -> None:
@@ -257,8 +248,8 @@ async def test_what_came_back_is_not_approved_and_not_changed(desk: Desk) -> Non
 
     consent.observe(known().id, known(body="Other.\n").entry)
 
-    assert consent.standing(known(body="Other.\n")) is Standing.CHANGED
-    assert consent.standing(known()) is Standing.NEW
+    assert consent.approval_state(known(body="Other.\n")) is ApprovalState.CHANGED
+    assert consent.approval_state(known()) is ApprovalState.NEW
 
 
 @pytest.mark.requirement("APPR-10")
@@ -289,7 +280,7 @@ async def test_a_no_is_for_the_model_and_this_content(desk: Desk) -> None:
 
     with pytest.raises(SkillError):
         await consent.require_load(known(), actor="user")
-    consent.calm()
+    consent.reset_prompts()
     await refusal(consent, known())
 
     assert asked == 2
@@ -335,6 +326,7 @@ async def test_a_server_causes_only_so_many_questions_in_a_while(desk: Desk) -> 
     assert (other, later) == ("approval-denied", "approval-denied")
 
 
+@pytest.mark.requirement("APPR-10")
 async def test_silence_means_no(desk: Desk) -> None:
     async def nobody(question: Question) -> Reply:
         await anyio.sleep_forever()
@@ -427,6 +419,27 @@ async def test_a_further_grant_is_asked_for_once_and_added_to_the_others(desk: D
 
     assert user.occasions == [Occasion.FIRST, Occasion.SCRIPTS]
     assert desk.consent().grants(skill) == {Grant.LOAD, Grant.SCRIPTS}
+
+
+@pytest.mark.parametrize("reply", [Reply.ONCE, Reply.ALWAYS])
+@pytest.mark.requirement("APPR-05")
+async def test_each_grant_needs_a_question_of_its_own_however_the_others_were_given(
+    reply: Reply, desk: Desk
+) -> None:
+    user = User(reply)
+    consent = desk.consent(user)
+    skill = known(files=SCRIPT, extra="allowed-tools: Write\n")
+
+    await consent.require_load(skill)
+    after_load = consent.grants(skill)
+    await consent.request(scripts(skill), Grant.SCRIPTS)
+    after_scripts = consent.grants(skill)
+    await consent.request(Question(Occasion.ALLOWED_TOOLS, skill, tools=("Write",)), Grant.ALLOWED_TOOLS)
+
+    assert after_load == {Grant.LOAD}
+    assert after_scripts == {Grant.LOAD, Grant.SCRIPTS}
+    assert consent.grants(skill) == {Grant.LOAD, Grant.SCRIPTS, Grant.ALLOWED_TOOLS}
+    assert user.occasions == [Occasion.FIRST, Occasion.SCRIPTS, Occasion.ALLOWED_TOOLS]
 
 
 @pytest.mark.requirement("APPR-05")

@@ -6,14 +6,13 @@ from pathlib import Path
 import pytest
 
 from skillwire.core.manifest import Coverage, Manifest, ManifestFile, digest_of
-from skillwire.host.approval.approvals import Approval, Grant, Occasion, Question, Reply, binding_of, now
 from skillwire.host.approval.consent import Consent, DynamicPolicy, PromptLimits
-from skillwire.host.approval.lockfile import lock_bytes, parse_lock
-from skillwire.host.approval.policy import ProjectLock
-from skillwire.host.approval.rows import parse_files
-from skillwire.host.approval.store import ApprovalStore
-from skillwire.host.failures import ApprovalDeniedError, UnverifiedFileError
-from skillwire.host.registry.known import KnownSkill
+from skillwire.host.approval.lock import lock_bytes, parse_lock
+from skillwire.host.approval.lock_trust import ProjectLock
+from skillwire.host.approval.store import ApprovalStore, parse_files
+from skillwire.host.model.approval import Approval, Grant, Occasion, Question, Reply, binding_of, now
+from skillwire.host.model.errors import ApprovalDeniedError, UnverifiedFileError
+from skillwire.host.model.origin import KnownSkill
 from skillwire.host.state.audit import AuditLog
 from unit.host.covered import FILES, URL, archive, in_archive, with_skill_file
 from unit.host.known_skills import known, skill_md

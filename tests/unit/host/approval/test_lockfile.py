@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from approving import FILES, LOAD, WHEN, approval, manifest, mode_of, origin, skill_id
 from commands import names_in
 from skillwire.core.manifest import Manifest, ManifestFile
-from skillwire.host.approval.approvals import Approval, Grant
-from skillwire.host.approval.lockfile import (
+from skillwire.host.approval.lock import (
     MAX_LOCK_BYTES,
     InvalidLockError,
     LockDifference,
@@ -26,7 +25,8 @@ from skillwire.host.approval.lockfile import (
     read_lock,
     write_lock,
 )
-from skillwire.host.origin import Origin, OriginKind, SkillId
+from skillwire.host.model.approval import Approval, Grant
+from skillwire.host.model.origin import Origin, OriginKind, SkillId
 
 BOTH = [approval(), approval("billing", grants=frozenset(Grant))]
 
@@ -249,7 +249,7 @@ def test_a_lock_that_is_too_large_is_not_parsed(tmp_path: Path) -> None:
     ids=["bare", "table", "quoted", "spaced", "inline", "several-lines", "after-comment"],
 )
 def test_a_key_of_very_many_parts_never_reaches_the_parser(bomb: str) -> None:
-    assert re.search(r"parts|several lines", str(refused("version = 1\n" + bomb)))
+    assert re.search(r"parts|multi-line", str(refused("version = 1\n" + bomb)))
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from approving import approval, manifest, skill_id
 from commands import names_in
-from skillwire.errors import SourceError
-from skillwire.host.approval import locktrust
-from skillwire.host.approval.approvals import Approval, binding_of
-from skillwire.host.approval.lockfile import InvalidLockError, LockDifference, lock_bytes, write_lock
-from skillwire.host.approval.locktrust import LockState, LockTrust
-from skillwire.host.failures import LockUntrustedError
+from skillwire.core.errors import SourceError
+from skillwire.host.approval import lock_trust
+from skillwire.host.approval.lock import InvalidLockError, LockDifference, lock_bytes, write_lock
+from skillwire.host.approval.lock_trust import LockState, LockTrust
+from skillwire.host.model.approval import Approval, binding_of
+from skillwire.host.model.errors import LockUntrustedError
 
 
 @pytest.fixture
@@ -198,7 +198,7 @@ def test_a_tampered_record_does_not_stop_a_write(tmp_path: Path, trust: LockTrus
 def test_only_so_many_locks_are_remembered(
     tmp_path: Path, trust: LockTrust, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(locktrust, "MOST_LOCKS", 2)
+    monkeypatch.setattr(lock_trust, "MAX_LOCKS", 2)
     locks = [tmp_path / f"{number}.lock" for number in range(3)]
     for number, path in enumerate(locks):
         trust.write(path, [approval()])

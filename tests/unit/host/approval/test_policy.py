@@ -4,12 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from skillwire.host.approval.approvals import Approval, Grant, now
-from skillwire.host.approval.lockfile import InvalidLockError, parse_lock, write_lock
-from skillwire.host.approval.locktrust import LockState, LockTrust
-from skillwire.host.approval.policy import ProjectLock
-from skillwire.host.failures import LockUntrustedError, RefusedError
-from skillwire.host.registry.known import KnownSkill
+from skillwire.host.approval.lock import InvalidLockError, parse_lock, write_lock
+from skillwire.host.approval.lock_trust import LockState, LockTrust, ProjectLock
+from skillwire.host.model.approval import Approval, Grant, now
+from skillwire.host.model.errors import LockUntrustedError, RefusedError
+from skillwire.host.model.origin import KnownSkill
 from unit.host.known_skills import known, server
 
 
@@ -37,7 +36,7 @@ def opened(path: Path | None, trust: LockTrust, *, is_frozen: bool = False) -> P
 def test_a_host_without_a_lock_has_no_pins_and_no_problem(trust: LockTrust) -> None:
     lock = opened(None, trust)
 
-    assert lock.look() is None
+    assert lock.reload() is None
     assert (lock.approvals, lock.pin(known().id), lock.problems()) == ((), None, ())
     assert not lock.is_trusted
     with pytest.raises(RefusedError):
@@ -49,7 +48,7 @@ def test_a_host_without_a_lock_has_no_pins_and_no_problem(trust: LockTrust) -> N
 def test_a_lock_that_is_not_there_yet_is_no_problem(path: Path, trust: LockTrust) -> None:
     lock = opened(path, trust)
 
-    review = lock.look()
+    review = lock.reload()
 
     assert review is not None and review.state is LockState.ABSENT
     assert (lock.approvals, lock.problems()) == ((), ())
@@ -100,7 +99,7 @@ def test_a_change_outside_counts_for_nothing_as_soon_as_it_is_looked_at(path: Pa
     write_lock(path, [approval(known(body="Other.\n"))])
 
     before = lock.pin(known().id)
-    review = lock.look()
+    review = lock.reload()
 
     assert before is not None and before.manifest == known().entry.manifest
     assert review is not None and review.state is LockState.CHANGED
@@ -174,14 +173,14 @@ def test_a_pin_ends_also_while_the_file_says_something_else(path: Path, trust: L
     lock = opened(path, trust)
     content = lock.write([approval(skill)], [server()])
     path.write_bytes(content + b"# changed by hand\n")
-    lock.look()
+    lock.reload()
     assert lock.pin(skill.id) is None
 
     assert lock.revoke(skill.id)
     path.write_bytes(content)
 
     for again in (lock, opened(path, trust)):
-        again.look()
+        again.reload()
         assert again.is_trusted
         assert again.pin(skill.id) is None
     lock.trust(content)

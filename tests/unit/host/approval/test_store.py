@@ -16,12 +16,11 @@ from hypothesis import strategies as st
 
 from approving import FILES, LOAD, approval, entry, manifest, mode_of, origin, skill_id
 from commands import names_in
-from skillwire.errors import LimitError, SourceError
-from skillwire.host.approval.approvals import Approval, Grant
-from skillwire.host.approval.ledger import Ended, Ledger
-from skillwire.host.approval.store import FILE, ApprovalStore
-from skillwire.host.origin import Origin, OriginKind, SkillId
-from skillwire.host.state import seal
+from skillwire.core.errors import LimitError, SourceError
+from skillwire.host.approval.store import FILE, ApprovalRecords, ApprovalStore, EndedApproval
+from skillwire.host.model.approval import Approval, Grant
+from skillwire.host.model.origin import Origin, OriginKind, SkillId
+from skillwire.host.state import sealed as seal
 
 CHANGED = {**FILES, "SKILL.md": b"Do something else.\n"}
 OTHER_SKILL = skill_id("billing")
@@ -210,7 +209,7 @@ def test_any_change_ends_an_approval_for_good(
     for later in (store, again(tmp_path)):
         assert not later.observe(skill_id(), entry())
         assert later.find(skill_id()) is None
-        assert later.previous(skill_id()) == Ended(manifest(), approval().granted_at)
+        assert later.previous(skill_id()) == EndedApproval(manifest(), approval().granted_at)
         assert later.find(OTHER_SKILL) == approval("billing")
 
 
@@ -305,7 +304,7 @@ def seal_nonsense(path: Path) -> None:
 
 
 def seal_a_later_version(path: Path) -> None:
-    sealed(path, Ledger().to_bytes().replace(b'"version":1', b'"version":2'))
+    sealed(path, ApprovalRecords().to_bytes().replace(b'"version":1', b'"version":2'))
 
 
 def seal_no_object(path: Path) -> None:
@@ -327,10 +326,10 @@ def test_a_file_that_says_nothing_of_when_an_ended_approval_was_given_is_read_al
 ) -> None:
     store.grant(approval())
     store.observe(skill_id(), entry(files=CHANGED))
-    written = Ledger(previous={skill_id(): Ended(manifest(), None)}).to_bytes()
+    written = ApprovalRecords(previous={skill_id(): EndedApproval(manifest(), None)}).to_bytes()
     sealed(document, written.replace(b',"approved_at":null', b""))
 
-    assert again(tmp_path).previous(skill_id()) == Ended(manifest(), None)
+    assert again(tmp_path).previous(skill_id()) == EndedApproval(manifest(), None)
 
 
 @pytest.mark.parametrize("time", [b"7", b'"noon"', b'"2026-09-08T12:00:00"'])
@@ -338,7 +337,7 @@ def test_a_time_that_is_none_makes_the_file_count_no_more(
     tmp_path: Path, store: ApprovalStore, document: Path, time: bytes
 ) -> None:
     store.grant(approval())
-    written = Ledger(previous={skill_id(): Ended(manifest(), None)}).to_bytes()
+    written = ApprovalRecords(previous={skill_id(): EndedApproval(manifest(), None)}).to_bytes()
     sealed(document, written.replace(b"null", time))
 
     later = again(tmp_path)
@@ -428,7 +427,7 @@ def test_an_older_copy_of_the_file_does_not_bring_an_approval_back(
 def test_a_sealed_file_of_another_name_is_no_approvals(tmp_path: Path, document: Path) -> None:
     folder = seal.SealedFolder(tmp_path / "state")
     with folder.locked():
-        folder.save("other.json", Ledger({skill_id(): approval()}).to_bytes())
+        folder.save("other.json", ApprovalRecords({skill_id(): approval()}).to_bytes())
     (tmp_path / "state" / "other.json").rename(document)
 
     found = again(tmp_path)
@@ -511,7 +510,7 @@ def test_a_revocation_holds_even_if_the_disk_does_not_take_it(
         with pytest.raises(SourceError):
             store.revoke(OTHER_SKILL)
     assert dict(store.approvals()) == {}
-    assert store.previous(skill_id()) == Ended(manifest(), approval().granted_at)
+    assert store.previous(skill_id()) == EndedApproval(manifest(), approval().granted_at)
 
     # The next write that succeeds takes them along.
     store.grant(approval("reports"))

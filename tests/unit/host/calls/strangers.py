@@ -10,8 +10,8 @@ from mcp.client import Client
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import Server
 
+from skillwire.core.errors import SkillError
 from skillwire.core.manifest import digest_of
-from skillwire.errors import SkillError
 
 EXTENSION = "io.modelcontextprotocol/skills"
 DEADLINE = 30.0

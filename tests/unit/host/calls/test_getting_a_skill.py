@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from mcp.shared.exceptions import MCPError
 
 from skillwire.core.entry import SkillEntry, parse_entry
-from skillwire.core.uri import SkillUri
-from skillwire.errors import (
+from skillwire.core.errors import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
     InvalidEntryError,
@@ -19,7 +18,9 @@ from skillwire.errors import (
     SkillError,
     SourceError,
 )
-from skillwire.host import InvalidAnswerError, NotDeclaredError, PeerError, get_skill
+from skillwire.core.uri import SkillUri
+from skillwire.host import get_skill
+from skillwire.host.model.errors import InvalidAnswerError, NotDeclaredError, PeerError
 from unit.host.calls.strangers import MODES, Answers, Params, Stranger, always, entry
 
 both_generations = pytest.mark.parametrize("mode", MODES)

@@ -9,19 +9,13 @@ from hypothesis import strategies as st
 from mcp.shared.exceptions import MCPError
 
 from skillwire.core.entry import parse_entry
+from skillwire.core.errors import INTERNAL_ERROR, INVALID_PARAMS, LimitError, SkillError, SourceError
 from skillwire.core.finding import Finding
 from skillwire.core.manifest import digest_of
-from skillwire.errors import INTERNAL_ERROR, INVALID_PARAMS, LimitError, SkillError, SourceError
-from skillwire.host import (
-    EndlessListingError,
-    InvalidAnswerError,
-    Listing,
-    NotDeclaredError,
-    PeerError,
-    RefusedEntry,
-    declared,
-    list_skills,
-)
+from skillwire.host import list_skills
+from skillwire.host.calls.exchange import declared
+from skillwire.host.calls.listing import Listing, RefusedEntry
+from skillwire.host.model.errors import EndlessListingError, InvalidAnswerError, NotDeclaredError, PeerError
 from unit.host.calls.strangers import MODES, Answers, Pages, Params, Stranger, always, entry, listing
 
 both_generations = pytest.mark.parametrize("mode", MODES)
@@ -232,6 +226,7 @@ HINTS: list[tuple[Params, Params, int | None, str | None]] = [
 ]
 
 
+@pytest.mark.requirement("LIST-15")
 @pytest.mark.parametrize(("first", "second", "ttl_ms", "cache_scope"), HINTS)
 @both_generations
 async def test_the_most_cautious_page_says_how_long_a_listing_keeps(

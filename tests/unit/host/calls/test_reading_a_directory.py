@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mcp.shared.exceptions import MCPError
 
-from skillwire.errors import (
+from skillwire.core.errors import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
     InvalidUriError,
@@ -16,16 +16,9 @@ from skillwire.errors import (
     SkillError,
     SourceError,
 )
-from skillwire.host import (
-    Declaration,
-    DirectoryItem,
-    EndlessListingError,
-    InvalidAnswerError,
-    NotDeclaredError,
-    PeerError,
-    declared,
-    read_directory,
-)
+from skillwire.host.calls.exchange import Declaration, declared
+from skillwire.host.calls.read import DirectoryItem, read_directory
+from skillwire.host.model.errors import EndlessListingError, InvalidAnswerError, NotDeclaredError, PeerError
 from unit.host.calls.strangers import MODES, Answers, Params, Stranger, always, listing
 
 both_generations = pytest.mark.parametrize("mode", MODES)

@@ -11,9 +11,7 @@ from mcp.client import Client, ClientRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp.types import ElicitRequestParams, ElicitResult
 
-from skillwire.core.manifest import MAX_TOTAL_SIZE, ManifestFile
-from skillwire.core.uri import SkillUri
-from skillwire.errors import (
+from skillwire.core.errors import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
     InvalidUriError,
@@ -21,7 +19,10 @@ from skillwire.errors import (
     NotFoundError,
     SourceError,
 )
-from skillwire.host import InvalidAnswerError, PeerError, read_skill_uri
+from skillwire.core.manifest import MAX_TOTAL_SIZE, ManifestFile
+from skillwire.core.uri import SkillUri
+from skillwire.host.calls.read import read_skill_uri
+from skillwire.host.model.errors import InvalidAnswerError, PeerError
 from unit.host.calls.strangers import MODES, Answers, Params, Stranger, always
 
 both_generations = pytest.mark.parametrize("mode", MODES)
@@ -247,6 +248,7 @@ async def test_any_other_error_of_the_server_names_the_method(mode: str, code: i
     assert caught.value.peer_code == code
 
 
+@pytest.mark.requirement("LIM-06")
 @both_generations
 @pytest.mark.parametrize(
     ("item", "size"),

@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skillwire.core.characters import visible
-from skillwire.host.connections.config import Servers, read_servers, servers_of
-from skillwire.host.connections.configfile import MAX_CONFIG_BYTES
-from skillwire.host.connections.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
-from skillwire.host.connections.labels import label_of
-from skillwire.host.failures import ConfigError
+from skillwire.host.connect.config import Servers, read_servers, servers_of
+from skillwire.host.connect.config_file import MAX_CONFIG_BYTES, label_of
+from skillwire.host.connect.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
+from skillwire.host.model.errors import ConfigError
 
 BASE = Path("/project")
 ENVIRON = {"HOME": "/home/me", "TOKEN": "s3cret", "EMPTY": ""}

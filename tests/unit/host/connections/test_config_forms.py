@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from skillwire.host.attention import Attention, SkillSettings, Trust
-from skillwire.host.connections.config import Servers, find_config, read_servers, servers_of
-from skillwire.host.connections.endpoints import DEFAULT_SECONDS, HttpEndpoint, ServerConfig, StdioEndpoint
-from skillwire.host.failures import ConfigError
+from skillwire.host.connect.config import Servers, find_config, read_servers, servers_of
+from skillwire.host.connect.endpoints import DEFAULT_SECONDS, HttpEndpoint, ServerConfig, StdioEndpoint
+from skillwire.host.model.errors import ConfigError
+from skillwire.host.model.show_rules import ShowRule, SkillSettings, Trust
 
 CLAUDE_CODE = """\
 {
@@ -293,7 +293,7 @@ def test_the_settings_for_skills_come_with_the_server() -> None:
 
     server = only(entry)
 
-    assert server.skills == SkillSettings(trust=Trust.NEVER, budget=7, show={"a": Attention.PIN})
+    assert server.skills == SkillSettings(trust=Trust.NEVER, budget=7, show={"a": ShowRule.PIN})
     assert server.origin == only({"command": "x"}).origin
 
 
@@ -302,7 +302,7 @@ def test_a_fault_in_the_settings_costs_only_the_server() -> None:
 
 
 def test_half_a_character_is_refused() -> None:
-    assert "half a character" in refusal({"command": "x", "args": ["\ud800"]})
+    assert "incomplete character" in refusal({"command": "x", "args": ["\ud800"]})
 
 
 def test_what_could_not_be_decoded_in_the_environment_is_passed_on() -> None:

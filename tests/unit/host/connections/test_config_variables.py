@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillwire.host.connections.config import Servers, servers_of
-from skillwire.host.connections.endpoints import Endpoint, HttpEndpoint, StdioEndpoint
-from skillwire.host.connections.variables import MAX_FILLED, Variables, input_variable
-from skillwire.host.failures import ConfigError
+from skillwire.host.connect.config import Servers, servers_of
+from skillwire.host.connect.config_file import MAX_FILLED, Variables, input_variable
+from skillwire.host.connect.endpoints import Endpoint, HttpEndpoint, StdioEndpoint
+from skillwire.host.model.errors import ConfigError
 
 FOLDER = Path("/home/me/shop")
 SECRET = "s3cret"

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillwire.host.connections.configfile import MAX_CONFIG_BYTES, parse_json, read_bytes
-from skillwire.host.failures import ConfigError
+from skillwire.host.connect.config_file import MAX_CONFIG_BYTES, parse_json, read_bytes
+from skillwire.host.model.errors import ConfigError
 
 
 def parse(text: str) -> object:

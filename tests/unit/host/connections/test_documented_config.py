@@ -1,21 +1,25 @@
-"""What `docs/configuration.md` says, held against what is read."""
+"""What the pages about the configuration say, held against what is read."""
 
 import re
 from pathlib import Path
 
 import pytest
 
+import documents
 from skillwire.host import Host
-from skillwire.host.attention import Attention, SkillSettings, Trust
-from skillwire.host.connections.config import USUAL_PLACES, Servers, read_servers
-from skillwire.host.connections.configfile import MAX_CONFIG_BYTES
-from skillwire.host.connections.endpoints import DEFAULT_SECONDS, HttpEndpoint, StdioEndpoint
-from skillwire.host.connections.entries import MOST_SECONDS
-from skillwire.host.connections.labels import MAX_LABEL_LENGTH, RESERVED_LABELS
-from skillwire.host.connections.variables import INPUT_PREFIX, Variables
-from skillwire.host.failures import ConfigError
+from skillwire.host.connect.config import CONFIG_PATHS, MAX_SECONDS, Servers, read_servers
+from skillwire.host.connect.config_file import (
+    INPUT_PREFIX,
+    MAX_CONFIG_BYTES,
+    MAX_LABEL_LENGTH,
+    RESERVED_LABELS,
+    Variables,
+)
+from skillwire.host.connect.endpoints import DEFAULT_SECONDS, HttpEndpoint, StdioEndpoint
+from skillwire.host.model.errors import ConfigError
+from skillwire.host.model.show_rules import ShowRule, SkillSettings, Trust
 
-PAGE = (Path(__file__).parents[4] / "docs" / "configuration.md").read_text("utf-8")
+PAGE = documents.text_of("host/configuration.md", "host/variables.md", "host/skill-settings.md")
 ENVIRON = {
     "HOME": "/home/me",
     "BILLING_TOKEN": "s3cret",
@@ -119,10 +123,10 @@ def test_the_settings_of_the_page_are_read_as_it_says(tmp_path: Path) -> None:
     team, search = read("Settings for skills", tmp_path).servers
 
     show = {
-        "refunds": Attention.PIN,
-        "acme/billing/invoices": Attention.NAME_ONLY,
-        "release": Attention.MANUAL,
-        "*": Attention.NORMAL,
+        "refunds": ShowRule.PIN,
+        "acme/billing/invoices": ShowRule.NAME_ONLY,
+        "release": ShowRule.MANUAL,
+        "*": ShowRule.NORMAL,
     }
     assert team.skills == SkillSettings(trust=Trust.APPROVED, budget=1500, show=show)
     assert search.skills == SkillSettings(is_on=False)
@@ -142,7 +146,7 @@ def test_the_page_names_every_setting() -> None:
         "enabled": {"true", "false"},
         "trust": set(Trust),
         "budget": set(),
-        "show": set(Attention),
+        "show": set(ShowRule),
         "dialect": set(),
     }
 
@@ -163,15 +167,15 @@ def test_the_program_of_the_page_finds_the_configuration(
 
 
 def test_the_page_names_the_usual_places_in_their_order() -> None:
-    places = re.findall(r"^\d\. `(.+)`$", section("Which file counts"), re.MULTILINE)
+    places = re.findall(r"^\d\. `(.+)`$", section("Which file is used"), re.MULTILINE)
 
-    assert places == [place.as_posix() for place in USUAL_PLACES]
+    assert places == [place.as_posix() for place in CONFIG_PATHS]
 
 
 @pytest.mark.parametrize(
     "words",
     [
-        f"at most {MOST_SECONDS * 1000:.0f}",
+        f"at most {MAX_SECONDS * 1000:.0f}",
         f"then it is {DEFAULT_SECONDS:.0f} s",
         f"at most {MAX_LABEL_LENGTH};",
         f"at most {MAX_CONFIG_BYTES // 1024**2} MiB",

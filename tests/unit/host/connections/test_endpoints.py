@@ -5,8 +5,8 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 
-from skillwire.host.connections.endpoints import Endpoint, HttpEndpoint, ServerConfig, StdioEndpoint
-from skillwire.host.origin import Origin, OriginKind
+from skillwire.host.connect.endpoints import Endpoint, HttpEndpoint, ServerConfig, StdioEndpoint
+from skillwire.host.model.origin import Origin, OriginKind
 
 PROGRAM = StdioEndpoint("program", ("a", "b"), {"TOKEN": "s3cret"}, "/folder")
 SITE = HttpEndpoint("https://example.org/mcp", {"Authorization": "Bearer s3cret"})

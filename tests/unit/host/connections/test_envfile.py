@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillwire.host.connections.envfile import parse_env_file
-from skillwire.host.failures import ConfigError
+from skillwire.host.connect.config_file import parse_env_file
+from skillwire.host.model.errors import ConfigError
 
 
 def parse(text: str) -> dict[str, str]:

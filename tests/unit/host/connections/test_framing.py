@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillwire.host.connections.framing import EventMeter, LineBuffer
-from skillwire.host.connections.throttle import MessageCap
-from skillwire.host.failures import MessageTooLargeError
+from skillwire.host.calls.session import MessageCap
+from skillwire.host.connect.messages import EventMeter, LineBuffer
+from skillwire.host.model.errors import MessageTooLargeError
 
 
 def cut(data: bytes, sizes: list[int]) -> list[bytes]:

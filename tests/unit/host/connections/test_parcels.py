@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCResponse, jsonrpc_message_adapter
 
-from skillwire.host.connections.parcels import SMALLEST, Parcels
+from skillwire.host.connect.messages import MIN_LARGE_BYTES, LargeResults
 
-PADDING = "x" * SMALLEST
+PADDING = "x" * MIN_LARGE_BYTES
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False) | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
@@ -24,9 +24,9 @@ def parsed(body: bytes) -> SessionMessage:
 
 
 def through(body: bytes) -> tuple[bytes, SessionMessage | Exception]:
-    parcels = Parcels()
-    packed = parcels.pack(body)
-    return packed, parcels.unpack(parsed(packed))
+    parcels = LargeResults()
+    packed = parcels.extract(body)
+    return packed, parcels.restore(parsed(packed))
 
 
 @given(st.dictionaries(st.text(), json_values, max_size=4), st.integers(0, 10**6) | st.text(max_size=5))
@@ -62,19 +62,19 @@ def test_a_large_result_arrives_as_the_sdk_would_have_read_it(
 def test_whatever_is_small_or_no_plain_result_is_left_to_the_sdk(message: Any) -> None:
     body = orjson.dumps(message)
 
-    assert Parcels().pack(body) == body
+    assert LargeResults().extract(body) == body
 
 
 @pytest.mark.parametrize("body", [b"", b"{" * 20_000, b"\xff" * 20_000, b'{"id":1,' + b" " * 20_000])
 def test_what_is_no_json_is_left_to_the_sdk(body: bytes) -> None:
-    assert Parcels().pack(body) == body
+    assert LargeResults().extract(body) == body
 
 
 def test_no_server_can_ask_for_a_result_that_is_not_its_answer() -> None:
-    parcels = Parcels()
-    parcels.pack(orjson.dumps({"jsonrpc": "2.0", "id": 1, "result": {"x": PADDING}}))
+    parcels = LargeResults()
+    parcels.extract(orjson.dumps({"jsonrpc": "2.0", "id": 1, "result": {"x": PADDING}}))
     forged = SessionMessage(JSONRPCResponse(jsonrpc="2.0", id=2, result={"0": "0", "slip": "0"}))
 
-    assert parcels.unpack(forged) is forged
+    assert parcels.restore(forged) is forged
     assert isinstance(forged.message, JSONRPCResponse)
     assert forged.message.result == {"0": "0", "slip": "0"}

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from skillwire.host.connections.sdklogs import LOGGERS, make_sdk_logs_inert
+from skillwire.host.connect.connection import LOGGERS, escape_sdk_logs
 
 
 @pytest.mark.requirement("SEC-01")
@@ -12,8 +12,8 @@ from skillwire.host.connections.sdklogs import LOGGERS, make_sdk_logs_inert
 def test_a_servers_words_in_the_sdks_log_cannot_move_or_recolour_a_terminal(
     name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    make_sdk_logs_inert()
-    make_sdk_logs_inert()
+    escape_sdk_logs()
+    escape_sdk_logs()
 
     try:
         raise ValueError("\x1b]52;c;aGk=\x07\nOrigin: local")

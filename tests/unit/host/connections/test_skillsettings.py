@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillwire.host.attention import Attention, SkillSettings, Trust
-from skillwire.host.connections.skillsettings import settings_of
-from skillwire.host.failures import ConfigError
+from skillwire.host.connect.config import settings_of
+from skillwire.host.model.errors import ConfigError
+from skillwire.host.model.show_rules import ShowRule, SkillSettings, Trust
 
 
 def fault(value: object) -> ConfigError:
@@ -35,11 +35,11 @@ def fault(value: object) -> ConfigError:
             {"show": {"*": "off", "a": "pin", "b": "normal", "x/c": "name-only", "skill://d": "manual"}},
             SkillSettings(
                 show={
-                    "*": Attention.OFF,
-                    "a": Attention.PIN,
-                    "b": Attention.NORMAL,
-                    "x/c": Attention.NAME_ONLY,
-                    "skill://d": Attention.MANUAL,
+                    "*": ShowRule.OFF,
+                    "a": ShowRule.PIN,
+                    "b": ShowRule.NORMAL,
+                    "x/c": ShowRule.NAME_ONLY,
+                    "skill://d": ShowRule.MANUAL,
                 }
             ),
         ),

@@ -5,17 +5,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillwire.host.connections.link import Link
-from skillwire.host.connections.patience import Patience
-from skillwire.host.connections.throttle import (
+from skillwire.host.calls.session import (
     DEFAULT_MESSAGE_BYTES,
     Backoff,
     ConnectionLimits,
+    Deadlines,
     MessageCap,
     RestartBudget,
+    ServerLink,
     TokenBucket,
 )
-from skillwire.host.failures import FloodError, UnavailableError
+from skillwire.host.model.errors import FloodError, UnavailableError
 
 
 class Clock:
@@ -80,7 +80,7 @@ def test_what_was_asked_for_passes_on_top() -> None:
 
     assert [bucket.take() for _ in range(3)] == [True] * 3
     for _ in range(1000):
-        bucket.give()
+        bucket.add()
         assert bucket.take()
     assert not bucket.take()
 
@@ -102,19 +102,19 @@ def test_a_bucket_never_lets_more_pass_than_it_should(moves: list[tuple[float, i
 
 def test_rests_grow_to_a_limit_and_chance_shortens_them() -> None:
     clock = Clock()
-    longest = Backoff(0.5, 60, chance=lambda: 1.0, clock=clock)
-    shorter = Backoff(0.5, 60, chance=lambda: 0.25, clock=clock)
+    longest = Backoff(0.5, 60, jitter=lambda: 1.0, clock=clock)
+    shorter = Backoff(0.5, 60, jitter=lambda: 0.25, clock=clock)
 
-    assert [longest.failed() for _ in range(9)] == [0.5, 1, 2, 4, 8, 16, 32, 60, 60]
-    assert [shorter.failed() for _ in range(3)] == [0.125, 0.25, 0.5]
+    assert [longest.record_failure() for _ in range(9)] == [0.5, 1, 2, 4, 8, 16, 32, 60, 60]
+    assert [shorter.record_failure() for _ in range(3)] == [0.125, 0.25, 0.5]
 
 
 def test_a_rest_is_over_when_its_time_has_passed() -> None:
     clock = Clock()
-    backoff = Backoff(0.5, 60, chance=lambda: 1.0, clock=clock)
+    backoff = Backoff(0.5, 60, jitter=lambda: 1.0, clock=clock)
     assert backoff.remaining == 0
 
-    backoff.failed()
+    backoff.record_failure()
 
     assert backoff.remaining == 0.5
     clock.now += 0.4
@@ -124,26 +124,26 @@ def test_a_rest_is_over_when_its_time_has_passed() -> None:
 
 
 def test_forgotten_failures_do_not_lengthen_the_next_rest() -> None:
-    backoff = Backoff(0.5, 60, chance=lambda: 1.0, clock=Clock())
+    backoff = Backoff(0.5, 60, jitter=lambda: 1.0, clock=Clock())
     for _ in range(5):
-        backoff.failed()
+        backoff.record_failure()
 
     backoff.reset()
 
-    assert (backoff.remaining, backoff.failures, backoff.failed()) == (0, 0, 0.5)
+    assert (backoff.remaining, backoff.failures, backoff.record_failure()) == (0, 0, 0.5)
 
 
 def test_any_number_of_failures_can_be_counted() -> None:
-    backoff = Backoff(0.5, 60, chance=lambda: 1.0, clock=Clock())
+    backoff = Backoff(0.5, 60, jitter=lambda: 1.0, clock=Clock())
 
-    assert [backoff.failed() for _ in range(5000)][-1] == 60
+    assert [backoff.record_failure() for _ in range(5000)][-1] == 60
 
 
 @given(st.floats(0, 1, exclude_max=True), st.integers(1, 100))
-def test_a_rest_is_never_longer_than_the_limit(chance: float, failures: int) -> None:
-    backoff = Backoff(0.5, 60, chance=lambda: chance, clock=Clock())
+def test_a_rest_is_never_longer_than_the_limit(jitter: float, failures: int) -> None:
+    backoff = Backoff(0.5, 60, jitter=lambda: jitter, clock=Clock())
 
-    assert all(0 <= backoff.failed() <= 60 for _ in range(failures))
+    assert all(0 <= backoff.record_failure() <= 60 for _ in range(failures))
 
 
 # The budget
@@ -155,21 +155,21 @@ def test_a_budget_allows_a_few_starts_in_a_window_that_moves() -> None:
     for seconds in (0, 100, 100):
         clock.now += seconds
         assert budget.remaining == 0
-        budget.take()
+        budget.record()
 
     assert budget.remaining == 400
     clock.now += 400
     assert budget.remaining == 0
-    budget.take()
+    budget.record()
     assert budget.remaining == 100
 
 
 def test_a_user_who_asks_gets_a_new_budget() -> None:
     budget = RestartBudget(1, 600, clock=Clock())
-    budget.take()
+    budget.record()
     assert budget.remaining == 600
 
-    budget.forget()
+    budget.reset()
 
     assert budget.remaining == 0
 
@@ -179,8 +179,8 @@ def test_a_user_who_asks_gets_a_new_budget() -> None:
 
 @pytest.mark.anyio
 async def test_a_link_ends_once_with_the_first_reason() -> None:
-    ended: list[Link] = []
-    link = Link(ConnectionLimits(message_burst=2, messages_per_second=0), ended.append)
+    ended: list[ServerLink] = []
+    link = ServerLink(ConnectionLimits(message_burst=2, messages_per_second=0), ended.append)
 
     assert [link.admit(), link.admit(), link.admit(), link.admit()] == [True, True, False, False]
     link.end(UnavailableError("later"))
@@ -195,7 +195,7 @@ async def test_a_link_ends_once_with_the_first_reason() -> None:
 
 @pytest.mark.anyio
 async def test_a_clock_runs_out() -> None:
-    with Patience().clock(0.05) as clock:
+    with Deadlines().limit(0.05) as clock:
         await anyio.sleep(5)
 
     assert clock.cancelled_caught
@@ -203,11 +203,11 @@ async def test_a_clock_runs_out() -> None:
 
 @pytest.mark.anyio
 async def test_a_clock_stands_still_while_a_person_is_asked_and_runs_on_afterwards() -> None:
-    patience = Patience()
+    patience = Deadlines()
     start = anyio.current_time()
 
-    with patience.clock(0.2) as before:
-        with patience.person(60), patience.clock(0.2) as during:
+    with patience.limit(0.2) as before:
+        with patience.pause(60), patience.limit(0.2) as during:
             await anyio.sleep(0.3)
         await anyio.sleep(5)
 

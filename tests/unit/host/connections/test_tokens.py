@@ -10,9 +10,9 @@ from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 from pydantic import AnyUrl
 
 from commands import names_in
-from skillwire.host.connections.endpoints import HttpEndpoint
-from skillwire.host.connections.tokens import FileTokenStorage
-from skillwire.host.origin import Origin, OriginKind
+from skillwire.host.connect.endpoints import HttpEndpoint
+from skillwire.host.connect.oauth import FileTokenStorage
+from skillwire.host.model.origin import Origin, OriginKind
 
 pytestmark = pytest.mark.anyio
 
@@ -39,7 +39,7 @@ async def test_what_was_kept_is_there_for_the_next_start(tmp_path: Path) -> None
     again = FileTokenStorage(tmp_path / "new" / "tokens", origin())
     assert await again.get_tokens() == TOKENS
     assert await again.get_client_info() == CLIENT
-    kept = await again.kept()
+    kept = await again.load()
     assert kept.port == 1234
     assert kept.expires_at is not None and 0 < kept.expires_at - time.time() <= 60
 

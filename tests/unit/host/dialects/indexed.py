@@ -7,21 +7,20 @@ from typing import Any
 
 from mcp.shared.exceptions import MCPError
 
-from skillwire.core.archive import ArchiveFormat
+from skillwire.core.errors import INVALID_PARAMS
 from skillwire.core.manifest import digest_of
-from skillwire.errors import INVALID_PARAMS
-from skillwire.host.calls.enumeration import Listing
-from skillwire.host.connections.link import Link
-from skillwire.host.connections.throttle import ConnectionLimits
-from skillwire.host.dialects.indexes import listing_of
-from skillwire.host.dialects.voice import Hearing, Peer
-from skillwire.wire.april import SCHEMA
+from skillwire.core.media import ArchiveFormat
+from skillwire.host.calls.listing import Listing
+from skillwire.host.calls.session import ConnectionLimits, ServerLink
+from skillwire.host.dialects.base import DialectOptions, Session
+from skillwire.host.dialects.index import listing_of
+from skillwire.wire.index import SCHEMA
 from unit.host.calls.strangers import Params, Stranger
 
 TEA = b"---\nname: tea\ndescription: Makes tea. Use when asked.\n---\nBoil water.\n"
 TEA_URI = "skill://tea/SKILL.md"
 TEA_FIELDS = {"name": "tea", "description": "Makes tea. Use when asked."}
-BOTH = Hearing(formats=frozenset(ArchiveFormat))
+BOTH = DialectOptions(formats=frozenset(ArchiveFormat))
 
 Json = dict[str, Any]
 
@@ -50,8 +49,8 @@ def in_april(*entries: Any, schema: object = SCHEMA) -> bytes:
     return json.dumps({"$schema": schema, "skills": entries}).encode()
 
 
-def heard(data: bytes, hearing: Hearing | None = None) -> Listing:
-    return listing_of(data, hearing or Hearing())
+def heard(data: bytes, hearing: DialectOptions | None = None) -> Listing:
+    return listing_of(data, hearing or DialectOptions())
 
 
 def codes(listing: Listing) -> list[list[str]]:
@@ -73,12 +72,12 @@ def serving(files: Mapping[str, bytes | MCPError], **options: Any) -> Stranger:
 
 
 @asynccontextmanager
-async def peer_of(stranger: Stranger, mode: str = "auto") -> AsyncGenerator[Peer]:
+async def peer_of(stranger: Stranger, mode: str = "auto") -> AsyncGenerator[Session]:
     """Connect to a server in memory, as voices see it."""
     async with stranger.connected(mode) as client:
-        link = Link(ConnectionLimits())
+        link = ServerLink(ConnectionLimits())
         link.become_ready(client)
-        yield Peer(link)
+        yield Session(link)
 
 
 def reads(stranger: Stranger) -> list[str]:

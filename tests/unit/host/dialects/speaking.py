@@ -4,19 +4,18 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from skillwire.host.connections.link import Link
-from skillwire.host.connections.throttle import ConnectionLimits
-from skillwire.host.dialects.voice import Peer
+from skillwire.host.calls.session import ConnectionLimits, ServerLink
+from skillwire.host.dialects.base import Session
 from unit.host.calls.strangers import Stranger
 
 
 @asynccontextmanager
 async def speaking(
     stranger: Stranger, capabilities: Mapping[str, Any] | None = None, mode: str = "auto"
-) -> AsyncGenerator[Peer]:
+) -> AsyncGenerator[Session]:
     """Connect to a server, and say what it declared beside what the SDK knows."""
     async with stranger.connected(mode) as client:
-        link = Link(ConnectionLimits())
+        link = ServerLink(ConnectionLimits())
         link.become_ready(client)
         link.capabilities = capabilities or {}
-        yield Peer(link)
+        yield Session(link)

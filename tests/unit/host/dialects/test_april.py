@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from skillwire.core.archive import ArchiveFormat
+from skillwire.core.dialects import Dialect
 from skillwire.core.entry import SkillEntry
+from skillwire.core.errors import InvalidUriError
 from skillwire.core.manifest import UNKNOWN_SIZE, Coverage, digest_of
-from skillwire.errors import InvalidUriError
-from skillwire.host.dialects.voice import Hearing
-from skillwire.host.failures import InvalidAnswerError
-from skillwire.host.promises import archive_format, packed_skill_file
-from skillwire.wire.dialect import Dialect
+from skillwire.core.media import ArchiveFormat
+from skillwire.core.verification import archive_format, packed_skill_file
+from skillwire.host.dialects.base import DialectOptions
+from skillwire.host.model.errors import InvalidAnswerError
 from unit.host.dialects.indexed import (
     BOTH,
     TEA,
@@ -23,11 +23,11 @@ from unit.host.dialects.indexed import (
     in_april,
 )
 
-PINNED = Hearing(dialect=Dialect.INDEX_APRIL)
+PINNED = DialectOptions(dialect=Dialect.INDEX_APRIL)
 PRODUCTS = "skill://docs/{product}/SKILL.md"
 
 
-def one(entry: dict[str, Any], hearing: Hearing | None = None) -> SkillEntry:
+def one(entry: dict[str, Any], hearing: DialectOptions | None = None) -> SkillEntry:
     listing = heard(in_april(entry), hearing)
     assert codes(listing) == []
     [found] = listing.entries
@@ -145,7 +145,7 @@ def test_the_suffix_of_an_archive_tells_its_kind_and_the_path_of_its_skill(
 @pytest.mark.requirement("ARC-18")
 def test_an_archive_that_may_not_or_cannot_be_unpacked_is_refused() -> None:
     for entry, hearing, code in (
-        (april(type="archive", url="skill://tea.zip"), Hearing(), "archives-off"),
+        (april(type="archive", url="skill://tea.zip"), DialectOptions(), "archives-off"),
         (april(type="archive", url="skill://tea.rar"), BOTH, "archive-unsupported"),
         (april(type="archive", url="skill://tea.zip", digest=None), BOTH, "archive-unverifiable"),
     ):

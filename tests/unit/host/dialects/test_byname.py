@@ -7,17 +7,25 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from skillwire.core.dialects import Dialect
 from skillwire.core.entry import check_entry
+from skillwire.core.errors import LimitError, NotFoundError
 from skillwire.core.finding import Finding
 from skillwire.core.frontmatter import parse_skill_md
 from skillwire.core.manifest import MAX_TOTAL_SIZE
 from skillwire.core.uri import SkillUri
-from skillwire.errors import LimitError, NotFoundError
-from skillwire.host.calls.enumeration import Listing, RefusedEntry
-from skillwire.host.dialects import execution, primitive, prompt
-from skillwire.host.dialects.byname import Card, ReadCard, Roster, joined, made_up, make_card, without_nested
-from skillwire.host.failures import InvalidAnswerError
-from skillwire.wire.dialect import Dialect
+from skillwire.host.calls.listing import Listing, RefusedEntry
+from skillwire.host.dialects import execute, primitive, prompt
+from skillwire.host.dialects.by_name import (
+    NamedSkill,
+    NamedSkills,
+    ParseNamedSkill,
+    build_named_skill,
+    joined,
+    uri_for_name,
+    without_nested,
+)
+from skillwire.host.model.errors import InvalidAnswerError
 
 # Any text JSON can carry, among it half of a surrogate pair.
 texts = st.text(st.characters(exclude_categories=()), max_size=60)
@@ -42,8 +50,8 @@ items: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
 )
 
 
-def card_called(name: str) -> Card:
-    card, findings = make_card(name, description="Use when asked.")
+def card_called(name: str) -> NamedSkill:
+    card, findings = build_named_skill(name, description="Use when asked.")
     assert card is not None and findings == []
     return card
 
@@ -58,9 +66,11 @@ def listing_of(*called: str) -> Listing:
 @example(
     item={"name": "a", "description": "x" * 1024, "tags": ["\x85" * 256] * 256}, instructions="\ufeff---"
 )
-@pytest.mark.parametrize("read_card", [primitive.read_card, execution.read_card, prompt.read_card])
+@pytest.mark.parametrize(
+    "read_card", [primitive.parse_named_skill, execute.parse_named_skill, prompt.parse_named_skill]
+)
 def test_a_composed_file_says_exactly_what_was_listed_whatever_a_stranger_sends(
-    read_card: ReadCard, item: dict[str, Any], instructions: str
+    read_card: ParseNamedSkill, item: dict[str, Any], instructions: str
 ) -> None:
     card, findings = read_card(item)
     if card is None or any(finding.is_error for finding in findings):
@@ -83,7 +93,7 @@ def test_a_composed_file_says_exactly_what_was_listed_whatever_a_stranger_sends(
 def test_an_entry_that_is_listed_is_one_that_the_released_extension_allows_too(
     item: dict[str, Any],
 ) -> None:
-    card, findings = execution.read_card(item)
+    card, findings = execute.parse_named_skill(item)
     if card is None or any(finding.is_error for finding in findings):
         return
 
@@ -100,10 +110,10 @@ def test_an_entry_that_is_listed_is_one_that_the_released_extension_allows_too(
     [("refunds", "skill://refunds/SKILL.md"), ("acme/refunds", "skill://acme/refunds/SKILL.md")],
 )
 def test_a_name_becomes_a_uri_and_the_uri_leads_back(name: str, uri: str) -> None:
-    made = made_up(name)
+    made = uri_for_name(name)
 
     assert made == SkillUri.parse(uri)
-    assert Roster().card_at(SkillUri.parse(uri)).called == name
+    assert NamedSkills().skill_at(SkillUri.parse(uri)).remote_name == name
 
 
 @pytest.mark.parametrize(
@@ -128,7 +138,7 @@ def test_a_name_becomes_a_uri_and_the_uri_leads_back(name: str, uri: str) -> Non
     ],
 )
 def test_a_name_no_skill_may_have_is_refused_with_a_finding(name: str) -> None:
-    made = made_up(name)
+    made = uri_for_name(name)
 
     assert isinstance(made, Finding)
     assert (made.code, made.is_error) == ("name-invalid", True)
@@ -141,7 +151,7 @@ def test_a_name_no_skill_may_have_is_refused_with_a_finding(name: str) -> None:
 )
 def test_a_uri_that_no_name_becomes_is_not_found(uri: str) -> None:
     with pytest.raises(NotFoundError):
-        Roster().card_at(SkillUri.parse(uri))
+        NamedSkills().skill_at(SkillUri.parse(uri))
 
 
 def test_a_skill_whose_name_lies_inside_anothers_is_refused_in_its_own_place() -> None:
@@ -171,15 +181,15 @@ def test_a_composed_file_has_a_limit() -> None:
 
 
 def test_a_description_may_be_missing_and_is_not_made_up() -> None:
-    card, findings = make_card("refunds", description="  \n")
+    card, findings = build_named_skill("refunds", description="  \n")
 
     assert findings == []
     assert card is not None and card.frontmatter.fields == {"name": "refunds"}
 
 
 def test_a_description_that_is_too_long_is_refused_and_a_long_title_left_out() -> None:
-    _, findings = make_card("refunds", description="x" * 1025)
-    card, fine = make_card(
+    _, findings = build_named_skill("refunds", description="x" * 1025)
+    card, fine = build_named_skill(
         "refunds", description="x", metadata={"title": "x" * 1025, "tags": joined(["a", "b"])}
     )
 
@@ -199,7 +209,7 @@ def test_what_an_item_says_never_replaces_a_member_of_its_entry() -> None:
         "new": 1,
     }
 
-    card, _ = primitive.read_card(item)
+    card, _ = primitive.parse_named_skill(item)
 
     assert card is not None
     entry = card.entry(["skill://refunds/a.md"])

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skillwire.core.entry import check_entry
+from skillwire.core.errors import DigestMismatchError
 from skillwire.core.manifest import MAX_TOTAL_SIZE, UNKNOWN_SIZE, digest_of
-from skillwire.errors import DigestMismatchError
 from skillwire.host.dialects.core0804 import check_older_entries, check_older_entry
 
 CONTENT = b"Do it.\n"
@@ -42,7 +42,7 @@ def test_a_line_without_a_size_promises_its_digest_alone() -> None:
     assert read is not None and read.manifest is not None
     assert not [finding for finding in findings if finding.is_error]
     skill_file, notes = read.manifest.require(URI), read.manifest.require("skill://acme/refunds/Q&A.md")
-    assert (skill_file.size, skill_file.known_size, skill_file.most_bytes) == (
+    assert (skill_file.size, skill_file.known_size, skill_file.max_bytes) == (
         UNKNOWN_SIZE,
         None,
         MAX_TOTAL_SIZE,

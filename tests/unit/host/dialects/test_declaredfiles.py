@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from skillwire.core.paths import path_findings
 from skillwire.core.uri import SkillUri
-from skillwire.host.dialects.declaredfiles import placed
-from skillwire.wire.primitive import SkillFile
+from skillwire.host.dialects.by_name import assign_uris
+from skillwire.wire.by_name import PrimitiveFile
 
 SKILL = SkillUri.parse("skill://refunds/SKILL.md")
 
@@ -16,11 +16,11 @@ paths = st.sampled_from(
     ["a.md", "A.md", "files", "files/a.md", "files/a.md/b", "SKILL.md", "skill.md", "../x"]
 )
 uris = st.one_of(words, paths.map("skill://refunds/{}".format), paths.map("https://x/{}".format))
-files = st.lists(st.builds(SkillFile, st.one_of(words, paths), uris), max_size=20)
+files = st.lists(st.builds(PrimitiveFile, st.one_of(words, paths), uris), max_size=20)
 
 
 def where(*declared: tuple[str, str]) -> list[tuple[str, str]]:
-    found = placed(SKILL, [SkillFile(name, uri) for name, uri in declared])
+    found = assign_uris(SKILL, [PrimitiveFile(name, uri) for name, uri in declared])
     return [(SKILL.relative_path(uri), original) for uri, original in found.items()]
 
 
@@ -67,8 +67,10 @@ def test_files_of_one_name_are_told_apart_and_one_uri_is_one_file() -> None:
 
 
 @given(declared=files)
-def test_every_declared_file_has_one_place_that_no_other_is_in_the_way_of(declared: list[SkillFile]) -> None:
-    found = placed(SKILL, declared)
+def test_every_declared_file_has_one_place_that_no_other_is_in_the_way_of(
+    declared: list[PrimitiveFile],
+) -> None:
+    found = assign_uris(SKILL, declared)
 
     inside = [SKILL.relative_path(uri) for uri in found]
     assert sorted(found.values()) == sorted({file.uri for file in declared})

@@ -1,22 +1,22 @@
-"""`ExecVoice`: the skills page as a host hears it, against servers that say whatever a test tells them."""
+"""`ExecDialectClient`: the skills page as a host uses it, against servers with scripted answers."""
 
 from typing import Any
 
 import pytest
 from mcp.shared.exceptions import MCPError
 
+from skillwire.core.dialects import Dialect
+from skillwire.core.errors import INTERNAL_ERROR, INVALID_PARAMS, LimitError, NotFoundError
 from skillwire.core.uri import SkillUri
-from skillwire.errors import INTERNAL_ERROR, INVALID_PARAMS, LimitError, NotFoundError
-from skillwire.host.dialects.execution import ExecVoice, find
-from skillwire.host.dialects.voice import Hearing
-from skillwire.host.failures import InvalidAnswerError, NotDeclaredError, PeerError
-from skillwire.wire.dialect import Dialect
-from skillwire.wire.executed import Executed, Piece
+from skillwire.host.dialects.base import DialectOptions
+from skillwire.host.dialects.execute import ExecDialectClient, find
+from skillwire.host.model.errors import InvalidAnswerError, NotDeclaredError, PeerError
+from skillwire.wire.execute import ExecutionResult, Piece
 from unit.host.calls.strangers import MODES, Answers, Params, Stranger, always
 from unit.host.dialects.speaking import speaking
 
 both_generations = pytest.mark.parametrize("mode", MODES)
-HEARING = Hearing(seconds=20)
+HEARING = DialectOptions(seconds=20)
 SKILLS = {"skills": {"scripts": True}}
 CHARTS = SkillUri.parse("skill://charts/SKILL.md")
 ITEM = {"name": "charts", "description": "Use to plot.", "keywords": ["plot", "draw"]}
@@ -54,11 +54,11 @@ async def test_the_dialect_is_told_by_scripts_whatever_they_are_set_to(scripts: 
     there = stranger(skill())
     async with speaking(there, {}, mode) as peer:
         assert await find(peer, HEARING) is None
-        assert await find(peer, Hearing(dialect=Dialect.EXEC)) is None
+        assert await find(peer, DialectOptions(dialect=Dialect.EXEC)) is None
     async with speaking(there, {"skills": {}}, mode) as peer:
         assert await find(peer, HEARING) is None
         assert there.requests == []
-        assert await find(peer, Hearing(dialect=Dialect.EXEC)) is not None
+        assert await find(peer, DialectOptions(dialect=Dialect.EXEC)) is not None
     async with speaking(there, {"skills": {"scripts": scripts}}, mode) as peer:
         found = await find(peer, HEARING)
 
@@ -82,7 +82,7 @@ async def test_files_are_asked_for_by_name_and_scripts_never(mode: str) -> None:
     )
     there = stranger(got, {"content": {"uri": "file:///elsewhere", "text": "Text.\n"}})
     async with speaking(there, SKILLS, mode) as peer:
-        voice = ExecVoice()
+        voice = ExecDialectClient()
         await voice.list(peer, HEARING)
         entry = await voice.get(peer, CHARTS)
         content = await voice.read(peer, "skill://charts/references/a.md", max_bytes=100)
@@ -127,7 +127,7 @@ async def test_files_are_asked_for_by_name_and_scripts_never(mode: str) -> None:
 )
 async def test_an_answer_that_is_no_skill_is_one_clear_error(got: Any, error: type[Exception]) -> None:
     async with speaking(stranger(got), SKILLS) as peer:
-        voice = ExecVoice()
+        voice = ExecDialectClient()
         await voice.list(peer, HEARING)
         with pytest.raises(error):
             await voice.read(peer, CHARTS.text, max_bytes=500)
@@ -151,7 +151,7 @@ async def test_a_reference_that_cannot_be_had_is_one_clear_error(
     content: Any, error: type[Exception]
 ) -> None:
     async with speaking(stranger(skill(references=[file("references/a.md")]), content), SKILLS) as peer:
-        voice = ExecVoice()
+        voice = ExecDialectClient()
         await voice.list(peer, HEARING)
         with pytest.raises(error):
             await voice.read(peer, "skill://charts/references/a.md", max_bytes=500)
@@ -164,7 +164,7 @@ async def test_a_script_is_run_by_its_name_and_by_its_path_where_the_name_means_
     got = skill(scripts=[file("scripts/plot.py"), file("a/same.py"), file("b/same.py"), file("../x.py")])
     there = stranger(got, executed={"content": [{"type": "text", "text": "ran"}]})
     async with speaking(there, SKILLS, mode) as peer:
-        voice = ExecVoice()
+        voice = ExecDialectClient()
         await voice.list(peer, HEARING)
         paths = await voice.scripts(peer, CHARTS)
         found = await voice.execute(peer, CHARTS, "scripts/plot.py", {"a": 1})
@@ -174,7 +174,7 @@ async def test_a_script_is_run_by_its_name_and_by_its_path_where_the_name_means_
                 await voice.execute(peer, CHARTS, path, {})
 
         assert paths == ("scripts/plot.py", "a/same.py", "b/same.py")
-        assert found == Executed((Piece("text", b"ran", is_text=True),))
+        assert found == ExecutionResult((Piece("text", b"ran", is_text=True),))
         assert [params for method, params in there.requests if method == "skills/execute"] == [
             {"name": "charts", "script": "plot.py", "arguments": {"a": 1}},
             {"name": "charts", "script": "b/same.py", "arguments": {}},
@@ -186,7 +186,7 @@ async def test_a_script_is_run_by_its_name_and_by_its_path_where_the_name_means_
 async def test_a_server_that_does_not_declare_scripts_is_never_asked_to_run_one(scripts: object) -> None:
     there = stranger(skill(scripts=[file("scripts/plot.py")]))
     async with speaking(there, {"skills": {"scripts": scripts}}, MODES[0]) as peer:
-        voice = ExecVoice()
+        voice = ExecDialectClient()
         await voice.list(peer, HEARING)
         so_far = list(there.requests)
         with pytest.raises(NotDeclaredError):

@@ -7,15 +7,15 @@ import pytest
 from mcp.shared.exceptions import MCPError
 from mcp.types import METHOD_NOT_FOUND
 
+from skillwire.core.dialects import Dialect
+from skillwire.core.errors import InvalidEntryError, SkillError
 from skillwire.core.manifest import Coverage, digest_of
 from skillwire.core.strictjson import MAX_VALUES
 from skillwire.core.uri import SkillUri
-from skillwire.errors import FrontmatterError, InvalidEntryError, NotFoundError, SkillError
-from skillwire.host.calls.paging import Limits
-from skillwire.host.dialects import indexes
-from skillwire.host.dialects.voice import Found, Hearing, Peer
-from skillwire.host.failures import EndlessListingError, InvalidAnswerError, PeerError
-from skillwire.wire.dialect import Dialect
+from skillwire.host.calls.exchange import ListingLimits
+from skillwire.host.dialects import index
+from skillwire.host.dialects.base import DialectMatch, DialectOptions, Session
+from skillwire.host.model.errors import EndlessListingError, InvalidAnswerError, PeerError
 from skillwire.wire.index import INDEX_URI
 from unit.host.calls.strangers import MODES
 from unit.host.dialects.indexed import (
@@ -33,12 +33,12 @@ from unit.host.dialects.indexed import (
 )
 
 both_generations = pytest.mark.parametrize("mode", MODES)
-PINNED_JUNE = Hearing(dialect=Dialect.INDEX_JUNE)
-PINNED_APRIL = Hearing(dialect=Dialect.INDEX_APRIL)
+PINNED_JUNE = DialectOptions(dialect=Dialect.INDEX_JUNE)
+PINNED_APRIL = DialectOptions(dialect=Dialect.INDEX_APRIL)
 
 
-async def found(peer: Peer, hearing: Hearing | None = None) -> Found:
-    result = await indexes.find(peer, hearing or Hearing())
+async def found(peer: Session, hearing: DialectOptions | None = None) -> DialectMatch:
+    result = await index.find(peer, hearing or DialectOptions())
     assert result is not None
     return result
 
@@ -138,7 +138,7 @@ def test_a_byte_order_mark_in_front_of_an_index_is_no_part_of_it() -> None:
 def test_of_an_index_with_too_many_entries_the_first_are_kept_with_the_problem() -> None:
     data = in_june(june(), *[june(url=f"skill://{n}/tea/SKILL.md") for n in range(5)])
 
-    listing = heard(data, Hearing(limits=Limits(max_entries=3)))
+    listing = heard(data, DialectOptions(limits=ListingLimits(max_entries=3)))
 
     assert len(listing.entries) == 3
     assert isinstance(listing.problem, EndlessListingError)
@@ -148,10 +148,10 @@ def test_of_an_index_with_too_many_entries_the_first_are_kept_with_the_problem()
 @both_generations
 async def test_an_index_that_is_too_large_is_not_parsed(mode: str) -> None:
     files = {INDEX_URI: in_june(june(), filling="x" * 100_000)}
-    small = Hearing(limits=Limits(max_bytes=100_000))
+    small = DialectOptions(limits=ListingLimits(max_bytes=100_000))
     async with peer_of(serving(files), mode) as peer:
         refused = await found(peer, small)
-        taken = await found(peer, Hearing(limits=Limits(max_bytes=200_000)))
+        taken = await found(peer, DialectOptions(limits=ListingLimits(max_bytes=200_000)))
 
     assert isinstance(refused.listing.problem, EndlessListingError)
     assert refused.is_last_resort and refused.listing.entries == ()
@@ -170,7 +170,7 @@ async def test_an_index_is_read_blind_where_the_extension_is_declared(mode: str)
         result = await found(peer)
 
     assert server.requests == [("resources/read", {"uri": INDEX_URI})]
-    assert (result.voice.dialect, result.listing.dialect) == (Dialect.INDEX_JUNE, Dialect.INDEX_JUNE)
+    assert (result.client.dialect, result.listing.dialect) == (Dialect.INDEX_JUNE, Dialect.INDEX_JUNE)
     assert [entry.uri.text for entry in result.listing.entries] == [TEA_URI]
     assert not result.is_last_resort
 
@@ -180,7 +180,7 @@ async def test_an_index_is_read_blind_where_the_extension_is_declared(mode: str)
 async def test_a_server_that_declared_nothing_is_not_asked(mode: str) -> None:
     server = serving({INDEX_URI: in_june(june())}, declares=False)
     async with peer_of(server, mode) as peer:
-        assert await indexes.find(peer, Hearing()) is None
+        assert await index.find(peer, DialectOptions()) is None
 
     assert server.requests == []
 
@@ -196,7 +196,7 @@ async def test_without_an_index_a_skill_still_loads_by_its_uri(mode: str, answer
     server = serving({INDEX_URI: answer, TEA_URI: TEA})
     async with peer_of(server, mode) as peer:
         result = await found(peer)
-        entry = await result.voice.get(peer, SkillUri.parse(TEA_URI))
+        entry = await result.client.get(peer, SkillUri.parse(TEA_URI))
 
     assert result.is_last_resort
     assert (result.listing.entries, result.listing.problem) == ((), None)
@@ -213,8 +213,8 @@ async def test_an_unreadable_index_is_a_problem_to_show_and_keeps_no_skill_from_
 ) -> None:
     async with peer_of(serving({INDEX_URI: answer, TEA_URI: TEA})) as peer:
         result = await found(peer)
-        again = await result.voice.list(peer, Hearing())
-        entry = await result.voice.get(peer, SkillUri.parse(TEA_URI))
+        again = await result.client.list(peer, DialectOptions())
+        entry = await result.client.get(peer, SkillUri.parse(TEA_URI))
 
     assert result.is_last_resort
     for listing in (result.listing, again):
@@ -228,7 +228,7 @@ async def test_an_empty_index_is_an_answer_and_no_problem() -> None:
     async with peer_of(serving({INDEX_URI: in_june(), TEA_URI: TEA})) as peer:
         result = await found(peer)
 
-        assert (await result.voice.get(peer, SkillUri.parse(TEA_URI))).is_dynamic
+        assert (await result.client.get(peer, SkillUri.parse(TEA_URI))).is_dynamic
     assert not result.is_last_resort
     assert (result.listing.entries, result.listing.refused, result.listing.problem) == ((), (), None)
 
@@ -236,9 +236,9 @@ async def test_an_empty_index_is_an_answer_and_no_problem() -> None:
 async def test_the_april_finder_is_for_those_who_chose_it() -> None:
     server = serving({INDEX_URI: in_april(april())})
     async with peer_of(server) as peer:
-        assert await indexes.find_april(peer, Hearing()) is None
+        assert await index.find_april(peer, DialectOptions()) is None
         assert server.requests == []
-        chosen = await indexes.find_april(peer, PINNED_APRIL)
+        chosen = await index.find_april(peer, PINNED_APRIL)
 
     assert chosen is not None and len(chosen.listing.entries) == 1
 
@@ -251,7 +251,7 @@ async def test_the_index_is_read_again_for_the_current_entry_of_one_skill(mode: 
     files: dict[str, bytes | MCPError] = {INDEX_URI: in_june(june())}
     server = serving(files)
     async with peer_of(server, mode) as peer:
-        voice = (await found(peer)).voice
+        voice = (await found(peer)).client
         files[INDEX_URI] = in_june(june(digest=digest_of(b"other")))
         entry = await voice.get(peer, SkillUri.parse(TEA_URI))
 
@@ -269,16 +269,17 @@ async def test_a_skill_outside_the_index_is_one_when_somebody_names_it_under_any
     async with peer_of(server) as peer:
         result = await found(peer)
         assert [entry.uri.text for entry in result.listing.entries] == [TEA_URI]
-        entry = await result.voice.get(peer, SkillUri.parse(uri))
+        entry = await result.client.get(peer, SkillUri.parse(uri))
 
-    assert (entry.uri.text, entry.coverage, entry.is_summary) == (uri, None, False)
-    assert dict(entry.frontmatter.fields) == {"name": "tea", "description": "Makes tea. Use when asked."}
+    assert (entry.uri.text, entry.coverage, entry.is_summary) == (uri, None, True)
+    assert dict(entry.frontmatter.fields) == {"name": "tea"}
+    assert uri not in reads(server)
 
 
 async def test_what_the_index_lists_and_breaks_a_rule_is_not_read_around_the_index() -> None:
     server = serving({INDEX_URI: in_june(june(digest="sha256:short")), TEA_URI: TEA})
     async with peer_of(server) as peer:
-        voice = (await found(peer)).voice
+        voice = (await found(peer)).client
         server.requests.clear()
         failure = await failure_of(voice.get(peer, SkillUri.parse(TEA_URI)))
 
@@ -289,47 +290,27 @@ async def test_what_the_index_lists_and_breaks_a_rule_is_not_read_around_the_ind
 async def test_a_listed_skill_keeps_its_promise_while_the_index_cannot_be_read() -> None:
     files: dict[str, bytes | MCPError] = {INDEX_URI: in_june(june()), TEA_URI: TEA}
     async with peer_of(serving(files)) as peer:
-        voice = (await found(peer)).voice
+        voice = (await found(peer)).client
         files[INDEX_URI] = MCPError(-32603, "out of order")
         failure = await failure_of(voice.get(peer, SkillUri.parse(TEA_URI)))
 
     assert isinstance(failure, PeerError)
 
 
-@pytest.mark.parametrize(
-    ("content", "kind"),
-    [
-        (None, NotFoundError),
-        (b"# no frontmatter", FrontmatterError),
-        (b"---\nname: tea\n---\n", InvalidEntryError),
-        (b"---\nname: coffee\ndescription: Use when asked.\n---\n", InvalidEntryError),
-    ],
-)
-async def test_an_unlisted_file_that_is_no_skill_is_refused(
-    content: bytes | None, kind: type[SkillError]
-) -> None:
-    files = {INDEX_URI: in_june(), **({} if content is None else {TEA_URI: content})}
-    async with peer_of(serving(files)) as peer:
-        voice = (await found(peer)).voice
-        failure = await failure_of(voice.get(peer, SkillUri.parse(TEA_URI)))
-
-    assert type(failure) is kind
-
-
 @pytest.mark.requirement("DRAFT-09")
 async def test_an_unlisted_skill_may_have_another_name_where_the_user_chose_an_old_dialect() -> None:
     files = {TEA_URI: b"---\nname: coffee\ndescription: Use when asked.\n---\n"}
     async with peer_of(serving(files)) as peer:
-        voice = (await found(peer, PINNED_APRIL)).voice
+        voice = (await found(peer, PINNED_APRIL)).client
         entry = await voice.get(peer, SkillUri.parse(TEA_URI))
 
-    assert (entry.uri.text, entry.name) == (TEA_URI, "coffee")
+    assert (entry.uri.text, dict(entry.frontmatter.fields)) == (TEA_URI, {})
 
 
 # Together
 
 
-@pytest.mark.requirement("NAME-02")
+@pytest.mark.requirement("LIST-19")
 @pytest.mark.parametrize("spelling", [TEA_URI, "skill://te%61/SKILL.md"])
 def test_a_uri_that_is_listed_twice_costs_all_its_copies_and_nothing_else(spelling: str) -> None:
     other = june(url="skill://a/tea/SKILL.md")
@@ -354,10 +335,10 @@ async def test_a_server_that_changes_the_form_of_its_index_is_understood_without
     async with peer_of(serving(files)) as peer:
         result = await found(peer)
         files[INDEX_URI] = in_june(june())
-        listing = await result.voice.list(peer, Hearing())
+        listing = await result.client.list(peer, DialectOptions())
 
     assert result.listing.dialect is Dialect.INDEX_APRIL
-    assert (listing.dialect, result.voice.dialect) == (Dialect.INDEX_JUNE, Dialect.INDEX_JUNE)
+    assert (listing.dialect, result.client.dialect) == (Dialect.INDEX_JUNE, Dialect.INDEX_JUNE)
     [entry] = listing.entries
     assert entry.coverage is Coverage.SKILL_FILE and not entry.is_summary
     assert replace(entry, extra={}) == entry

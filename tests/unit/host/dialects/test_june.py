@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from skillwire.core.archive import ArchiveFormat
 from skillwire.core.entry import SkillEntry, parse_entry
 from skillwire.core.manifest import UNKNOWN_SIZE, Coverage, digest_of
-from skillwire.host.dialects.voice import Hearing
-from skillwire.host.promises import archive_format, archive_line, packed_skill_file
+from skillwire.core.media import ArchiveFormat
+from skillwire.core.verification import archive_format, archive_line, packed_skill_file
+from skillwire.host.dialects.base import DialectOptions
 from unit.host.dialects.indexed import (
     BOTH,
     TEA,
@@ -30,7 +30,7 @@ ZIP = "application/zip"
 TAR = "application/gzip"
 
 
-def one(entry: dict[str, Any], hearing: Hearing | None = None) -> SkillEntry:
+def one(entry: dict[str, Any], hearing: DialectOptions | None = None) -> SkillEntry:
     listing = heard(in_june(entry), hearing)
     assert codes(listing) == []
     [found] = listing.entries
@@ -143,7 +143,7 @@ def test_one_bad_entry_is_refused_and_its_neighbour_is_not(entry: object, code: 
 @pytest.mark.requirement("DRAFT-09")
 @pytest.mark.requirement("IDX-05")
 def test_even_for_those_who_chose_this_dialect_the_path_ends_in_the_name() -> None:
-    pinned = Hearing(dialect=heard(in_june()).dialect)
+    pinned = DialectOptions(dialect=heard(in_june()).dialect)
 
     assert codes(heard(in_june(june(url="skill://coffee/SKILL.md")), pinned)) == [["uri-name-mismatch"]]
 
@@ -176,7 +176,7 @@ def test_an_archive_of_a_kind_that_policy_allows_is_preferred_to_single_files() 
 
     held: list[tuple[str, ArchiveFormat | None, int]] = []
     for formats in ([ArchiveFormat.TAR_GZ], [ArchiveFormat.ZIP], list(ArchiveFormat)):
-        entry = one(listed, Hearing(formats=frozenset(formats)))
+        entry = one(listed, DialectOptions(formats=frozenset(formats)))
         assert entry.coverage is Coverage.ARCHIVE and entry.manifest is not None
         line = archive_line(entry.manifest, TEA_URI)
         held.append((line.uri, archive_format(line), line.size))
@@ -193,7 +193,7 @@ def test_an_archive_of_a_kind_that_policy_allows_is_preferred_to_single_files() 
 @pytest.mark.requirement("ARC-18")
 def test_without_a_usable_archive_the_single_files_do() -> None:
     for listed, hearing in (
-        (june(archives=[archive("skill://tea.zip")]), Hearing()),
+        (june(archives=[archive("skill://tea.zip")]), DialectOptions()),
         (june(archives=[archive("skill://tea.rar", "application/vnd.rar")]), BOTH),
         (june(archives=[archive(TEA_URI)]), BOTH),
     ):
@@ -204,11 +204,11 @@ def test_without_a_usable_archive_the_single_files_do() -> None:
 @pytest.mark.requirement("ARC-02")
 def test_a_skill_in_archives_alone_is_refused_where_none_may_or_can_be_unpacked() -> None:
     alone = packed("tea", archive("skill://tea.zip"))
-    only_tar = Hearing(formats=frozenset([ArchiveFormat.TAR_GZ]))
+    only_tar = DialectOptions(formats=frozenset([ArchiveFormat.TAR_GZ]))
     strange = packed("tea", archive("skill://tea.rar", "application/vnd.rar"))
 
     for entry, hearing, code in (
-        (alone, Hearing(), "archives-off"),
+        (alone, DialectOptions(), "archives-off"),
         (alone, only_tar, "archives-off"),
         (strange, BOTH, "archive-unsupported"),
     ):

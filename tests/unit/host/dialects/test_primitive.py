@@ -1,4 +1,4 @@
-"""`PrimitiveVoice`: SEP-2076 as a host hears it, against servers that say whatever a test tells them."""
+"""`PrimitiveDialectClient`: SEP-2076 as a host uses it, against servers with scripted answers."""
 
 from typing import Any
 
@@ -6,19 +6,24 @@ import pytest
 from mcp.shared.exceptions import MCPError
 from mcp.types import METHOD_NOT_FOUND
 
+from skillwire.core.dialects import Dialect
+from skillwire.core.errors import INTERNAL_ERROR, INVALID_PARAMS, LimitError, NotFoundError
 from skillwire.core.uri import SkillUri
-from skillwire.errors import INTERNAL_ERROR, INVALID_PARAMS, LimitError, NotFoundError
-from skillwire.host.calls.paging import Limits
-from skillwire.host.dialects.primitive import PrimitiveVoice, find, missing_dependencies
-from skillwire.host.dialects.voice import Hearing
-from skillwire.host.failures import ArgumentsNeededError, EndlessListingError, InvalidAnswerError, PeerError
-from skillwire.wire.dialect import Dialect
-from skillwire.wire.primitive import SkillDependencies
+from skillwire.host.calls.exchange import ListingLimits
+from skillwire.host.dialects.base import DialectOptions
+from skillwire.host.dialects.primitive import PrimitiveDialectClient, find, missing_dependencies
+from skillwire.host.model.errors import (
+    ArgumentsNeededError,
+    EndlessListingError,
+    InvalidAnswerError,
+    PeerError,
+)
+from skillwire.wire.by_name import SkillDependencies
 from unit.host.calls.strangers import MODES, Answers, Params, Stranger, always, listing
 from unit.host.dialects.speaking import speaking
 
 both_generations = pytest.mark.parametrize("mode", MODES)
-HEARING = Hearing(seconds=20)
+HEARING = DialectOptions(seconds=20)
 SKILLS = {"skills": {"listChanged": True}}
 REFUNDS = SkillUri.parse("skill://refunds/SKILL.md")
 ITEM = {"name": "refunds", "description": "Use when asked."}
@@ -51,13 +56,13 @@ async def test_nothing_is_sent_without_the_capability_or_with_the_scripts_of_the
     there = stranger()
     async with speaking(there, {}, mode) as peer:
         assert await find(peer, HEARING) is None
-        assert await find(peer, Hearing(dialect=Dialect.PRIMITIVE)) is None
+        assert await find(peer, DialectOptions(dialect=Dialect.PRIMITIVE)) is None
     async with speaking(there, {"skills": True}, mode) as peer:
         assert await find(peer, HEARING) is None
     async with speaking(there, {"skills": {"scripts": False}}, mode) as peer:
         assert await find(peer, HEARING) is None
         assert there.requests == []
-        assert await find(peer, Hearing(dialect=Dialect.PRIMITIVE)) is not None
+        assert await find(peer, DialectOptions(dialect=Dialect.PRIMITIVE)) is not None
 
 
 @both_generations
@@ -113,7 +118,7 @@ async def test_a_listing_without_end_is_cut_off_and_what_came_is_kept(mode: str)
         declares=False,
     )
     async with speaking(there, SKILLS, mode) as peer:
-        found = await find(peer, Hearing(limits=Limits(max_pages=5), seconds=20))
+        found = await find(peer, DialectOptions(limits=ListingLimits(max_pages=5), seconds=20))
 
         assert found is not None
         assert len(found.listing.entries) == 5
@@ -135,7 +140,7 @@ async def test_a_server_that_does_not_know_the_method_does_not_speak_the_dialect
 async def test_getting_asks_once_and_reading_asks_for_nothing_but_what_was_declared(mode: str) -> None:
     there = stranger(**{"resources/read": reading("file:///n.md")})
     async with speaking(there, SKILLS, mode) as peer:
-        voice = PrimitiveVoice()
+        voice = PrimitiveDialectClient()
         await voice.list(peer, HEARING)
         entry = await voice.get(peer, REFUNDS)
         skill_md = await voice.read(peer, REFUNDS.text, max_bytes=1000)
@@ -165,7 +170,7 @@ async def test_getting_asks_once_and_reading_asks_for_nothing_but_what_was_decla
 async def test_a_skill_that_is_not_listed_can_be_got_by_the_uri_its_name_becomes(mode: str) -> None:
     got = {"instructions": "Hidden.\n", "description": "Use in secret."}
     async with speaking(stranger(got=got), SKILLS, mode) as peer:
-        voice = PrimitiveVoice()
+        voice = PrimitiveDialectClient()
         await voice.list(peer, HEARING)
         entry = await voice.get(peer, SkillUri.parse("skill://acme/hidden/SKILL.md"))
         content = await voice.read(peer, "skill://acme/hidden/SKILL.md", max_bytes=1000)
@@ -194,7 +199,7 @@ async def test_a_skill_that_is_not_listed_can_be_got_by_the_uri_its_name_becomes
 )
 async def test_an_answer_that_is_no_skill_is_one_clear_error(got: Any, error: type[Exception]) -> None:
     async with speaking(stranger(got=got), SKILLS) as peer:
-        voice = PrimitiveVoice()
+        voice = PrimitiveDialectClient()
         await voice.list(peer, HEARING)
         with pytest.raises(error):
             await voice.read(peer, REFUNDS.text, max_bytes=500)
@@ -204,7 +209,7 @@ async def test_required_arguments_are_named_and_never_guessed() -> None:
     item = {**ITEM, "arguments": [{"name": "region\n\x1b[2J", "required": True}, {"name": "tone"}]}
     there = stranger(item)
     async with speaking(there, SKILLS) as peer:
-        voice = PrimitiveVoice()
+        voice = PrimitiveDialectClient()
         await voice.list(peer, HEARING)
         with pytest.raises(ArgumentsNeededError) as caught:
             await voice.get(peer, REFUNDS)
@@ -220,7 +225,7 @@ async def test_what_a_skill_needs_and_its_server_lacks_can_be_told() -> None:
     needs = {"tools": ["pay", "refund"], "prompts": [{"type": "ref/prompt", "name": "bye"}]}
     there = stranger({**ITEM, "dependencies": needs})
     async with speaking(there, SKILLS) as peer:
-        [entry] = (await PrimitiveVoice().list(peer, HEARING)).entries
+        [entry] = (await PrimitiveDialectClient().list(peer, HEARING)).entries
         missing = await missing_dependencies(peer, HEARING, entry)
 
         assert missing == SkillDependencies(tools=("pay", "refund"), prompts=("bye",))

@@ -1,20 +1,20 @@
-"""`PromptVoice`: prompts as skills, against servers that say whatever a test tells them."""
+"""`PromptDialectClient`: prompts as skills, against servers that say whatever a test tells them."""
 
 from typing import Any
 
 import pytest
 
+from skillwire.core.dialects import Dialect
+from skillwire.core.errors import LimitError, NotFoundError
 from skillwire.core.uri import SkillUri
-from skillwire.errors import LimitError, NotFoundError
-from skillwire.host.dialects.prompt import PromptVoice, find, read_card
-from skillwire.host.dialects.voice import Hearing
-from skillwire.host.failures import InvalidAnswerError
-from skillwire.wire.dialect import Dialect
+from skillwire.host.dialects.base import DialectOptions
+from skillwire.host.dialects.prompt import PromptDialectClient, find, parse_named_skill
+from skillwire.host.model.errors import InvalidAnswerError
 from unit.host.calls.strangers import MODES, Stranger, always
 from unit.host.dialects.speaking import speaking
 
 both_generations = pytest.mark.parametrize("mode", MODES)
-HEARING = Hearing(seconds=20)
+HEARING = DialectOptions(seconds=20)
 CODE = SkillUri.parse("skill://start-code-mode/SKILL.md")
 TOP = "---\nname: code-mode\ndescription: Another.\n---\n\nUse code.\n"
 
@@ -34,7 +34,7 @@ def stranger(*messages: Any, prompts: tuple[Any, ...] = ({"name": "start_code_mo
 
 async def read(there: Stranger, uri: str, mode: str = "auto", max_bytes: int = 10_000) -> bytes:
     async with speaking(there, mode=mode) as peer:
-        voice = PromptVoice()
+        voice = PromptDialectClient()
         await voice.list(peer, HEARING)
         return await voice.read(peer, uri, max_bytes=max_bytes)
 
@@ -45,7 +45,7 @@ async def test_nothing_is_sent_to_a_server_without_prompts(mode: str) -> None:
     there = stranger()
     async with speaking(there, {"skills": {}}, mode) as peer:
         assert await find(peer, HEARING) is None
-        assert await find(peer, Hearing(dialect=Dialect.PROMPT)) is None
+        assert await find(peer, DialectOptions(dialect=Dialect.PROMPT)) is None
         assert there.requests == []
 
 
@@ -61,11 +61,21 @@ async def test_a_prompts_name_becomes_a_skills_and_leads_back(mode: str) -> None
         {"name": "easy", "arguments": [{"name": "region", "required": False}, {"name": "tone"}]},
     )
     async with speaking(stranger(message(TOP), prompts=prompts), mode=mode) as peer:
-        listed = await PromptVoice().list(peer, HEARING)
+        listed = await PromptDialectClient().list(peer, HEARING)
 
         assert [(entry.uri.path, entry.extra) for entry in listed.entries] == [
             ("start-code-mode", {"prompt": "start_code_mode"}),
-            ("easy", {"prompt": "easy"}),
+            ("needy", {"prompt": "needy", "arguments": [{"name": "region", "required": True}]}),
+            (
+                "easy",
+                {
+                    "prompt": "easy",
+                    "arguments": [
+                        {"name": "region", "required": False},
+                        {"name": "tone", "required": False},
+                    ],
+                },
+            ),
         ]
         assert listed.entries[0].frontmatter.fields == {
             "name": "start-code-mode",
@@ -73,7 +83,7 @@ async def test_a_prompts_name_becomes_a_skills_and_leads_back(mode: str) -> None
             "metadata": {"title": "Code"},
         }
         codes = [[finding.code for finding in refused.findings] for refused in listed.refused]
-        assert codes == [["duplicate-uri"], ["duplicate-uri"], ["name-invalid"], ["prompt-arguments"]]
+        assert codes == [["duplicate-uri"], ["duplicate-uri"], ["name-invalid"]]
         assert listed.dialect is Dialect.PROMPT
 
 
@@ -82,7 +92,7 @@ async def test_a_prompts_name_becomes_a_skills_and_leads_back(mode: str) -> None
 async def test_a_stitched_text_is_taken_apart_and_its_frontmatter_counts_for_nothing(mode: str) -> None:
     there = stranger(message(f"{TOP}\n--- references/a.md ---\nA.\n\n--- b.md ---\nB.\n"))
     async with speaking(there, mode=mode) as peer:
-        voice = PromptVoice()
+        voice = PromptDialectClient()
         await voice.list(peer, HEARING)
         entry = await voice.get(peer, CODE)
         skill_md = await voice.read(peer, CODE.text, max_bytes=1000)
@@ -141,7 +151,7 @@ async def test_a_text_that_contradicts_itself_is_kept_whole() -> None:
 )
 async def test_anything_but_one_text_of_the_user_is_no_skill(messages: tuple[Any, ...]) -> None:
     async with speaking(stranger(*messages)) as peer:
-        voice = PromptVoice()
+        voice = PromptDialectClient()
         await voice.list(peer, HEARING)
         with pytest.raises(InvalidAnswerError):
             await voice.read(peer, CODE.text, max_bytes=1000)
@@ -150,7 +160,7 @@ async def test_anything_but_one_text_of_the_user_is_no_skill(messages: tuple[Any
 async def test_what_is_not_listed_or_not_in_the_text_is_not_found_and_what_is_too_large_refused() -> None:
     there = stranger(message(f"{TOP}\n--- a.md ---\n{'A' * 100}\n"))
     async with speaking(there) as peer:
-        voice = PromptVoice()
+        voice = PromptDialectClient()
         await voice.list(peer, HEARING)
         for uri in (
             "skill://other/SKILL.md",
@@ -170,7 +180,7 @@ async def test_what_is_not_listed_or_not_in_the_text_is_not_found_and_what_is_to
     "value", [None, [], {}, {"name": ""}, {"name": 1}, {"name": "x" * 300}, {"name": "\ud800"}]
 )
 def test_a_prompt_without_a_usable_name_is_refused(value: object) -> None:
-    card, findings = read_card(value)
+    card, findings = parse_named_skill(value)
 
     assert card is None
     assert any(finding.is_error for finding in findings)

@@ -10,8 +10,7 @@ from xml.etree import ElementTree
 from skillwire.core.entry import SkillEntry
 from skillwire.core.frontmatter import Frontmatter
 from skillwire.core.uri import SkillUri
-from skillwire.host.origin import Origin, OriginKind, SkillId
-from skillwire.host.registry.known import KnownSkill
+from skillwire.host.model.origin import KnownSkill, Origin, OriginKind, SkillId
 
 USER = Origin(OriginKind.LOCAL, "user", "sha256:" + "f" * 64)
 _HEADING = re.compile(r"From (.+?)(?: \((.*)\))?:")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from skillwire.core.characters import visible
 from skillwire.core.fields import MAX_DESCRIPTION
-from skillwire.host.listing.cleaning import ELLIPSIS, clean, cut, json_string, plain_or_quoted
+from skillwire.host.listing.text import ELLIPSIS, clean, cut, json_string, plain_or_quoted
 
 ENCODABLE = st.text(st.characters(exclude_categories=["Cs"]), max_size=80)
 ANYTHING = st.text(st.characters(exclude_categories=()), max_size=80)

@@ -12,13 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skillwire.core.frontmatter import Frontmatter
-from skillwire.host.attention import Attention, Attentions, SkillSettings, Trust
-from skillwire.host.listing.cleaning import clean
-from skillwire.host.listing.forms import ListingForm
 from skillwire.host.listing.frozen import FrozenListing
-from skillwire.host.listing.rendering import contents_of, render
-from skillwire.host.listing.tokens import estimated_tokens
-from skillwire.host.registry.known import KnownSkill
+from skillwire.host.listing.render import contents_of, render
+from skillwire.host.listing.text import ListingForm, clean
+from skillwire.host.model.origin import KnownSkill, estimated_tokens
+from skillwire.host.model.show_rules import ShowRule, ShowRules, SkillSettings, Trust
 from unit.host.listing.listed_skills import USER, Heard, listed, read_compact, server
 
 TEAM, BANK = server("team"), server("bank")
@@ -27,7 +25,7 @@ TRIAGE = listed(TEAM, "acme/triage", "Sorts tickets.")
 PAY = listed(BANK, "pay", "Pays.")
 NOTES = listed(USER, "user/notes", "Takes notes.")
 LEAD = "The list of skills above has changed. Where the lines below differ from it, they hold."
-ALL = Attentions()
+ALL = ShowRules()
 
 
 def reworded(skill: KnownSkill, description: str) -> KnownSkill:
@@ -106,7 +104,7 @@ def test_settings_that_hide_a_skill_take_it_out_of_the_list() -> None:
 
     told = listing.changes(
         (REFUNDS, TRIAGE, PAY),
-        Attentions({"bank": SkillSettings(trust=Trust.NEVER)}, {"team/triage": Attention.OFF}),
+        ShowRules({"bank": SkillSettings(trust=Trust.NEVER)}, {"team/triage": ShowRule.OFF}),
     )
 
     assert "- removed bank/pay" in told and "- removed team/triage" in told
@@ -240,7 +238,7 @@ def test_changes_read_after_the_list_describe_what_is_there(
     skills, room = times[-1]
     if not text and times[0][0]:
         return
-    current = {own.place.title: own for own in contents_of(skills, ALL)}
+    current = {own.heading.name: own for own in contents_of(skills, ALL)}
     for place, own in heard.items():
         known = {skill.reference: skill for skill in (current[place].others if place in current else ())}
         assert own.descriptions.keys() <= known.keys() or room < 120

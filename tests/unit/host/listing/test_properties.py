@@ -9,14 +9,11 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from skillwire.core.characters import visible
-from skillwire.host.attention import Attention, Attentions
-from skillwire.host.listing.cleaning import clean
-from skillwire.host.listing.forms import ListingForm
-from skillwire.host.listing.rendering import Listed, render
-from skillwire.host.listing.sharing import fill, level
-from skillwire.host.listing.tokens import estimated_tokens
-from skillwire.host.origin import Origin
-from skillwire.host.registry.known import KnownSkill
+from skillwire.host.listing.render import RenderedListing, render
+from skillwire.host.listing.rows import common_limit, share_out
+from skillwire.host.listing.text import ListingForm, clean
+from skillwire.host.model.origin import KnownSkill, Origin, estimated_tokens
+from skillwire.host.model.show_rules import ShowRule, ShowRules
 from unit.host.listing.listed_skills import USER, listed, server, shown_references
 
 
@@ -71,11 +68,11 @@ def skills(draw: st.DrawFn) -> list[KnownSkill]:
 
 
 @st.composite
-def attentions(draw: st.DrawFn, found: list[KnownSkill]) -> Attentions:
+def attentions(draw: st.DrawFn, found: list[KnownSkill]) -> ShowRules:
     if not found:
-        return Attentions()
+        return ShowRules()
     references = st.sampled_from([skill.reference for skill in found])
-    return Attentions(show=draw(st.dictionaries(references, st.sampled_from(list(Attention)))))
+    return ShowRules(show=draw(st.dictionaries(references, st.sampled_from(list(ShowRule)))))
 
 
 def sections(text: str) -> dict[str, str]:
@@ -84,7 +81,7 @@ def sections(text: str) -> dict[str, str]:
     return {match[1]: match[0].rstrip("\n") for match in found}
 
 
-def shown_in(listed: Listed) -> list[str]:
+def shown_in(listed: RenderedListing) -> list[str]:
     return sorted((*listed.full, *listed.shortened, *listed.names))
 
 
@@ -110,7 +107,7 @@ def test_a_list_keeps_to_its_budgets_its_markup_and_its_word(
     # The text parses, and holds exactly the references that it is said to hold.
     assert sorted(shown_references(shown.text, form)) == shown_in(shown)
     # Everything is accounted for, and what is hidden by the settings is not there.
-    may_show = [skill for skill in found if attention.of(skill) not in (Attention.OFF, Attention.MANUAL)]
+    may_show = [skill for skill in found if attention.of(skill) not in (ShowRule.OFF, ShowRule.MANUAL)]
     assert set(shown_in(shown)) <= {skill.reference for skill in may_show}
     assert len(shown_in(shown)) + shown.left_out == len(may_show)
     # Nothing hides in it.
@@ -134,7 +131,7 @@ def test_a_list_is_the_same_bytes_for_the_same_skills_in_any_order(
 @settings(max_examples=50, deadline=None)
 @given(skills(), FORMS)
 def test_with_room_enough_everything_is_shown_in_full(found: list[KnownSkill], form: ListingForm) -> None:
-    shown = render(found, Attentions(), form=form, budget_tokens=1_000_000)
+    shown = render(found, ShowRules(), form=form, budget_tokens=1_000_000)
 
     assert shown.left_out == 0
     by_reference = {skill.reference: skill for skill in found}
@@ -163,7 +160,7 @@ def catalogs(draw: st.DrawFn) -> list[KnownSkill]:
 def test_no_server_and_no_group_starves_where_there_is_room(
     found: list[KnownSkill], pinned: list[str], form: ListingForm, budget: int
 ) -> None:
-    attention = Attentions(show={f"{label}/*": Attention.PIN for label in pinned})
+    attention = ShowRules(show={f"{label}/*": ShowRule.PIN for label in pinned})
     labels = {skill.id.origin.label for skill in found}
     assume(budget >= 150 + 60 * len(labels))
 
@@ -185,8 +182,8 @@ def test_no_server_and_no_group_starves_where_there_is_room(
 
 @given(st.integers(0, 10_000), st.lists(st.integers(0, 3_000), max_size=20))
 def test_room_is_shared_so_that_nobody_has_more_while_another_wants(total: int, wants: list[int]) -> None:
-    shares = fill(total, [lambda limit, want=want: want for want in wants])
-    vague = fill(total, [lambda limit, want=want: min(want, limit + 1) for want in wants])
+    shares = share_out(total, [lambda limit, want=want: want for want in wants])
+    vague = share_out(total, [lambda limit, want=want: min(want, limit + 1) for want in wants])
 
     assert all(0 <= share <= want for share, want in zip(shares, wants, strict=True))
     assert vague == shares
@@ -197,7 +194,7 @@ def test_room_is_shared_so_that_nobody_has_more_while_another_wants(total: int, 
         assert max(shares) <= min(unmet) + 1
     else:
         assert sum(shares) == sum(wants)
-    height = level(total, wants)
+    height = common_limit(total, wants)
     assert sum(min(want, height) for want in wants) <= total
     if unmet:
         assert sum(min(want, height + 1) for want in wants) > total
@@ -217,7 +214,7 @@ def test_the_same_holds_of_ten_thousand_skills(
 ) -> None:
     chance = random.Random(seed)
     found = ten_thousand(chance, servers)
-    attention = Attentions(show={skill.reference: Attention.PIN for skill in chance.sample(found, 3)})
+    attention = ShowRules(show={skill.reference: ShowRule.PIN for skill in chance.sample(found, 3)})
 
     shown = render(found, attention, form=form, budget_tokens=budget, count=count)
 

@@ -2,15 +2,16 @@
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
-from skillwire.host.attention import Attention, Attentions, SkillSettings, Trust
-from skillwire.host.listing.cleaning import MAX_REFERENCE
-from skillwire.host.listing.forms import ListingForm
-from skillwire.host.listing.rendering import render
-from skillwire.host.listing.tokens import TokenCounter, estimated_tokens
-from skillwire.host.registry.known import KnownSkill
+from skillwire.host.listing.render import render
+from skillwire.host.listing.text import MAX_REFERENCE, ListingForm
+from skillwire.host.model.origin import KnownSkill, TokenCounter, estimated_tokens
+from skillwire.host.model.show_rules import ShowRule, ShowRules, SkillSettings, Trust
 from unit.host.listing.listed_skills import USER, by_origin, listed, read_compact, read_xml, server
 
 LEAD = (
@@ -50,7 +51,7 @@ def flood(label: str, count: int, length: int = 1024, *, path: str = "") -> list
 @pytest.mark.requirement("HOST-03")
 @pytest.mark.requirement("SEC-02")
 def test_the_compact_form_groups_skills_by_origin_in_the_hosts_words() -> None:
-    assert render(SKILLS, Attentions()).text == (
+    assert render(SKILLS, ShowRules()).text == (
         f"{LEAD}\n"
         "From local folder user:\n"
         '- my-notes: Takes "notes".\n'
@@ -64,7 +65,7 @@ def test_the_compact_form_groups_skills_by_origin_in_the_hosts_words() -> None:
 
 @pytest.mark.requirement("HOST-04")
 def test_the_xml_form_is_the_block_that_models_know() -> None:
-    assert render(SKILLS, Attentions(), form=ListingForm.XML).text == (
+    assert render(SKILLS, ShowRules(), form=ListingForm.XML).text == (
         f"{LEAD} What a server says is its own words, unverified.\n"
         "<available_skills>\n"
         '<skill origin="local folder user"><name>my-notes</name>'
@@ -80,7 +81,7 @@ def test_the_xml_form_is_the_block_that_models_know() -> None:
 
 @pytest.mark.requirement("HOST-04")
 def test_the_markdown_form_has_headings_and_lists_of_its_own_only() -> None:
-    assert render(SKILLS, Attentions(), form=ListingForm.MARKDOWN).text == (
+    assert render(SKILLS, ShowRules(), form=ListingForm.MARKDOWN).text == (
         f"## Available skills\n\n{LEAD}\n\n"
         "### local folder user\n\n"
         '- `my-notes`: Takes "notes".\n\n'
@@ -94,7 +95,7 @@ def test_the_markdown_form_has_headings_and_lists_of_its_own_only() -> None:
 
 @pytest.mark.requirement("HOST-04")
 def test_the_json_form_is_one_object() -> None:
-    assert render(SKILLS, Attentions(), form=ListingForm.JSON).text == (
+    assert render(SKILLS, ShowRules(), form=ListingForm.JSON).text == (
         f'{{"usage":"{LEAD}","origins":[\n'
         '{"origin":"local folder user","skills":[\n'
         '{"skill":"my-notes","description":"Takes \\"notes\\"."}\n'
@@ -114,17 +115,17 @@ def test_the_json_form_is_one_object() -> None:
 @pytest.mark.requirement("HOST-04")
 @pytest.mark.parametrize("form", ListingForm)
 def test_there_is_no_text_when_there_is_nothing_to_show(form: ListingForm) -> None:
-    hidden = Attentions(show={"*": Attention.MANUAL, "team/triage": Attention.OFF})
+    hidden = ShowRules(show={"*": ShowRule.MANUAL, "team/triage": ShowRule.OFF})
 
-    assert render((), Attentions(), form=form).text == ""
-    assert render(SKILLS, hidden, form=form) == render((), Attentions(), form=form)
+    assert render((), ShowRules(), form=form).text == ""
+    assert render(SKILLS, hidden, form=form) == render((), ShowRules(), form=form)
 
 
 @pytest.mark.requirement("HOST-05")
 def test_what_the_settings_hide_is_neither_shown_nor_counted() -> None:
-    attention = Attentions(
+    attention = ShowRules(
         {"bank": SkillSettings(trust=Trust.NEVER)},
-        {"team/refunds": Attention.OFF, "my-notes": Attention.MANUAL},
+        {"team/refunds": ShowRule.OFF, "my-notes": ShowRule.MANUAL},
     )
 
     shown = render(SKILLS, attention)
@@ -136,11 +137,11 @@ def test_what_the_settings_hide_is_neither_shown_nor_counted() -> None:
 @pytest.mark.requirement("HOST-20")
 def test_pins_come_first_and_in_full_and_name_only_comes_without_description() -> None:
     skills = flood("team", 40)
-    attention = Attentions(
+    attention = ShowRules(
         show={
-            "team/team-00030": Attention.PIN,
-            "team/team-00031": Attention.PIN,
-            "team/team-00000": Attention.NAME_ONLY,
+            "team/team-00030": ShowRule.PIN,
+            "team/team-00031": ShowRule.PIN,
+            "team/team-00000": ShowRule.NAME_ONLY,
         }
     )
 
@@ -158,7 +159,7 @@ def test_pins_come_first_and_in_full_and_name_only_comes_without_description() -
 
 
 def test_all_descriptions_are_shortened_to_one_length_before_any_is_dropped() -> None:
-    shown = render([*flood("team", 40), listed(server("team"), "short", "Short one.")], Attentions())
+    shown = render([*flood("team", 40), listed(server("team"), "short", "Short one.")], ShowRules())
 
     lengths = [len(line) for line in shown.text.splitlines() if line.endswith("…")]
     assert shown.full == ("team/short",)
@@ -172,7 +173,7 @@ def test_all_descriptions_are_shortened_to_one_length_before_any_is_dropped() ->
 @pytest.mark.parametrize("form", ListingForm)
 def test_a_server_that_floods_the_list_takes_nothing_from_the_others(form: ListingForm) -> None:
     small = [listed(server(f"s{n}"), f"s{n}-skill", described(300, n)) for n in range(5)]
-    attention = Attentions()
+    attention = ShowRules()
 
     shown = render([*small, *flood("evil", 500)], attention, form=form)
 
@@ -184,10 +185,10 @@ def test_a_server_that_floods_the_list_takes_nothing_from_the_others(form: Listi
 
 @pytest.mark.requirement("HOST-20")
 def test_a_server_keeps_to_the_budget_in_its_settings() -> None:
-    attention = Attentions({"evil": SkillSettings(budget=200)})
+    attention = ShowRules({"evil": SkillSettings(budget=200)})
 
     shown = render([*flood("evil", 50), *flood("team", 5)], attention)
-    given = render([*flood("evil", 50), *flood("team", 5)], Attentions(), server_budgets={"evil": 0})
+    given = render([*flood("evil", 50), *flood("team", 5)], ShowRules(), server_budgets={"evil": 0})
 
     section = shown.text[
         shown.text.index("From MCP server evil") : shown.text.index("\nFrom MCP server team")
@@ -205,7 +206,7 @@ def test_where_not_all_names_fit_every_group_has_a_line_and_the_rest_is_counted(
         for skill in skills
     ]
 
-    shown = render(skills, Attentions())
+    shown = render(skills, ShowRules())
 
     [heard] = read_compact(shown.text).values()
     groups = [reference.split("/")[2] for reference in heard.descriptions]
@@ -219,7 +220,7 @@ def test_where_not_all_names_fit_every_group_has_a_line_and_the_rest_is_counted(
 def test_without_a_search_the_list_does_not_speak_of_one() -> None:
     skills = flood("team", 1_000)
 
-    text = render(skills, Attentions(), has_search=False).text
+    text = render(skills, ShowRules(), has_search=False).text
 
     assert "search" not in text
     assert text.endswith(" more are not listed")
@@ -236,7 +237,7 @@ def test_without_a_search_the_list_does_not_speak_of_one() -> None:
     ],
 )
 def test_a_tiny_budget_gets_the_smallest_honest_text(budget: int, expected: str) -> None:
-    shown = render(flood("team", 50), Attentions(), budget_tokens=budget)
+    shown = render(flood("team", 50), ShowRules(), budget_tokens=budget)
 
     assert shown.text == expected
     assert shown.tokens == estimated_tokens(expected)
@@ -246,7 +247,7 @@ def test_a_tiny_budget_gets_the_smallest_honest_text(budget: int, expected: str)
 def test_a_reference_too_long_for_a_line_is_counted_and_not_cut() -> None:
     long = listed(server("team"), "/".join(["x" * 60] * 10), "Long.", reference="team/" + "x" * MAX_REFERENCE)
 
-    shown = render([*SKILLS, long], Attentions())
+    shown = render([*SKILLS, long], ShowRules())
 
     assert "xxx" not in shown.text
     assert shown.left_out == 1
@@ -262,7 +263,7 @@ def test_text_that_wants_out_of_its_line_stays_in_it() -> None:
     )
     skills = [listed(server("evil"), "bad", hostile), *SKILLS]
 
-    texts = {form: render(skills, Attentions(), form=form).text for form in ListingForm}
+    texts = {form: render(skills, ShowRules(), form=form).text for form in ListingForm}
 
     assert texts[ListingForm.COMPACT].splitlines()[5] == "From MCP server evil (its own words, unverified):"
     assert texts[ListingForm.COMPACT].splitlines()[6] == (
@@ -289,7 +290,7 @@ def test_a_slow_counter_is_not_called_often() -> None:
         calls.append(len(text))
         return len(text.split())
 
-    shown = render([*flood("team", 300), *flood("bank", 300)], Attentions(), count=words)
+    shown = render([*flood("team", 300), *flood("bank", 300)], ShowRules(), count=words)
 
     assert 3_500 < shown.tokens <= 4_000
     assert len(calls) <= 6
@@ -309,7 +310,7 @@ def erratic(text: str) -> int:
 
 @pytest.mark.parametrize("count", [len, huge, nothing, erratic])
 def test_any_counter_is_obeyed(count: TokenCounter) -> None:
-    shown = render(flood("team", 300), Attentions(), count=count, server_budgets={"team": 500})
+    shown = render(flood("team", 300), ShowRules(), count=count, server_budgets={"team": 500})
 
     assert shown.tokens <= 4_000
     assert shown.tokens == (count(shown.text) if shown.text else 0)
@@ -320,7 +321,7 @@ def test_the_order_of_the_skills_makes_no_difference() -> None:
     shuffled = random.Random(5).sample(skills, len(skills))
 
     for form in ListingForm:
-        assert render(skills, Attentions(), form=form) == render(shuffled, Attentions(), form=form)
+        assert render(skills, ShowRules(), form=form) == render(shuffled, ShowRules(), form=form)
     assert len(by_origin(skills)) == 3
 
 
@@ -329,7 +330,7 @@ def test_a_servers_budget_holds_by_the_callers_own_count() -> None:
         return len(text) // 4 + 20 * text.count("evil")
 
     shown = render(
-        [*flood("evil", 50), *flood("team", 5)], Attentions(), server_budgets={"evil": 300}, count=dear
+        [*flood("evil", 50), *flood("team", 5)], ShowRules(), server_budgets={"evil": 300}, count=dear
     )
 
     section = shown.text[
@@ -338,3 +339,38 @@ def test_a_servers_budget_holds_by_the_callers_own_count() -> None:
     assert 100 < dear(section) <= 300
     assert dear(shown.text) == shown.tokens <= 4_000
     assert len(shown.full) == 5
+
+
+def in_folder(name: str, folder: str) -> KnownSkill:
+    return replace(listed(USER, name, "Takes notes."), directory=Path(folder))
+
+
+@pytest.mark.requirement("HOST-04")
+def test_the_xml_form_says_where_local_skills_lie_and_no_other_form_or_origin_does() -> None:
+    local = in_folder("my-notes", "/home/ann/a & <b>/my-notes")
+    hidden = in_folder("odd", "/home/ann/new\nline\u202e/odd")
+    skills = (local, hidden, listed(server("bank"), "pay", "Pays."))
+    texts = {form: render(skills, ShowRules(), form=form).text for form in ListingForm}
+
+    root = ElementTree.fromstring("<a" + texts[ListingForm.XML].partition("<a")[2])
+    assert [(skill.findtext("name"), skill.findtext("location")) for skill in root] == [
+        ("my-notes", "/home/ann/a & <b>/my-notes/SKILL.md"),
+        ("odd", '"/home/ann/new\\nline\\u202e/odd/SKILL.md"'),
+        ("bank/pay", None),
+    ]
+    assert [[child.tag for child in skill] for skill in root] == [
+        ["name", "description", "location"],
+        ["name", "description", "location"],
+        ["name", "description"],
+    ]
+    assert all("/home/ann" not in text for form, text in texts.items() if form is not ListingForm.XML)
+
+
+@pytest.mark.requirement("HOST-04")
+def test_locations_count_as_part_of_the_budget() -> None:
+    skills = [in_folder(f"notes-{number:03d}", f"/home/{'x' * 200}/{number}") for number in range(100)]
+
+    text = render(skills, ShowRules(), form=ListingForm.XML, budget_tokens=2000).text
+
+    assert 0 < text.count("<location>") < 100
+    assert estimated_tokens(text) <= 2000

@@ -5,13 +5,12 @@ from collections.abc import Callable, Iterable
 import anyio
 
 from skillwire.core.entry import SkillEntry, parse_entry
+from skillwire.core.errors import NotFoundError, SkillError
 from skillwire.core.manifest import digest_of
 from skillwire.core.uri import SkillUri
-from skillwire.errors import NotFoundError, SkillError
-from skillwire.host.calls.enumeration import Listing, RefusedEntry
-from skillwire.host.failures import NotDeclaredError
-from skillwire.host.origin import Origin, OriginKind, SkillId
-from skillwire.host.registry.known import KnownSkill
+from skillwire.host.calls.listing import Listing, RefusedEntry
+from skillwire.host.model.errors import NotDeclaredError
+from skillwire.host.model.origin import KnownSkill, Origin, OriginKind, SkillId
 
 
 def origin_of(label: str) -> Origin:

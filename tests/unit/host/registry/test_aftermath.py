@@ -5,15 +5,15 @@ from pathlib import Path
 import pytest
 
 from folders import write_skill
+from skillwire.core.errors import NotFoundError
 from skillwire.core.finding import Finding
-from skillwire.errors import NotFoundError
-from skillwire.host.calls.enumeration import Listing
-from skillwire.host.failures import TooSlowError
-from skillwire.host.registry.aftermath import MAX_TOLD
+from skillwire.host.calls.listing import Listing
+from skillwire.host.model.errors import TooSlowError
 from skillwire.host.registry.local import LocalRoot, LocalSkills
-from skillwire.host.registry.registry import Registry, RegistryView
-from skillwire.sources.templates import SkillTemplate
-from skillwire.wire.template import Template
+from skillwire.host.registry.registry import Registry
+from skillwire.host.registry.servers import MAX_REMEMBERED
+from skillwire.host.registry.view import RegistryView
+from skillwire.wire.index import SkillTemplate, Template
 from unit.host.registry.remotes import MemoryRemote, entry_at
 from unit.host.registry.test_registry import opened
 
@@ -69,7 +69,7 @@ async def test_that_another_skill_took_the_reference_of_one_that_is_gone_is_told
 
     [notice] = view.notices
     assert (notice.code, notice.subject) == ("vanished", "shop/refunds")
-    assert "another skill goes by this reference now" in notice.detail
+    assert "another skill has this reference now" in notice.detail
 
 
 @pytest.mark.requirement("ASK-34")
@@ -123,14 +123,14 @@ async def test_a_local_skill_that_is_gone_or_comes_second_is_told(tmp_path: Path
 
 @pytest.mark.requirement("ASK-34")
 async def test_a_server_that_loses_everything_is_not_told_of_without_end() -> None:
-    remote = MemoryRemote("shop", *(f"skill://s{number}" for number in range(MAX_TOLD + 50)))
+    remote = MemoryRemote("shop", *(f"skill://s{number}" for number in range(MAX_REMEMBERED + 50)))
 
     async with opened(Registry([remote])) as registry:
         await registry.refresh()
         remote.speaks_of_skills = False
         view = await registry.refresh(force=True)
 
-    assert len(told(view)) == MAX_TOLD
+    assert len(told(view)) == MAX_REMEMBERED
 
 
 async def test_templates_and_remarks_of_a_listing_come_along() -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skillwire.host.registry.confusables import confusable_labels, skeleton
+from skillwire.host.model.lookalikes import confusable_labels, skeleton
 
 
 @pytest.mark.requirement("NAME-06")

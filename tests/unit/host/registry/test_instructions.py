@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skillwire.core.uri import SkillUri
-from skillwire.host.registry.instructions import MAX_INSPECTED, MAX_URIS, uris_in
+from skillwire.host.registry.registry import MAX_INSPECTED, MAX_URIS, uris_in
 
 URI = "skill://acme/refunds/SKILL.md"
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from skillwire.core.errors import FrontmatterError
 from skillwire.core.frontmatter import parse_skill_md
-from skillwire.errors import FrontmatterError
-from skillwire.host.registry.lenient import parse_leniently
+from skillwire.host.registry.local import parse_leniently
 
 
 def document(frontmatter: str, body: str = "Do it.\n") -> bytes:
@@ -22,7 +22,7 @@ def test_a_file_without_a_slip_is_read_as_it_is() -> None:
 
     assert found.document == parse_skill_md(data)
     assert found.findings == ()
-    assert found.meant is data
+    assert found.repaired is data
 
 
 @pytest.mark.requirement("FS-03")
@@ -48,7 +48,7 @@ def test_a_colon_in_a_value_without_quotes_is_read_as_the_author_meant(line: str
     assert found.document.frontmatter.fields == {"name": "a", "description": description, "license": "MIT"}
     assert found.document.body == "Do it.\n"
     assert [(finding.code, finding.line) for finding in found.findings] == [("yaml-syntax", 3)]
-    assert parse_skill_md(found.meant) == found.document
+    assert parse_skill_md(found.repaired) == found.document
 
 
 @pytest.mark.requirement("FS-03")

@@ -11,9 +11,7 @@ from pathlib import Path
 import pytest
 
 from folders import manifest_of, skill_md, write_files, write_skill
-from skillwire.core.finding import Finding
-from skillwire.core.manifest import MAX_FILES, MAX_TOTAL_SIZE
-from skillwire.errors import (
+from skillwire.core.errors import (
     DigestMismatchError,
     InvalidUriError,
     NotFoundError,
@@ -21,14 +19,22 @@ from skillwire.errors import (
     SourceError,
     UnlistedFileError,
 )
-from skillwire.host.origin import OriginKind
-from skillwire.host.refusals import Refusal
+from skillwire.core.finding import Finding
+from skillwire.core.manifest import MAX_FILES, MAX_TOTAL_SIZE
+from skillwire.host.model.origin import KnownSkill, OriginKind
+from skillwire.host.model.refusals import Refusal
 from skillwire.host.registry import local
-from skillwire.host.registry.discovery import MAX_DEPTH, MAX_FOLDERS
-from skillwire.host.registry.known import KnownSkill
-from skillwire.host.registry.local import LocalRoot, LocalScan, LocalSkills, default_roots, read_local_file
+from skillwire.host.registry.local import (
+    MAX_DEPTH,
+    MAX_FOLDERS,
+    LocalRoot,
+    LocalScan,
+    LocalSkills,
+    default_roots,
+    read_local_file,
+)
 from skillwire.host.state.trust import FolderTrust
-from skillwire.sources.opening import FolderReader
+from skillwire.sources.directory.walk import FolderReader
 
 NOBODY = 65534
 
@@ -227,8 +233,10 @@ def test_of_one_name_the_projects_skill_comes_first_then_the_first_by_path(tmp_p
         "mine": home / ".agents/skills/mine",
     }
     assert found.hidden == (
-        Refusal("shadowed", "same", f"{project}/.skillwire/skills/b comes after {project}/.agents/skills/c"),
-        Refusal("shadowed", "same", f"{home}/.agents/skills/a comes after {project}/.agents/skills/c"),
+        Refusal(
+            "shadowed", "same", f"{project}/.skillwire/skills/b is shadowed by {project}/.agents/skills/c"
+        ),
+        Refusal("shadowed", "same", f"{home}/.agents/skills/a is shadowed by {project}/.agents/skills/c"),
     )
 
 
@@ -403,7 +411,7 @@ def test_what_may_not_be_read_is_reported_and_costs_only_itself(open_root: Path)
 def test_a_folder_with_too_many_names_is_looked_at_in_part(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("skillwire.host.registry.discovery.MAX_NAMES", 5)
+    monkeypatch.setattr("skillwire.host.registry.local.MAX_NAMES", 5)
     for number in range(6):
         write_skill(root / f"skill-{number}")
     found = scan(root)

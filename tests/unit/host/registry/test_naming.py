@@ -8,11 +8,10 @@ import pytest
 from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
 
+from skillwire.core.errors import InvalidUriError
 from skillwire.core.uri import SkillUri
-from skillwire.errors import InvalidUriError
-from skillwire.host.failures import AmbiguousReferenceError, UnknownReferenceError
-from skillwire.host.origin import Origin, OriginKind, SkillId
-from skillwire.host.registry.known import KnownSkill
+from skillwire.host.model.errors import AmbiguousReferenceError, UnknownReferenceError
+from skillwire.host.model.origin import KnownSkill, Origin, OriginKind, SkillId
 from skillwire.host.registry.naming import (
     MAX_CANDIDATES,
     NAMING_VERSION,

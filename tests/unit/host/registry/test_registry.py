@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from folders import write_skill
 from skillwire.core.entry import SkillEntry
+from skillwire.core.errors import NotFoundError, SkillError, SourceError
 from skillwire.core.finding import Finding
-from skillwire.errors import NotFoundError, SkillError, SourceError
-from skillwire.host.calls.enumeration import Listing, RefusedEntry
-from skillwire.host.failures import (
+from skillwire.host.calls.listing import Listing, RefusedEntry
+from skillwire.host.model.errors import (
     AmbiguousReferenceError,
     ConfigError,
     EndlessListingError,
@@ -26,12 +26,12 @@ from skillwire.host.failures import (
     UnavailableError,
     UnknownReferenceError,
 )
-from skillwire.host.origin import Origin, SkillId
-from skillwire.host.registry.known import KnownSkill
+from skillwire.host.model.origin import KnownSkill, Origin, SkillId
 from skillwire.host.registry.local import LocalRoot, LocalSkills
 from skillwire.host.registry.naming import Collision
-from skillwire.host.registry.registry import Registry, RegistryView, ServerStatus
-from skillwire.host.registry.served import MAX_SECONDS, MIN_SECONDS, fresh_seconds
+from skillwire.host.registry.registry import Registry
+from skillwire.host.registry.servers import MAX_SECONDS, MIN_SECONDS, fresh_seconds
+from skillwire.host.registry.view import RegistryView, ServerStatus
 from skillwire.host.state.trust import FolderTrust
 from unit.host.registry.remotes import MemoryRemote, entry_at, origin_of, record
 
@@ -547,7 +547,7 @@ async def test_a_uri_that_the_server_does_not_serve_is_not_found() -> None:
 
 
 async def test_a_flood_of_unlisted_skills_pushes_out_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("skillwire.host.registry.served.MAX_UNLISTED", 3)
+    monkeypatch.setattr("skillwire.host.registry.servers.MAX_UNLISTED", 3)
     a = MemoryRemote("a", "skill://x", unlisted=[f"skill://s-{number}" for number in range(5)])
 
     async with opened(Registry([a])) as registry:
@@ -946,5 +946,5 @@ async def test_a_name_that_is_listed_and_not_used_is_answered_with_the_reason() 
             await registry.resolve("shop/other")
 
     assert "the skill comes only as an archive" in str(packed.value)
-    assert packed.value.fix == "allow archives"
+    assert (packed.value.refusal, packed.value.fix) == ("archives-off", "allow archives")
     assert "archive" not in str(other.value)

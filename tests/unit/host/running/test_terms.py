@@ -5,10 +5,9 @@ from dataclasses import replace
 import pytest
 
 from skillwire.core.manifest import digest_of
-from skillwire.host.approval.approvals import Occasion, Question, Reply
-from skillwire.host.approval.terms import RunTerms
-from skillwire.host.asking import MOST_ARGUMENTS, choices_of, demand_of, text_of_question
-from skillwire.host.running.preparing import rule_origin, terms_of
+from skillwire.host.model.approval import Occasion, Question, Reply, RunTerms
+from skillwire.host.use.question import MOST_ARGUMENTS, choices_of, final_question, text_of_question
+from skillwire.host.use.scripts import rule_origin, terms_of
 from skillwire.runner import Policy, ScriptInterface, ScriptRule, ScriptRun
 from unit.host.known_skills import LOCAL, known
 
@@ -92,7 +91,7 @@ def test_a_rule_for_a_servers_skill_never_means_a_local_one() -> None:
         (replace(SANDBOX, unmet=("KEY",)), True),
         (replace(SANDBOX, network=("api.example",)), False),
         (replace(SANDBOX, secrets=("TOKEN",)), False),
-        (replace(SANDBOX, beside=("other/skill",)), False),
+        (replace(SANDBOX, other_skills=("other/skill",)), False),
         (RunTerms("server"), False),
     ],
 )
@@ -103,7 +102,9 @@ def test_only_a_run_with_nothing_special_may_be_agreed_to_for_good(
 
     assert asked.may_be_remembered is may_be_remembered
     assert (Reply.ALWAYS in choices_of(asked)) is may_be_remembered
-    assert demand_of(asked).startswith("Run scripts of" if may_be_remembered else "Run this script once for")
+    assert final_question(asked).startswith(
+        "Run scripts of" if may_be_remembered else "Run this script once for"
+    )
 
 
 @pytest.mark.requirement("SEC-04")
@@ -123,7 +124,7 @@ def test_the_question_shows_code_digest_arguments_limits_and_what_a_yes_covers()
 
 
 def test_what_is_special_is_marked_as_a_warning() -> None:
-    terms = replace(SANDBOX, network=("api.example",), secrets=("TOKEN",), beside=("other/skill",))
+    terms = replace(SANDBOX, network=("api.example",), secrets=("TOKEN",), other_skills=("other/skill",))
 
     text = text_of_question(question(terms))
 
@@ -147,7 +148,7 @@ def test_a_run_on_a_server_is_said_to_be_one() -> None:
     text = text_of_question(asked)
 
     assert text.startswith("A server would run a script of its own, which nobody here has seen.")
-    assert "! Where: on the server, which sees the arguments" in text
+    assert "! Where: on the server, which receives the arguments" in text
 
 
 @pytest.mark.requirement("SEC-01")

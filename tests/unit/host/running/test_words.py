@@ -2,14 +2,14 @@
 
 import pytest
 
-from skillwire.host.running.words import (
-    SMALL_FILE,
-    amount_words,
+from skillwire.host.use.script_results import (
+    MAX_INLINE_BYTES,
+    fair_shares,
+    format_amount,
+    format_limit_hit,
+    format_main_limits,
     frame_outcome,
-    frame_told,
-    hit_words,
-    limits_words,
-    shares,
+    frame_server_result,
 )
 from skillwire.runner import Ending, LimitHit, Limits, Outcome, OutputFile, SkippedOutput
 from unit.host.known_skills import LOCAL, known
@@ -79,14 +79,14 @@ def test_small_texts_come_along_and_other_files_are_named() -> None:
     files = (
         OutputFile("table.csv", b"a,b\n"),
         OutputFile("chart.png", b"\x89PNG\xff"),
-        OutputFile("large.txt", b"x" * (SMALL_FILE + 1)),
+        OutputFile("large.txt", b"x" * (MAX_INLINE_BYTES + 1)),
         OutputFile("od\nd.txt", b"\x1b[2Jhidden\xe2\x80\x8b"),
     )
     text = framed(outcome(files=files, skipped=(SkippedOutput("link", "it is a link"),)))
 
     assert "  table.csv (4 bytes, text/csv, below)" in text
     assert "  chart.png (5 bytes, image/png)" in text
-    assert f"  large.txt ({SMALL_FILE + 1:,} bytes, text/plain)" in text
+    assert f"  large.txt ({MAX_INLINE_BYTES + 1:,} bytes, text/plain)" in text
     assert '  "od d.txt"' in text
     assert "File left out, it is a link: link" in text
     assert "\x1b" not in text and "\u200b" not in text and "<U+001B>[2Jhidden" in text
@@ -99,7 +99,7 @@ def test_a_local_skill_has_a_local_origin() -> None:
 
 
 def test_what_a_server_says_is_called_its_word() -> None:
-    text = frame_told(
+    text = frame_server_result(
         SKILL,
         "scripts/run.py",
         ["done"],
@@ -127,14 +127,14 @@ def test_what_a_server_says_is_called_its_word() -> None:
     ],
 )
 def test_room_is_shared_fairly(lengths: list[int], room: int, granted: list[int]) -> None:
-    assert shares(lengths, room) == granted
+    assert fair_shares(lengths, room) == granted
 
 
 def test_amounts_are_said_in_units_people_know() -> None:
-    assert amount_words("wall_seconds", 10) == "10 s"
-    assert amount_words("memory_bytes", 256 * 2**20) == "256 MiB"
-    assert amount_words("stderr_bytes", 64 * 1024) == "64 KiB"
-    assert amount_words("disk_bytes", 10) == "10 bytes"
-    assert amount_words("disk_files", 20_000) == "20,000"
-    assert "memory 512 MiB" in limits_words(Limits())
-    assert hit_words(LimitHit("processes", 64, 65)) == "processes: 64 allowed, 65 used"
+    assert format_amount("wall_seconds", 10) == "10 s"
+    assert format_amount("memory_bytes", 256 * 2**20) == "256 MiB"
+    assert format_amount("stderr_bytes", 64 * 1024) == "64 KiB"
+    assert format_amount("disk_bytes", 10) == "10 bytes"
+    assert format_amount("disk_files", 20_000) == "20,000"
+    assert "memory 512 MiB" in format_main_limits(Limits())
+    assert format_limit_hit(LimitHit("processes", 64, 65)) == "processes: 64 allowed, 65 used"

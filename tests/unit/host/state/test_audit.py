@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from approving import mode_of
 from commands import names_in
 from skillwire.core.characters import hidden_characters
-from skillwire.host.approval.approvals import Grant
+from skillwire.host.model.approval import Grant
 from skillwire.host.state.audit import AuditLog, line_of
 from skillwire.host.state.vault import locked
 
@@ -93,7 +93,7 @@ def test_text_is_cut_and_inert_and_content_is_never_written(path: Path) -> None:
     assert b"\x1b" not in raw
     (event,) = events(path)
     assert hidden_characters(event["name"]) == []
-    assert event["long"] == "x" * 500 + "…"
+    assert event["long"] == "x" * 499 + "…"
     assert (event["body"], event["headers"]) == ("<bytes>", "<dict>")
     assert len(event["many"]) == 51
     assert (event["huge"], event["odd"]) == (str(10**30), None)

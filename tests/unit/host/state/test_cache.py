@@ -11,10 +11,10 @@ import pytest
 
 from approving import mode_of, origin
 from folders import held_back, scan, uris
+from skillwire.core.errors import DigestMismatchError, SizeMismatchError, SourceError, VerificationError
 from skillwire.core.manifest import ManifestFile
-from skillwire.errors import DigestMismatchError, SizeMismatchError, SourceError, VerificationError
-from skillwire.host.state import shelf
-from skillwire.host.state.cache import CacheUsage, ContentCache, OriginUsage
+from skillwire.host.state import folders
+from skillwire.host.state.content import CacheUsage, ContentCache, OriginUsage
 
 ACME, OTHER = origin(), origin("umbrella")
 CONTENT = b"#!/bin/sh\necho\n"
@@ -369,7 +369,7 @@ def test_a_failing_disk_costs_the_cache_and_is_reported_once(
 def test_without_folder_descriptors_there_is_no_cache(
     root: Path, cache: ContentCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shelf, "IS_SUPPORTED", False)
+    monkeypatch.setattr(folders, "IS_SUPPORTED", False)
 
     assert not cache.put(ACME, FILE, CONTENT)
     assert cache.get(ACME, FILE) is None

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from skillwire.core.manifest import digest_of
-from skillwire.host.state.filetrust import FILE, MOST_FILES, FileTrust
+from skillwire.host.state.trust import FILES_FILE, MAX_FILES, FileTrust
 
 SEEN, OTHER = digest_of(b"{}"), digest_of(b"{} ")
 
@@ -75,7 +75,7 @@ def test_a_file_of_trust_that_someone_else_wrote_says_nothing(
     state: Path, config: Path, content: bytes
 ) -> None:
     FileTrust(state).trust(config, SEEN)
-    (state / FILE).write_bytes(content)
+    (state / FILES_FILE).write_bytes(content)
     trust = FileTrust(state)
 
     assert not trust.is_trusted(config, SEEN)
@@ -84,7 +84,7 @@ def test_a_file_of_trust_that_someone_else_wrote_says_nothing(
 
 def test_what_was_trusted_longest_ago_is_forgotten_first(state: Path, tmp_path: Path) -> None:
     trust = FileTrust(state)
-    paths = [tmp_path / f"{number}.json" for number in range(MOST_FILES + 1)]
+    paths = [tmp_path / f"{number}.json" for number in range(MAX_FILES + 1)]
 
     for path in paths[:2]:
         trust.trust(path, SEEN)

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from skillwire.core.errors import DigestMismatchError, VerificationError
 from skillwire.core.manifest import ManifestFile, digest_of
-from skillwire.errors import DigestMismatchError, VerificationError
-from skillwire.host.state import shelf
-from skillwire.host.state.cache import ContentCache
+from skillwire.host.state import folders
+from skillwire.host.state.content import ContentCache
 from skillwire.host.state.trees import TreeKey, Trees
 from unit.host.known_skills import server
 
@@ -247,7 +247,7 @@ def test_gc_removes_what_crashes_left_and_nothing_else(trees: Trees, root: Path)
 def test_without_folder_descriptors_nothing_is_kept(
     trees: Trees, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shelf, "IS_SUPPORTED", False)
+    monkeypatch.setattr(folders, "IS_SUPPORTED", False)
 
     assert not trees.put(KEY, ARCHIVE, CONTENTS)
     assert trees.archive(KEY, MOST) is None

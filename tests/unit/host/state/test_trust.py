@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skillwire.errors import SourceError
+from skillwire.core.errors import SourceError
 from skillwire.host.state.trust import FolderTrust
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from approving import foreign_file, mode_of
 from commands import names_in
-from skillwire.errors import SourceError
+from skillwire.core.errors import SourceError
 from skillwire.host.state import vault
 from skillwire.host.state.vault import NotPrivateError, locked, read_plain, read_private, replace, set_aside
 
@@ -126,12 +126,12 @@ def test_leftovers_of_dead_writers_are_removed_and_other_files_are_not(tmp_path:
 
 
 def test_what_is_set_aside_keeps_its_bytes_and_only_so_many_are_kept(tmp_path: Path) -> None:
-    for number in range(vault.MOST_SET_ASIDE + 3):
+    for number in range(vault.MAX_SET_ASIDE + 3):
         (tmp_path / "file").write_text(str(number))
         assert set_aside(tmp_path / "file", "bad") is not None
 
     kept = [(tmp_path / name).read_text() for name in names_in(tmp_path)]
-    assert kept == [str(number) for number in range(3, vault.MOST_SET_ASIDE + 3)]
+    assert kept == [str(number) for number in range(3, vault.MAX_SET_ASIDE + 3)]
     assert set_aside(tmp_path / "file", "bad") is None
 
 

@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from skillwire.errors import CredentialError
+from skillwire.core.errors import CredentialError
 from skillwire.server.access import admission as module
 from skillwire.server.access.admission import Admission, Admitted
-from skillwire.server.access.caller import ANONYMOUS
-from skillwire.server.access.settings import Access, AccessError, Oidc
-from skillwire.server.access.sight import ALL, NOTHING, Sight
-from skillwire.server.access.tokens import Token, digest_of, new_secret, stamp_of
+from skillwire.server.access.settings import ANONYMOUS, Access, AccessError, Oidc
+from skillwire.server.access.tokens import Token, digest_of, format_time, new_secret
+from skillwire.server.visibility import ALL, NOTHING, Visibility
 
 
 class World:
@@ -66,7 +65,7 @@ async def test_a_token_is_admitted_and_everything_else_is_not(world: World) -> N
     async with world.admission() as admission:
         admitted = await admission.admit(world.header)
 
-        assert (admitted.caller.name, admitted.sight) == ("ci", ALL)
+        assert (admitted.caller.name, admitted.visibility) == ("ci", ALL)
         assert await refusal(admission, None) == "missing"
         assert await refusal(admission, b"Bearer " + new_secret("ci").encode()) == "unknown"
         assert await refusal(admission, b"Bearer eyJhbGciOiJub25lIn0.e30.") == "unknown"
@@ -79,11 +78,13 @@ async def test_strangers_see_what_rules_allow_to_anyone_and_a_wrong_token_makes_
 ) -> None:
     rules = '[[rule]]\nanyone = true\nsee = ["shared"]\n[[rule]]\ntokens = ["ci"]\nsee = ["acme"]'
     async with world.admission(rules=rules, allow_anonymous=True) as admission:
-        assert await admission.admit(None) == Admitted(ANONYMOUS, Sight(("skill://shared",)))
-        assert (await admission.admit(world.header)).sight == Sight(("skill://acme", "skill://shared"))
+        assert await admission.admit(None) == Admitted(ANONYMOUS, Visibility(("skill://shared",)))
+        assert (await admission.admit(world.header)).visibility == Visibility(
+            ("skill://acme", "skill://shared")
+        )
         assert await refusal(admission, b"Bearer nonsense") == "unknown"
     async with world.admission(allow_anonymous=True) as admission:
-        assert (await admission.admit(None)).sight == NOTHING
+        assert (await admission.admit(None)).visibility == NOTHING
 
 
 async def test_an_open_server_asks_nobody_and_minds_no_header() -> None:
@@ -142,16 +143,16 @@ async def test_rules_that_change_count_for_callers_who_are_known(world: World) -
         world.write(world.rules, rules.format("other"))
         admission.reload()
 
-        assert (await admission.admit(world.header)).sight == Sight(("skill://other",))
+        assert (await admission.admit(world.header)).visibility == Visibility(("skill://other",))
         world.write(world.rules, "nonsense")
         admission.reload()
-        assert (await admission.admit(world.header)).sight == Sight(("skill://other",))
+        assert (await admission.admit(world.header)).visibility == Visibility(("skill://other",))
 
 
 @pytest.mark.requirement("SEC-14")
 async def test_a_token_that_expires_is_not_recalled(world: World) -> None:
     from_now = world.tokens.stat().st_ctime + 10 + 30
-    world.keep("ci", world.secret, f"expires={stamp_of(datetime.fromtimestamp(from_now, UTC))}")
+    world.keep("ci", world.secret, f"expires={format_time(datetime.fromtimestamp(from_now, UTC))}")
     async with world.admission() as admission:
         await admission.admit(world.header)
         world.seconds += 28
@@ -165,7 +166,7 @@ async def test_a_token_that_expires_is_not_recalled(world: World) -> None:
 async def test_not_more_headers_are_remembered_than_there_is_room_for(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "MOST_KNOWN", 3)
+    monkeypatch.setattr(module, "MAX_CACHED", 3)
     async with world.admission() as admission:
         for blanks in range(1, 6):
             await admission.admit(b"Bearer" + b" " * blanks + world.secret.encode())
@@ -185,8 +186,8 @@ def test_without_what_checks_signatures_the_extra_is_named(monkeypatch: pytest.M
     url = "https://skills.example.org/mcp"
     for name in (
         "skillwire.server.access.oidc",
-        "skillwire.server.access.jwks",
-        "skillwire.server.access.signatures",
+        "skillwire.server.access.keys",
+        "skillwire.server.access.keys",
     ):
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(sys.modules, "joserfc", None)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skillwire.errors import CredentialError
-from skillwire.server.access.credentials import MAX_CREDENTIAL, credential_of
+from skillwire.core.errors import CredentialError
+from skillwire.server.access.settings import MAX_CREDENTIAL, credential_of
 
 
 def basic(user: str, password: str) -> bytes:

@@ -8,23 +8,23 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from skillwire.core.entry import SkillEntry
+from skillwire.core.errors import NotFoundError
 from skillwire.core.skill import Skill
 from skillwire.core.uri import SkillUri
-from skillwire.errors import NotFoundError
-from skillwire.server.access.insight import InSight, UnlistedInSight
-from skillwire.server.access.sight import ALL, Sight, merged, place
-from skillwire.sources import Catalog, MemorySource
+from skillwire.server.access.visibility import VisibleSource, VisibleUnlistedSource
+from skillwire.server.visibility import ALL, Visibility, merge_prefixes, parse_prefix
+from skillwire.sources import CombinedSource, MemorySource
 from talking import PlainSource, skill
 
 SEGMENTS = st.sampled_from(["acme", "acme-two", "billing", "a", "b"])
 PATHS = st.lists(SEGMENTS, min_size=1, max_size=3).map("/".join)
 
 
-def sight(*paths: str) -> Sight:
-    return Sight(merged(map(place, paths)))
+def sight(*paths: str) -> Visibility:
+    return Visibility(merge_prefixes(map(parse_prefix, paths)))
 
 
-def seen(source: InSight) -> list[str]:
+def seen(source: VisibleSource) -> list[str]:
     return [entry.uri.path for entry in source.snapshot.entries]
 
 
@@ -33,11 +33,11 @@ def seen(source: InSight) -> list[str]:
 @example({"acme/a", "acme-two/a"}, {"acme", "acme-two"})  # These sort differently with what is below them.
 @given(st.sets(PATHS, max_size=8), st.sets(PATHS, max_size=4))
 async def test_a_snapshot_holds_what_is_in_sight_and_nothing_else(paths: set[str], places: set[str]) -> None:
-    async with Catalog([MemorySource([skill(path) for path in paths])]) as catalog:
+    async with CombinedSource([MemorySource([skill(path) for path in paths])]) as catalog:
         wanted = sight(*places)
-        source = InSight(catalog, wanted)
+        source = VisibleSource(catalog, wanted)
 
-        expected = [entry for entry in catalog.snapshot.entries if wanted.sees(entry.uri)]
+        expected = [entry for entry in catalog.snapshot.entries if wanted.includes(entry.uri)]
         assert list(source.snapshot.entries) == expected
         assert source.snapshot.by_uri == {entry.uri.text: entry for entry in expected}
 
@@ -51,8 +51,8 @@ async def test_a_file_out_of_sight_is_no_file_and_the_catalog_is_not_even_asked(
             return await super().read_file(uri)
 
     memory = Asked([skill("acme/open"), skill("secret/plan")])
-    async with Catalog([memory]) as catalog:
-        source = InSight(catalog, sight("acme"))
+    async with CombinedSource([memory]) as catalog:
+        source = VisibleSource(catalog, sight("acme"))
 
         assert await source.read_file("skill://acme/open/SKILL.md")
         for uri in ("skill://secret/plan/SKILL.md", "skill://secret/nothing/SKILL.md"):
@@ -64,8 +64,8 @@ async def test_a_file_out_of_sight_is_no_file_and_the_catalog_is_not_even_asked(
 
 async def test_a_change_out_of_sight_is_none() -> None:
     memory = MemorySource([skill("acme/open"), skill("secret/plan")])
-    async with Catalog([memory]) as catalog:
-        source = InSight(catalog, sight("acme"))
+    async with CombinedSource([memory]) as catalog:
+        source = VisibleSource(catalog, sight("acme"))
         before = source.snapshot
 
         memory.add(skill("secret/other"))
@@ -79,8 +79,8 @@ async def test_waiting_ends_with_a_change_in_sight_and_with_no_other() -> None:
     memory = MemorySource([skill("acme/open")])
     heard: list[list[str]] = []
     unheard: list[list[str]] = []
-    async with Catalog([memory]) as catalog, anyio.create_task_group() as group:
-        source = InSight(catalog, sight("acme"))
+    async with CombinedSource([memory]) as catalog, anyio.create_task_group() as group:
+        source = VisibleSource(catalog, sight("acme"))
 
         async def wait() -> None:
             await source.wait_for_change(source.snapshot.revision)
@@ -99,14 +99,14 @@ async def test_waiting_ends_with_a_change_in_sight_and_with_no_other() -> None:
 
 
 async def test_a_nested_skill_is_in_sight_with_the_one_around_it_or_alone() -> None:
-    async with Catalog([MemorySource([skill("acme/outer"), skill("acme/outer/inner")])]) as catalog:
-        assert seen(InSight(catalog, sight("acme/outer"))) == ["acme/outer", "acme/outer/inner"]
-        assert seen(InSight(catalog, sight("acme/outer/inner"))) == ["acme/outer/inner"]
+    async with CombinedSource([MemorySource([skill("acme/outer"), skill("acme/outer/inner")])]) as catalog:
+        assert seen(VisibleSource(catalog, sight("acme/outer"))) == ["acme/outer", "acme/outer/inner"]
+        assert seen(VisibleSource(catalog, sight("acme/outer/inner"))) == ["acme/outer/inner"]
 
 
 async def test_who_may_see_everything_shares_what_there_is() -> None:
-    async with Catalog([MemorySource([skill("acme/open")])]) as catalog:
-        source = InSight(catalog, ALL)
+    async with CombinedSource([MemorySource([skill("acme/open")])]) as catalog:
+        source = VisibleSource(catalog, ALL)
 
         assert source.snapshot.entries is catalog.snapshot.entries
         assert source.snapshot.by_uri is catalog.snapshot.by_uri
@@ -130,8 +130,8 @@ class Asking(PlainSource):
 
 async def test_what_is_not_listed_is_asked_for_only_in_sight() -> None:
     stranger = Asking(unlisted=[skill("acme/hidden"), skill("secret/plan")])
-    async with Catalog([stranger]) as catalog:
-        source = UnlistedInSight(catalog, sight("acme"))
+    async with CombinedSource([stranger]) as catalog:
+        source = VisibleUnlistedSource(catalog, sight("acme"))
 
         found = await source.get_skill(SkillUri.build("acme/hidden"))
         content = await source.read_file("skill://acme/hidden/SKILL.md")

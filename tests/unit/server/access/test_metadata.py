@@ -4,9 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from skillwire.errors import CredentialError
-from skillwire.server.access.metadata import challenge, metadata, metadata_paths, metadata_url, status_of
-from skillwire.server.access.settings import Access, Oidc
+from skillwire.core.errors import CredentialError
+from skillwire.server.access.settings import (
+    Access,
+    Oidc,
+    challenge,
+    metadata,
+    metadata_paths,
+    metadata_url,
+    status_of,
+)
 
 URL = "https://skills.example.org/team/mcp"
 TOKENS = Access(tokens=Path("tokens"))

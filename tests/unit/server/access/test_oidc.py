@@ -4,10 +4,9 @@ from typing import Any
 
 import pytest
 
-from skillwire.errors import CredentialError
-from skillwire.server.access.caller import Caller
+from skillwire.core.errors import CredentialError
 from skillwire.server.access.oidc import LEEWAY, caller_of
-from skillwire.server.access.settings import Oidc
+from skillwire.server.access.settings import Caller, Oidc
 
 ISSUER = "https://login.example.org"
 URL = "https://skills.example.org/mcp"

@@ -1,8 +1,10 @@
 """Rates: bursts, refilling, and memory that stays bounded."""
 
+import time
+
 import pytest
 
-from skillwire.server.access.rates import Rates
+from skillwire.server.access.admission import Rates
 from skillwire.server.access.settings import Rate
 
 
@@ -62,3 +64,55 @@ def test_many_callers_do_not_fill_the_memory_and_busy_ones_are_kept() -> None:
 
     assert len(rates) == 10
     assert rates.take("busy") == 1
+
+
+def test_a_flood_of_others_does_not_refill_a_bucket() -> None:
+    clock = Clock()
+    rates = Rates(Rate(1, 5), most=10, ticks=clock)
+    drained = [rates.take("busy") for _ in range(6)]
+
+    for number in range(10_000):
+        rates.take(f"stranger {number}")
+
+    assert drained == [0, 0, 0, 0, 0, 1]
+    assert rates.take("busy") == 1
+    assert len(rates) == 10
+
+
+def test_who_comes_during_a_flood_does_not_get_a_second_bucket_after_it() -> None:
+    clock = Clock()
+    rates = Rates(Rate(1, 5), most=10, ticks=clock)
+    for number in range(10):
+        for _ in range(5):
+            rates.take(f"stranger {number}")
+
+    during = [rates.take("late") for _ in range(6)]
+    clock.now += 5.5
+    for number in range(9):
+        rates.take(f"other {number}")
+    after = [rates.take("late") for _ in range(6)]
+
+    assert during == [0, 0, 0, 0, 0, 1]
+    assert after == [0, 0, 0, 0, 0, 1]
+
+
+def test_buckets_that_are_full_again_make_room_for_newcomers() -> None:
+    clock = Clock()
+    rates = Rates(Rate(1, 1), most=10, ticks=clock)
+    for number in range(10):
+        rates.take(f"early {number}")
+    clock.now += 2
+
+    assert [rates.take(f"late {number}") for number in range(10)] == [0] * 10
+    assert len(rates) == 10
+
+
+def test_a_flood_costs_no_more_than_ordinary_requests() -> None:
+    clock = Clock()
+    rates = Rates(Rate(1, 1), ticks=clock)
+    started = time.process_time()
+    for number in range(200_000):
+        clock.now += 0.0001
+        rates.take(f"stranger {number}")
+
+    assert time.process_time() - started < 20

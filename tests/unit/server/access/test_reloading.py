@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from skillwire.errors import SkillError
-from skillwire.server.access.reloading import Reloaded
+from skillwire.core.errors import SkillError
+from skillwire.server.access.admission import Reloaded
 
 
 class World:
@@ -34,7 +34,7 @@ class World:
 
     def look(self, after: float = 1.0) -> int:
         self.seconds += after
-        self.file.look()
+        self.file.check()
         return self.file.value
 
 
@@ -91,7 +91,7 @@ def test_a_wrong_version_is_logged_once_and_the_last_good_one_goes_on(
     assert [world.look() for _ in range(3)] == [1, 1, 1]
     assert world.file.version == version
     assert [record.message for record in caplog.records] == [
-        "the file is wrong (write it anew); what it said before goes on"
+        "the file is wrong (write it anew); the previous version stays in use"
     ]
     world.path.write_text("3")
     assert world.look() == 3

@@ -6,16 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skillwire.server.access.caller import ANONYMOUS, Caller
 from skillwire.server.access.rules import FOR_ANYONE, FOR_CALLERS, MAX_SIZE, Rules, parse_rules
-from skillwire.server.access.settings import AccessError
-from skillwire.server.access.sight import ALL, NOTHING, Sight
+from skillwire.server.access.settings import ANONYMOUS, AccessError, Caller
+from skillwire.server.visibility import ALL, NOTHING, Visibility
 
 CI = Caller("ci", token="ci", groups=frozenset({"billing"}), scopes=frozenset({"read"}))
 ALICE = Caller(
     "https://i alice", subject="alice", issuer="https://i", client="app", groups=frozenset({"billing", "ops"})
 )
-BILLING = Sight(("skill://acme/billing",))
+BILLING = Visibility(("skill://acme/billing",))
 
 EXAMPLE = b"""
 [[rule]]
@@ -44,9 +43,11 @@ def test_what_a_caller_may_see_is_all_that_the_rules_for_them_allow() -> None:
     found = parse_rules(EXAMPLE)
 
     shared = ("docs://handbook", "skill://shared")
-    assert found.sight(ANONYMOUS) == Sight(shared)
-    assert found.sight(CI) == Sight(("docs://handbook", "skill://acme/billing", "skill://shared"))
-    assert found.sight(ALICE) == Sight(("*",), ("skill://acme",), operates=True)
+    assert found.visibility_of(ANONYMOUS) == Visibility(shared)
+    assert found.visibility_of(CI) == Visibility(
+        ("docs://handbook", "skill://acme/billing", "skill://shared")
+    )
+    assert found.visibility_of(ALICE) == Visibility(("*",), ("skill://acme",), can_operate=True)
 
 
 @pytest.mark.parametrize(
@@ -71,14 +72,16 @@ def test_what_a_caller_may_see_is_all_that_the_rules_for_them_allow() -> None:
 def test_every_kind_that_a_rule_names_has_to_match(who: str, meant: list[Caller]) -> None:
     found = rules(f'[[rule]]\n{who}\nsee = ["acme/billing"]')
 
-    assert [caller for caller in (CI, ALICE, ANONYMOUS) if found.sight(caller) == BILLING] == meant
-    assert all(found.sight(caller) == NOTHING for caller in (CI, ALICE, ANONYMOUS) if caller not in meant)
+    assert [caller for caller in (CI, ALICE, ANONYMOUS) if found.visibility_of(caller) == BILLING] == meant
+    assert all(
+        found.visibility_of(caller) == NOTHING for caller in (CI, ALICE, ANONYMOUS) if caller not in meant
+    )
 
 
 def test_without_rules_callers_see_everything_and_strangers_only_where_nobody_is_asked() -> None:
-    assert (FOR_CALLERS.sight(CI), FOR_CALLERS.sight(ANONYMOUS)) == (ALL, NOTHING)
-    assert FOR_ANYONE.sight(ANONYMOUS) == ALL
-    assert rules("").sight(CI) == NOTHING
+    assert (FOR_CALLERS.visibility_of(CI), FOR_CALLERS.visibility_of(ANONYMOUS)) == (ALL, NOTHING)
+    assert FOR_ANYONE.visibility_of(ANONYMOUS) == ALL
+    assert rules("").visibility_of(CI) == NOTHING
 
 
 @pytest.mark.parametrize(
@@ -87,8 +90,8 @@ def test_without_rules_callers_see_everything_and_strangers_only_where_nobody_is
         ("x = 1", "x is unknown"),
         ("rule = 1", "[[rule]]"),
         ("[rule]\nanyone = true", "[[rule]]"),
-        ('[[rule]]\nsee = ["a"]', "rule[1] says not for whom"),
-        ('[[rule]]\nanyone = false\nsee = ["a"]', "rule[1] says not for whom"),
+        ('[[rule]]\nsee = ["a"]', "rule[1] does not name any callers"),
+        ('[[rule]]\nanyone = false\nsee = ["a"]', "rule[1] does not name any callers"),
         ('[[rule]]\nanyone = 1\nsee = ["a"]', "rule[1].anyone"),
         ("[[rule]]\nanyone = true", "rule[1] allows nothing"),
         ('[[rule]]\nanyone = true\nsee = "a"', "rule[1].see"),
@@ -140,7 +143,7 @@ def test_one_rule_more_never_takes_anything_away(
         for kind, values, places in written
     ]
 
-    seen = [rules("".join(parts[:count])).sight(caller) for count in range(len(parts) + 1)]
+    seen = [rules("".join(parts[:count])).visibility_of(caller) for count in range(len(parts) + 1)]
 
     assert all(before | after == after for before, after in pairwise(seen))
 

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skillwire.core.errors import InvalidUriError
 from skillwire.core.uri import SkillUri
-from skillwire.errors import InvalidUriError
-from skillwire.server.access.sight import ALL, NOTHING, Sight, merged, place
+from skillwire.server.visibility import ALL, NOTHING, Visibility, merge_prefixes, parse_prefix
 
 SEGMENTS = st.sampled_from(["acme", "acme-two", "billing", "a", "b", "b-c"])
 PATHS = st.lists(SEGMENTS, min_size=1, max_size=4).map("/".join)
@@ -18,23 +18,23 @@ def uri(path: str) -> SkillUri:
 
 @pytest.mark.requirement("SEC-14")
 def test_a_place_allows_what_is_there_and_below_and_nothing_beside_it() -> None:
-    sight = Sight((place("acme/billing"),))
+    sight = Visibility((parse_prefix("acme/billing"),))
 
-    assert sight.sees(uri("acme/billing"))
-    assert sight.sees(uri("acme/billing/refunds"))
-    assert not sight.sees(uri("acme"))
-    assert not sight.sees(uri("acme/billing-internal"))
-    assert not sight.sees(uri("other/acme/billing"))
-    assert not sight.sees(SkillUri.build("acme/billing", scheme="docs"))
+    assert sight.includes(uri("acme/billing"))
+    assert sight.includes(uri("acme/billing/refunds"))
+    assert not sight.includes(uri("acme"))
+    assert not sight.includes(uri("acme/billing-internal"))
+    assert not sight.includes(uri("other/acme/billing"))
+    assert not sight.includes(SkillUri.build("acme/billing", scheme="docs"))
 
 
 def test_everything_and_nothing_are_sights_too() -> None:
-    assert ALL.sees(uri("acme")) and ALL.may_run(uri("acme")) and ALL.operates and ALL.is_whole
-    assert not NOTHING.sees(uri("acme")) and not NOTHING.may_run(uri("acme")) and not NOTHING.operates
+    assert ALL.includes(uri("acme")) and ALL.may_run(uri("acme")) and ALL.can_operate and ALL.is_unrestricted
+    assert not NOTHING.includes(uri("acme")) and not NOTHING.may_run(uri("acme")) and not NOTHING.can_operate
 
 
 def test_scripts_may_be_run_only_of_what_is_in_sight() -> None:
-    sight = Sight((place("acme"),), (place("*"),))
+    sight = Visibility((parse_prefix("acme"),), (parse_prefix("*"),))
 
     assert sight.may_run(uri("acme/refunds"))
     assert not sight.may_run(uri("other"))
@@ -51,7 +51,7 @@ def test_scripts_may_be_run_only_of_what_is_in_sight() -> None:
     ],
 )
 def test_a_place_is_written_as_a_path_or_as_a_uri(written: str, meant: str) -> None:
-    assert place(written) == meant
+    assert parse_prefix(written) == meant
 
 
 @pytest.mark.parametrize(
@@ -59,20 +59,24 @@ def test_a_place_is_written_as_a_path_or_as_a_uri(written: str, meant: str) -> N
 )
 def test_what_can_be_no_place_is_refused(written: str) -> None:
     with pytest.raises(InvalidUriError):
-        place(written)
+        parse_prefix(written)
 
 
 @given(st.lists(PATHS, max_size=5), st.lists(PATHS, max_size=5), PATHS)
 def test_two_sights_together_see_what_either_sees(left: list[str], right: list[str], path: str) -> None:
-    one, other = (Sight(merged(map(place, paths))) for paths in (left, right))
+    one, other = (Visibility(merge_prefixes(map(parse_prefix, paths))) for paths in (left, right))
 
-    assert (one | other).sees(uri(path)) == (one.sees(uri(path)) or other.sees(uri(path)))
+    assert (one | other).includes(uri(path)) == (one.includes(uri(path)) or other.includes(uri(path)))
 
 
 @given(st.lists(PATHS, max_size=6), PATHS)
 def test_the_fewest_places_allow_the_same_and_are_the_same_in_any_order(paths: list[str], path: str) -> None:
-    places = [place(one) for one in paths]
+    places = [parse_prefix(one) for one in paths]
 
-    assert merged(places) == merged(reversed(places))
-    assert Sight(merged(places)).sees(uri(path)) == Sight(tuple(places)).sees(uri(path))
-    assert not any(a != b and a.startswith(f"{b}/") for a in merged(places) for b in merged(places))
+    assert merge_prefixes(places) == merge_prefixes(reversed(places))
+    assert Visibility(merge_prefixes(places)).includes(uri(path)) == Visibility(tuple(places)).includes(
+        uri(path)
+    )
+    assert not any(
+        a != b and a.startswith(f"{b}/") for a in merge_prefixes(places) for b in merge_prefixes(places)
+    )

@@ -8,11 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skillwire.errors import CredentialError
+from skillwire.core.errors import CredentialError
 from skillwire.server.access import tokens as module
-from skillwire.server.access.caller import Caller
-from skillwire.server.access.settings import AccessError
-from skillwire.server.access.tokenfile import with_token, without_token
+from skillwire.server.access.settings import AccessError, Caller
 from skillwire.server.access.tokens import (
     Token,
     Tokens,
@@ -20,6 +18,8 @@ from skillwire.server.access.tokens import (
     new_secret,
     parse_tokens,
     read_tokens,
+    with_token,
+    without_token,
 )
 
 END = datetime(2027, 1, 31, tzinfo=UTC)

@@ -11,7 +11,7 @@ from skillwire.core.entry import SkillEntry
 from skillwire.core.fields import is_name
 from skillwire.core.frontmatter import Frontmatter
 from skillwire.core.uri import SkillUri
-from skillwire.server.dialects.names import Names, names_of
+from skillwire.server.dialects.base import SkillNames, names_of
 from skillwire.sources import Snapshot
 
 names = st.from_regex(r"[a-z0-9]{1,3}(-[a-z0-9]{1,2})?", fullmatch=True)
@@ -100,7 +100,7 @@ def test_names_are_unique_valid_reversible_and_do_not_depend_on_order(
     snapshot = Snapshot.of(entries)
     shuffler.shuffle(entries)
 
-    known = Names(snapshot)
+    known = SkillNames(snapshot)
 
     assert known.by_uri == names_of(Snapshot.of(entries))
     assert len(set(known.by_uri.values())) == len(entries)

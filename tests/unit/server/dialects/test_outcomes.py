@@ -5,9 +5,19 @@ from typing import Any
 import orjson
 import pytest
 
+from shown import require_inert
 from skillwire.runner import Ending, LimitHit, Limits, Outcome, OutputFile, SkippedOutput, Usage
-from skillwire.server.dialects.outcomes import MAX_EMBEDDED, MAX_TAIL, RUN, result_of, stopped
-from skillwire.server.outputs import Caller, OutputShelf, Quota
+from skillwire.server.outputs import (
+    MAX_EMBEDDED,
+    MAX_NAME,
+    MAX_TAIL,
+    RUN,
+    Caller,
+    OutputStore,
+    Quota,
+    limit_error,
+    result_of,
+)
 
 ME: Caller = ("me",)
 KIB = 1024
@@ -25,7 +35,7 @@ def text(words: str) -> dict[str, str]:
 def test_a_run_that_said_something_is_a_text_and_an_account() -> None:
     usage = Usage(wall_seconds=0.5, cpu_seconds=0.25, memory_bytes=1000, processes=1, stdout_bytes=3)
 
-    result = result_of(exited(stdout="tea", stderr="hm", usage=usage), OutputShelf(), ME)
+    result = result_of(exited(stdout="tea", stderr="hm", usage=usage), OutputStore(), ME)
 
     assert result["content"] == [text("tea")]
     assert result["isError"] is False
@@ -38,14 +48,14 @@ def test_a_run_that_said_something_is_a_text_and_an_account() -> None:
 
 
 def test_a_run_that_said_nothing_has_no_content() -> None:
-    assert result_of(exited(), OutputShelf(), ME)["content"] == []
+    assert result_of(exited(), OutputStore(), ME)["content"] == []
 
 
 @pytest.mark.requirement("EXEC-16")
 def test_a_failed_run_tells_output_verdict_and_the_end_of_standard_error() -> None:
     outcome = exited(3, stdout="half", stderr="x" * MAX_TAIL + "end")
 
-    result = result_of(outcome, OutputShelf(), ME)
+    result = result_of(outcome, OutputStore(), ME)
 
     assert result["isError"] is True
     assert result["content"][0] == text("half")
@@ -56,7 +66,7 @@ def test_a_failed_run_tells_output_verdict_and_the_end_of_standard_error() -> No
 
 @pytest.mark.requirement("EXEC-16")
 def test_a_run_that_a_signal_ended_says_which() -> None:
-    result = result_of(Outcome("r", Ending.SIGNALLED, signal=11), OutputShelf(), ME)
+    result = result_of(Outcome("r", Ending.SIGNALLED, signal=11), OutputStore(), ME)
 
     assert result["content"] == [text("ended by SIGSEGV")]
     assert (result["isError"], result["_meta"][RUN]["signal"]) == (True, 11)
@@ -66,7 +76,7 @@ def test_a_run_that_a_signal_ended_says_which() -> None:
 def test_output_that_looks_like_content_stays_a_text() -> None:
     pretended = orjson.dumps({"content": [{"type": "image"}], "isError": False, "_meta": {}}).decode()
 
-    result = result_of(exited(stdout=pretended, structured=orjson.loads(pretended)), OutputShelf(), ME)
+    result = result_of(exited(stdout=pretended, structured=orjson.loads(pretended)), OutputStore(), ME)
 
     assert result["content"] == [text(pretended)]
     assert result["structuredContent"] == orjson.loads(pretended)
@@ -83,7 +93,7 @@ def test_small_files_are_embedded_and_large_ones_linked() -> None:
             OutputFile("large.csv", b"a" * (MAX_EMBEDDED + 1)),
         )
     )
-    shelf = OutputShelf()
+    shelf = OutputStore()
 
     result = result_of(outcome, shelf, ME)
 
@@ -97,6 +107,7 @@ def test_small_files_are_embedded_and_large_ones_linked() -> None:
     )
     assert (dot["resource"]["blob"], dot["resource"]["mimeType"]) == ("iVBOR/8=", "image/png")
     assert exact["type"] == "resource"
+    assert [item["resource"]["name"] for item in (notes, dot, exact)] == ["notes.md", "dot.png", "exact.bin"]
     assert {key: large[key] for key in ("type", "name", "mimeType", "size")} == {
         "type": "resource_link",
         "name": "large.csv",
@@ -106,6 +117,15 @@ def test_small_files_are_embedded_and_large_ones_linked() -> None:
     uris = [item["resource"]["uri"] for item in (notes, dot, exact)] + [large["uri"]]
     kept = [shelf.read(uri, ME) for uri in uris]
     assert [file and file.content for file in kept] == [file.content for file in outcome.files]
+
+
+@pytest.mark.requirement("EXEC-05", "EXEC-17")
+def test_nothing_is_said_about_files_that_are_all_in_the_result_and_their_names_are_safe_to_show() -> None:
+    result = result_of(exited(files=(OutputFile("a\u202eb.txt", b"x"),)), OutputStore(), ME)
+
+    [item] = result["content"]
+    assert item["type"] == "resource"
+    assert "\u202e" not in item["resource"]["name"]
 
 
 @pytest.mark.requirement("EXEC-17")
@@ -118,7 +138,7 @@ def test_a_result_stays_below_what_clients_take_at_once() -> None:
         exited(1, stdout=long, stderr="\n" * 64 * KIB, files=files),
         exited(stdout='"' * 200 * KIB, structured={"a": '"' * 200 * KIB}, files=files),
     ):
-        result = result_of(outcome, OutputShelf(), ME)
+        result = result_of(outcome, OutputStore(), ME)
 
         kinds = [item["type"] for item in result["content"]]
         assert len(orjson.dumps(result)) < 1024 * KIB
@@ -129,7 +149,7 @@ def test_a_result_stays_below_what_clients_take_at_once() -> None:
 @pytest.mark.requirement("EXEC-12", "EXEC-17")
 def test_a_long_text_is_cut_and_linked_as_a_whole() -> None:
     words = "é" * MAX_EMBEDDED
-    shelf = OutputShelf()
+    shelf = OutputStore()
     mine = OutputFile("stdout.txt", b"mine")
 
     result = result_of(exited(stdout=words, structured={"a": 1}, files=(mine,)), shelf, ME)
@@ -152,7 +172,7 @@ def test_what_is_not_returned_and_which_limits_were_reached_is_one_line() -> Non
         files=(OutputFile("a", b"aaaa"),),
     )
 
-    result = result_of(outcome, OutputShelf(Quota(run_bytes=3)), ME)
+    result = result_of(outcome, OutputStore(Quota(run_bytes=3)), ME)
 
     [remark] = result["content"]
     assert "\n" not in remark["text"] and "\x1b" not in remark["text"]
@@ -168,7 +188,7 @@ def test_a_limit_is_an_error_that_carries_what_was_said_so_far() -> None:
     hit = LimitHit("wall_seconds", 2, 2.0375)
     outcome = Outcome("r", Ending.LIMIT, limit=hit, stdout="a" * MAX_TAIL + "b", stderr="e")
 
-    error = stopped(outcome, hit, {"name": "lab", "script": "scripts/slow.py"}).error
+    error = limit_error(outcome, hit, {"name": "lab", "script": "scripts/slow.py"}).error
 
     assert error.code == -32003
     assert error.data == {
@@ -182,3 +202,17 @@ def test_a_limit_is_an_error_that_carries_what_was_said_so_far() -> None:
         "stderr": "e",
         "runId": "r",
     }
+
+
+def test_the_name_of_a_linked_file_hides_nothing_and_its_uri_still_means_the_file() -> None:
+    path = "in\u202evoice\x1b[31m\u200b\U000e0041.csv" + "\u202e" * 300
+    shelf = OutputStore()
+
+    result = result_of(exited(files=(OutputFile(path, b"a" * (MAX_EMBEDDED + 1)),)), shelf, ME)
+
+    [link] = [item for item in result["content"] if item["type"] == "resource_link"]
+    require_inert(link["name"])
+    assert link["name"].startswith("in<U+202E>voice<U+001B>[31m<U+200B><U+E0041>.csv<U+202E>")
+    assert len(link["name"]) <= MAX_NAME
+    kept = shelf.read(link["uri"], ME)
+    assert kept is not None and kept.content == b"a" * (MAX_EMBEDDED + 1)

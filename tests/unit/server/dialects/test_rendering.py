@@ -8,16 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mcp.shared.exceptions import MCPError
 
-from skillwire.errors import INVALID_PARAMS, SourceError
-from skillwire.server.dialects import rendering
-from skillwire.server.dialects.rendering import (
+from skillwire.core.errors import INVALID_PARAMS, SourceError
+from skillwire.server.dialects import base
+from skillwire.server.dialects.base import (
     MAX_VALUE_BYTES,
     MAX_VALUES,
-    checked_values,
-    filled,
-    rendered,
+    check_arguments,
+    fill_placeholders,
+    render_instructions,
 )
-from skillwire.wire.primitive import SkillArgument
+from skillwire.wire.by_name import SkillArgument
 
 REGION = SkillArgument("region", required=True)
 CURRENCY = SkillArgument("currency")
@@ -27,7 +27,7 @@ CURRENCY = SkillArgument("currency")
 def test_declared_placeholders_are_filled_and_all_others_stay() -> None:
     body = "Rules of {{region}} and {{ region }}; {{other}}, {region}, {{ region.x }}, {{currency}}."
 
-    assert filled(body, (REGION, CURRENCY), {"region": "eu"}) == (
+    assert fill_placeholders(body, (REGION, CURRENCY), {"region": "eu"}) == (
         "Rules of eu and eu; {{other}}, {region}, {{ region.x }}, ."
     )
 
@@ -36,20 +36,23 @@ def test_declared_placeholders_are_filled_and_all_others_stay() -> None:
 def test_a_body_whose_skill_declares_nothing_is_never_touched() -> None:
     body = "Write {{region}} into the template."
 
-    assert filled(body, (), {"region": "eu"}) is body
+    assert fill_placeholders(body, (), {"region": "eu"}) is body
 
 
 @pytest.mark.requirement("P2076-12")
 def test_a_value_is_inserted_as_it_is_and_never_looked_at_again() -> None:
     value = r"{{currency}} \1 \g<0> {{region}}"
 
-    assert filled("<{{region}}>", (REGION, CURRENCY), {"region": value, "currency": "x"}) == f"<{value}>"
+    assert (
+        fill_placeholders("<{{region}}>", (REGION, CURRENCY), {"region": value, "currency": "x"})
+        == f"<{value}>"
+    )
 
 
 @pytest.mark.requirement("P2076-12")
 def test_arguments_cannot_blow_instructions_up() -> None:
     with pytest.raises(MCPError) as caught:
-        filled("{{region}}" * 1000, (REGION,), {"region": "x" * MAX_VALUE_BYTES})
+        fill_placeholders("{{region}}" * 1000, (REGION,), {"region": "x" * MAX_VALUE_BYTES})
 
     assert caught.value.code == INVALID_PARAMS
 
@@ -72,7 +75,7 @@ def test_arguments_cannot_blow_instructions_up() -> None:
 )
 def test_arguments_that_are_not_a_few_short_texts_are_refused(sent: object) -> None:
     with pytest.raises(MCPError) as caught:
-        checked_values(sent, (CURRENCY,))
+        check_arguments(sent, (CURRENCY,))
 
     assert caught.value.code == INVALID_PARAMS
 
@@ -81,15 +84,15 @@ def test_arguments_that_are_not_a_few_short_texts_are_refused(sent: object) -> N
 @pytest.mark.parametrize("sent", [None, {}, {"currency": "EUR"}])
 def test_a_missing_required_argument_is_refused_by_name(sent: object) -> None:
     with pytest.raises(MCPError, match="region") as caught:
-        checked_values(sent, (REGION, CURRENCY))
+        check_arguments(sent, (REGION, CURRENCY))
 
     assert caught.value.code == INVALID_PARAMS
 
 
 @pytest.mark.requirement("P2076-12")
 def test_optional_and_undeclared_arguments_may_be_sent_or_not() -> None:
-    assert checked_values({"region": "eu", "more": "x"}, (REGION, CURRENCY)) == {"region": "eu", "more": "x"}
-    assert checked_values(None, (CURRENCY,)) == {}
+    assert check_arguments({"region": "eu", "more": "x"}, (REGION, CURRENCY)) == {"region": "eu", "more": "x"}
+    assert check_arguments(None, (CURRENCY,)) == {}
 
 
 @pytest.mark.requirement("P2076-12")
@@ -101,7 +104,10 @@ async def test_a_plain_function_and_a_coroutine_function_both_make_instructions(
         return plain(body, arguments)
 
     for render in (plain, slow):
-        assert await rendered(render, "Rules", {"region": "eu"}, "skill://x/SKILL.md") == "Rules for eu"
+        assert (
+            await render_instructions(render, "Rules", {"region": "eu"}, "skill://x/SKILL.md")
+            == "Rules for eu"
+        )
 
 
 @pytest.mark.requirement("P2076-12")
@@ -117,13 +123,13 @@ async def test_a_function_that_fails_or_makes_no_text_is_an_error_without_its_wo
 
     for render in (fails, wrong, endless):
         with pytest.raises(SourceError) as caught:
-            await rendered(render, "Rules", {}, "skill://x/SKILL.md")
+            await render_instructions(render, "Rules", {}, "skill://x/SKILL.md")
         assert "secret" not in str(caught.value)
 
 
 @pytest.mark.requirement("P2076-12")
 async def test_a_function_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rendering, "RENDER_SECONDS", 0.05)
+    monkeypatch.setattr(base, "RENDER_SECONDS", 0.05)
 
     given_up = threading.Event()
 
@@ -132,7 +138,7 @@ async def test_a_function_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch
         return body
 
     with pytest.raises(SourceError):
-        await rendered(hangs, "Rules", {}, "skill://x/SKILL.md")
+        await render_instructions(hangs, "Rules", {}, "skill://x/SKILL.md")
     given_up.set()
 
 
@@ -140,4 +146,4 @@ async def test_a_function_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch
 def test_filling_changes_nothing_but_the_placeholder(before: str, value: str) -> None:
     head = before.replace("{", "").replace("}", "")
 
-    assert filled(f"{head}{{{{region}}}}", (REGION,), {"region": value}) == head + value
+    assert fill_placeholders(f"{head}{{{{region}}}}", (REGION,), {"region": value}) == head + value

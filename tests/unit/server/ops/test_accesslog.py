@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skillwire.server.ops.accesslog import AccessLog, Line
+from skillwire.server.ops.accesslog import AccessLog, AccessRecord
 
-LINE = Line(
+LINE = AccessRecord(
     ended=1_790_000_000.1234,
     seconds=0.0123456789,
     id="abc",
@@ -125,7 +125,7 @@ def test_many_lines_are_written_in_few_pieces_and_none_is_torn() -> None:
 def test_when_nobody_reads_lines_are_dropped_and_counted_and_the_log_says_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("skillwire.server.ops.accesslog._MOST_WAITING", 1000)
+    monkeypatch.setattr("skillwire.server.ops.accesslog._MAX_QUEUED", 1000)
     sink = Sink()
     sink.is_open.clear()
     dropped: list[int] = []

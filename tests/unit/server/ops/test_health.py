@@ -5,12 +5,20 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.requests import Request
 from starlette.responses import Response
 
-from skillwire.server.ops.health import ALIVE_PATH, METRICS_PATH, OPS_PATHS, READY_PATH, Health
-from skillwire.server.ops.metrics import Meter
+from skillwire.server.ops.metrics import (
+    ALIVE_PATH,
+    METRICS_PATH,
+    OPS_PATHS,
+    READY_PATH,
+    Health,
+    WorkerMetrics,
+)
 
 
-def ask(path: str, *, method: str = "GET", hindrance: str = "", meter: Meter | None = None) -> Response:
-    meter = meter or Meter()
+def ask(
+    path: str, *, method: str = "GET", hindrance: str = "", meter: WorkerMetrics | None = None
+) -> Response:
+    meter = meter or WorkerMetrics()
     health = Health(meter, lambda: hindrance, lambda: meter.refresh({"skills": 3}))
     return health.respond(Request({"type": "http", "method": method, "path": path, "headers": []}))
 

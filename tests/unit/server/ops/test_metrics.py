@@ -13,22 +13,20 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from skillwire import __version__
-from skillwire.errors import SourceError
-from skillwire.server.ops import series
-from skillwire.server.ops.exposition import exposition
-from skillwire.server.ops.metrics import Meter
-from skillwire.server.ops.series import METHOD_NUMBERS, OUTCOMES, Outcome
-from skillwire.server.protocol.limits import ConnectionCounts, Ending
+from skillwire.core.errors import SourceError
+from skillwire.server.limits import CloseReason, ConnectionCounts
+from skillwire.server.ops import metrics
+from skillwire.server.ops.metrics import METHOD_NUMBERS, OUTCOMES, Outcome, WorkerMetrics, exposition
 
 LISTING = METHOD_NUMBERS["skills/list"]
 READING = METHOD_NUMBERS["resources/read"]
 
 
-def families(meter: Meter) -> dict[str, Metric]:
+def families(meter: WorkerMetrics) -> dict[str, Metric]:
     return {family.name: family for family in text_string_to_metric_families(exposition(meter).decode())}
 
 
-def value(meter: Meter, name: str, **labels: str) -> float | None:
+def value(meter: WorkerMetrics, name: str, **labels: str) -> float | None:
     """Return the one sample with a name and labels, or None."""
     found = [
         sample.value
@@ -41,7 +39,7 @@ def value(meter: Meter, name: str, **labels: str) -> float | None:
 
 
 def test_requests_are_counted_by_method_and_outcome() -> None:
-    meter = Meter()
+    meter = WorkerMetrics()
 
     meter.count(LISTING, "ok", 0.002, 100)
     meter.count(LISTING, "ok", 0.002, 100)
@@ -56,7 +54,7 @@ def test_requests_are_counted_by_method_and_outcome() -> None:
 
 
 def test_latencies_are_a_histogram_with_rising_buckets() -> None:
-    meter = Meter()
+    meter = WorkerMetrics()
 
     for seconds in (0.0001, 0.0005, 0.003, 60.0):
         meter.count(READING, "ok", seconds, 0)
@@ -80,7 +78,7 @@ def test_latencies_are_a_histogram_with_rising_buckets() -> None:
 @given(
     st.lists(
         st.tuples(
-            st.integers(0, len(series.METHODS) - 1),
+            st.integers(0, len(metrics.METHODS) - 1),
             st.sampled_from(OUTCOMES),
             st.floats(0, 1e6),
             st.integers(0, 2**40),
@@ -89,7 +87,7 @@ def test_latencies_are_a_histogram_with_rising_buckets() -> None:
     )
 )
 def test_whatever_is_counted_the_sums_agree(requests: list[tuple[int, Outcome, float, int]]) -> None:
-    meter = Meter()
+    meter = WorkerMetrics()
 
     for request in requests:
         meter.count(*request)
@@ -106,7 +104,7 @@ def test_whatever_is_counted_the_sums_agree(requests: list[tuple[int, Outcome, f
 
 
 def test_every_family_says_what_it_is() -> None:
-    meter = Meter()
+    meter = WorkerMetrics()
     meter.count(LISTING, "ok", 0.1, 1)
 
     lines = exposition(meter).decode().splitlines()
@@ -120,19 +118,23 @@ def test_every_family_says_what_it_is() -> None:
 
 
 def test_connections_that_had_to_be_ended_are_counted_by_reason() -> None:
-    meter = Meter()
-    counts = ConnectionCounts(on_end=meter.ended)
+    meter = WorkerMetrics()
+    counts = ConnectionCounts(on_close=meter.ended)
 
-    for ending in (Ending.UNREAD, Ending.IDLE, Ending.UNREAD):
+    for ending in (CloseReason.UNREAD, CloseReason.IDLE, CloseReason.UNREAD):
         counts.note(ending)
 
-    found = {ending: value(meter, "skillwire_connections_ended_total", reason=ending) for ending in Ending}
-    assert found == {ending: {Ending.UNREAD: 2, Ending.IDLE: 1}.get(ending, 0) for ending in Ending}
+    found = {
+        ending: value(meter, "skillwire_connections_ended_total", reason=ending) for ending in CloseReason
+    }
+    assert found == {
+        ending: {CloseReason.UNREAD: 2, CloseReason.IDLE: 1}.get(ending, 0) for ending in CloseReason
+    }
 
 
 def test_gauges_and_the_process_are_told_for_each_worker() -> None:
     before = time.time()
-    meter = Meter()
+    meter = WorkerMetrics()
 
     meter.requests, meter.streams = 3, 2
     meter.refresh({"skills": 12, "quarantined": 1, "revision": 7, "watchers": 2, "views": 4, "sessions": 5})
@@ -159,7 +161,7 @@ def test_gauges_and_the_process_are_told_for_each_worker() -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="only /proc tells what a process uses")
 def test_memory_and_descriptors_are_those_of_this_process() -> None:
-    meter = Meter()
+    meter = WorkerMetrics()
     descriptors = value(meter, "process_open_fds", worker="0")
 
     opened = [os.dup(0) for _ in range(10)]
@@ -177,7 +179,7 @@ def test_memory_and_descriptors_are_those_of_this_process() -> None:
 
 
 def test_reloads_limits_and_lost_lines_are_counted() -> None:
-    meter = Meter()
+    meter = WorkerMetrics()
 
     meter.reloaded(is_good=True)
     meter.reloaded(is_good=False)
@@ -192,8 +194,8 @@ def test_reloads_limits_and_lost_lines_are_counted() -> None:
 
 
 def test_every_worker_answers_for_all_of_them() -> None:
-    with Meter.create(3) as path:
-        first, second = Meter.open(path, 0), Meter.open(path, 1)
+    with WorkerMetrics.create(3) as path:
+        first, second = WorkerMetrics.open(path, 0), WorkerMetrics.open(path, 1)
 
         first.count(LISTING, "ok", 0.1, 10)
         second.count(LISTING, "ok", 0.1, 10)
@@ -208,13 +210,13 @@ def test_every_worker_answers_for_all_of_them() -> None:
 
 
 def test_a_successor_goes_on_with_the_counts_and_forgets_what_was_open() -> None:
-    with Meter.create(2) as path:
-        watcher, dead = Meter.open(path, 0), Meter.open(path, 1)
+    with WorkerMetrics.create(2) as path:
+        watcher, dead = WorkerMetrics.open(path, 0), WorkerMetrics.open(path, 1)
         dead.streams = 9
         dead.refresh({"sessions": 4})
         dead.count(LISTING, "ok", 0.1, 10)
 
-        successor = Meter.open(path, 1)
+        successor = WorkerMetrics.open(path, 1)
         successor.count(LISTING, "ok", 0.1, 10)
 
         assert value(watcher, "skillwire_requests_total", method="skills/list", outcome="ok") == 2
@@ -223,11 +225,11 @@ def test_a_successor_goes_on_with_the_counts_and_forgets_what_was_open() -> None
 
 
 def test_a_worker_that_left_is_down_and_its_counts_stay() -> None:
-    with Meter.create(2) as path:
-        watcher, leaving = Meter.open(path, 0), Meter.open(path, 1)
+    with WorkerMetrics.create(2) as path:
+        watcher, leaving = WorkerMetrics.open(path, 0), WorkerMetrics.open(path, 1)
         leaving.count(LISTING, "ok", 0.1, 10)
 
-        leaving.leave()
+        leaving.mark_stopped()
 
         assert value(watcher, "skillwire_worker_up", worker="1") == 0
         assert value(watcher, "skillwire_skills", worker="1") is None
@@ -235,7 +237,7 @@ def test_a_worker_that_left_is_down_and_its_counts_stay() -> None:
 
 
 def test_a_worker_that_shows_no_life_is_down(monkeypatch: pytest.MonkeyPatch) -> None:
-    meter = Meter()
+    meter = WorkerMetrics()
     now = time.monotonic()
 
     monkeypatch.setattr(time, "monotonic", lambda: now + 60)
@@ -245,10 +247,10 @@ def test_a_worker_that_shows_no_life_is_down(monkeypatch: pytest.MonkeyPatch) ->
 
 
 async def test_numbers_are_kept_fresh_while_the_server_runs() -> None:
-    meter = Meter()
+    meter = WorkerMetrics()
     asked = anyio.Event()
 
-    def read() -> dict[series.Gauge, float]:
+    def read() -> dict[metrics.Gauge, float]:
         asked.set()
         return {"skills": 3}
 
@@ -262,17 +264,17 @@ async def test_numbers_are_kept_fresh_while_the_server_runs() -> None:
 
 
 def test_the_file_is_private_and_gone_at_the_end() -> None:
-    with Meter.create(4) as path:
+    with WorkerMetrics.create(4) as path:
         assert path.stat().st_mode & 0o077 == 0
-        assert Meter.open(path, 3).slots == 4
+        assert WorkerMetrics.open(path, 3).slots == 4
 
     assert not path.exists()
 
 
 @pytest.mark.parametrize("slot", [-1, 2])
 def test_a_slot_that_is_not_there_cannot_be_had(slot: int) -> None:
-    with Meter.create(2) as path, pytest.raises(SourceError):
-        Meter.open(path, slot)
+    with WorkerMetrics.create(2) as path, pytest.raises(SourceError):
+        WorkerMetrics.open(path, slot)
 
 
 @pytest.mark.parametrize("size", [0, 1, 4096])
@@ -281,4 +283,4 @@ def test_another_file_is_not_taken_for_one_of_ours(tmp_path: Path, size: int) ->
     path.write_bytes(bytes(size))
 
     with pytest.raises(SourceError):
-        Meter.open(path, 0)
+        WorkerMetrics.open(path, 0)

@@ -8,12 +8,11 @@ from typing import Any
 import anyio
 import pytest
 
-from skillwire.server.asgi import App, Message, Receive, Scope, Send
+from skillwire.server.fast.requests import App, Message, Receive, Scope, Send
+from skillwire.server.http.observe import ObservedApp, note
 from skillwire.server.ops.accesslog import AccessLog
-from skillwire.server.ops.metrics import Meter
-from skillwire.server.ops.observing import Observed, note
+from skillwire.server.ops.metrics import BYTES_AT, METHODS, OUTCOMES, WorkerMetrics
 from skillwire.server.ops.peers import Proxies
-from skillwire.server.ops.series import BYTES_AT, METHODS, OUTCOMES
 
 Pairs = list[tuple[bytes, bytes]]
 
@@ -37,7 +36,7 @@ def scope_of(method: str = "POST", path: str = "/mcp", headers: Pairs | None = N
     return {"type": "http", "method": method, "path": path, "headers": given, "client": ("192.0.2.1", 1)}
 
 
-async def ask(observed: Observed, scope: dict[str, Any] | None = None) -> list[Message]:
+async def ask(observed: ObservedApp, scope: dict[str, Any] | None = None) -> list[Message]:
     sent: list[Message] = []
 
     async def receive() -> Message:
@@ -50,7 +49,7 @@ async def ask(observed: Observed, scope: dict[str, Any] | None = None) -> list[M
     return sent
 
 
-def counted(meter: Meter) -> dict[tuple[str, str], int]:
+def counted(meter: WorkerMetrics) -> dict[tuple[str, str], int]:
     """Return how many requests of which method ended how."""
     counts = meter.rows()[0].counts
     every = [(method, outcome) for method in METHODS for outcome in OUTCOMES]
@@ -59,8 +58,8 @@ def counted(meter: Meter) -> dict[tuple[str, str], int]:
 
 async def outcome_of(app: App, scope: dict[str, Any] | None = None) -> tuple[str, str]:
     """Return method and outcome of one request."""
-    meter = Meter()
-    await ask(Observed(app, meter, path="/mcp"), scope)
+    meter = WorkerMetrics()
+    await ask(ObservedApp(app, meter, path="/mcp"), scope)
     ((pair, count),) = counted(meter).items()
     assert count == 1
     assert (meter.requests, meter.streams) == (0, 0)
@@ -76,7 +75,7 @@ async def lines_of(app: App, *scopes: dict[str, Any], **options: Any) -> list[di
         return len(piece)
 
     with AccessLog(write, on_drop=lambda count: None).open() as log:
-        observed = Observed(app, Meter(), path="/mcp", log=log, **options)
+        observed = ObservedApp(app, WorkerMetrics(), path="/mcp", log=log, **options)
         for scope in scopes:
             await ask(observed, scope)
     return [json.loads(line) for line in b"".join(written).splitlines()]
@@ -141,14 +140,14 @@ async def test_a_stream_ends_well_when_its_client_leaves(scope: dict[str, Any]) 
 
 
 async def test_open_streams_and_requests_are_known() -> None:
-    meter = Meter()
+    meter = WorkerMetrics()
     seen: list[tuple[int, int]] = []
 
     async def streaming(scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         seen.append((meter.requests, meter.streams))
 
-    await ask(Observed(streaming, meter, path="/mcp"), scope_of("GET"))
+    await ask(ObservedApp(streaming, meter, path="/mcp"), scope_of("GET"))
 
     assert seen == [(1, 1)]
     assert (meter.requests, meter.streams) == (0, 0)
@@ -158,9 +157,9 @@ async def test_a_failure_is_counted_and_passed_on() -> None:
     async def failing(scope: Scope, receive: Receive, send: Send) -> None:
         raise RuntimeError("a bug")
 
-    meter = Meter()
+    meter = WorkerMetrics()
     with pytest.raises(RuntimeError):
-        await ask(Observed(failing, meter, path="/mcp"))
+        await ask(ObservedApp(failing, meter, path="/mcp"))
 
     assert counted(meter) == {("skills/list", "failed"): 1}
     assert meter.requests == 0
@@ -171,10 +170,10 @@ async def test_a_request_that_is_cancelled_was_aborted(is_logged: bool) -> None:
     async def waiting(scope: Scope, receive: Receive, send: Send) -> None:
         await anyio.sleep(60)
 
-    meter = Meter()
+    meter = WorkerMetrics()
     log = AccessLog(len, on_drop=lambda count: None) if is_logged else None
     with anyio.move_on_after(0.01):
-        await ask(Observed(waiting, meter, path="/mcp", log=log))
+        await ask(ObservedApp(waiting, meter, path="/mcp", log=log))
 
     assert counted(meter) == {("skills/list", "aborted"): 1}
 
@@ -241,7 +240,7 @@ async def test_what_was_observed_is_gone_when_it_is_over_and_not_when_the_collec
     gone = weakref.ref(connection)
     gc.disable()
     try:
-        observed = Observed(answering(), Meter(), path="/mcp", spans=is_told)
+        observed = ObservedApp(answering(), WorkerMetrics(), path="/mcp", spans=is_told)
         await observed(connection.scope, receive, connection.send)
         del connection
         assert gone() is None
@@ -250,14 +249,14 @@ async def test_what_was_observed_is_gone_when_it_is_over_and_not_when_the_collec
 
 
 async def test_bytes_are_those_of_the_body() -> None:
-    meter = Meter()
+    meter = WorkerMetrics()
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200})
         await send({"type": "http.response.body", "body": b"12345", "more_body": True})
         await send({"type": "http.response.body", "body": b"678"})
 
-    await ask(Observed(app, meter, path="/mcp"))
+    await ask(ObservedApp(app, meter, path="/mcp"))
 
     assert meter.rows()[0].counts[BYTES_AT] == 8
 
@@ -268,15 +267,15 @@ async def test_other_things_than_requests_pass_untouched() -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         seen.append(scope["type"])
 
-    meter = Meter()
-    await ask(Observed(app, meter, path="/mcp"), {"type": "lifespan"})
+    meter = WorkerMetrics()
+    await ask(ObservedApp(app, meter, path="/mcp"), {"type": "lifespan"})
 
     assert seen == ["lifespan"]
     assert counted(meter) == {}
 
 
 async def test_without_a_log_an_answer_is_passed_on_as_it_is() -> None:
-    sent = await ask(Observed(answering(), Meter(), path="/mcp"))
+    sent = await ask(ObservedApp(answering(), WorkerMetrics(), path="/mcp"))
 
     assert sent == [
         {"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"application/json")]},
@@ -297,7 +296,7 @@ async def test_an_id_that_is_not_plain_is_replaced(given: bytes) -> None:
 
 async def test_a_plain_id_is_kept_and_the_answer_carries_it() -> None:
     log = AccessLog(len, on_drop=lambda count: None)
-    observed = Observed(answering(), Meter(), path="/mcp", log=log)
+    observed = ObservedApp(answering(), WorkerMetrics(), path="/mcp", log=log)
 
     sent = await ask(observed, scope_of(headers=[(b"x-request-id", b"A-1.b_2")]))
 

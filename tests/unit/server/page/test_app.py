@@ -1,5 +1,9 @@
 """The page without a browser: what is where, what every answer carries, and what is never told."""
 
+import html
+import json
+import re
+import shlex
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -127,7 +131,7 @@ async def test_searching_needs_no_script_and_keeps_the_words_in_the_form() -> No
 
     assert found.count('class="row"') == 1 and 'value="money back"' in found
     assert many.count('class="row"') == 10 and 'href="?q=tea&amp;page=1"' in many
-    assert "No skill fits these words." in nothing
+    assert "No matching skills." in nothing
     assert "<script>" not in odd
 
 
@@ -142,6 +146,71 @@ async def test_the_page_of_a_skill_shows_its_instructions_files_digests_and_fiel
     assert all(digest in page for digest in manifest.digests)
     assert 'href="../../../files/acme/billing/refunds/data/odd%20name%20%C3%A9%25.bin"' in page
     assert "skill://acme/billing/refunds/SKILL.md" in page
+
+
+async def test_scripts_and_tools_that_are_asked_for_show_in_the_list_and_on_the_skill(tmp_path: Path) -> None:
+    write_files(
+        tmp_path,
+        {
+            "busy/SKILL.md": skill_md("busy", extra=f"allowed-tools: 'Bash(rm:*) {HOSTILE}'\n"),
+            "busy/scripts/one.py": "print(1)\n",
+            "busy/scripts/two.sh": "echo\n",
+            "quiet/SKILL.md": skill_md("quiet"),
+        },
+    )
+    async with browsing(tmp_path) as browser:
+        home = await browser.text("/")
+        found = await browser.text("/", "q=busy")
+        busy, quiet = await browser.text("/skills/busy"), await browser.text("/skills/quiet")
+
+    for page in (home, found, busy):
+        assert page.count("2 scripts</span>") == page.count("asks for tools</span>") == 1
+    assert "Bash(rm:*) &lt;/title&gt;&lt;script&gt;" in busy
+    assert "<script>alert" not in home + busy
+    assert "badge scripts" not in quiet and "badge tools" not in quiet
+
+
+@pytest.mark.parametrize("is_private", [False, True])
+async def test_the_page_of_a_skill_has_lines_to_copy_that_use_it(is_private: bool) -> None:
+    async with browsing(REFUNDS, skill("handbook/tea", scheme="docs")) as browser:
+        browser.page = PageApp(name="Acme & Söhne: Support")
+        pages = [
+            bytes((await browser.ask(path, is_private=is_private)).body).decode()
+            for path in ("/skills/acme/billing/refunds", "/skills/docs:/handbook/tea")
+        ]
+
+    first, second = (
+        [html.unescape(text) for text in re.findall(r'<code class="once" id="[a-z-]+">(.*?)</code>', page)]
+        for page in pages
+    )
+    server = json.loads(first[0])["mcpServers"]["acme-s-hne-support"]
+    assert server["url"] == "https://skills.example/mcp"
+    assert ("headers" in server) is is_private
+    added = ["skillwire", "add", "acme-s-hne-support", "https://skills.example/mcp", "&&"]
+    reference = "acme-s-hne-support/skill://acme/billing/refunds"
+    if is_private:  # What needs a token is used as the first line configures it.
+        assert shlex.split(first[1]) == ["skillwire", "load", "--config", ".mcp.json", reference]
+    else:
+        assert shlex.split(first[1]) == [*added, "skillwire", "load", reference]
+    assert shlex.split(second[1])[-1] == "acme-s-hne-support/docs://handbook/tea"
+
+
+async def test_every_page_says_which_server_it_is_of() -> None:
+    async with browsing(REFUNDS) as browser:
+        browser.page = PageApp(name=HOSTILE)
+        pages = [
+            await browser.text(path)
+            for path in ("/", "/connect", "/skills/acme", "/skills/acme/billing/refunds")
+        ]
+        unnamed = await PageApp().respond(
+            Request({"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": []}),
+            browser.skills,
+        )
+
+    for page in pages:
+        assert page.count("&lt;/title&gt;&lt;script&gt;alert(1)") >= 2 and "<script>alert" not in page
+    assert "<h1><bdi>&lt;/title&gt;" in pages[0]
+    assert b"<title>Agent Skills</title>" in unnamed.body
 
 
 @pytest.mark.requirement("INT-09")
@@ -160,7 +229,7 @@ async def test_a_file_is_shown_line_by_line_and_can_be_downloaded_as_it_is() -> 
         download = await browser.ask("/files/acme/billing/refunds/data/odd name é%.bin", "download=1")
 
     assert '<span class="line" id="L2">name: refunds\n</span>' in page
-    assert "This is no text" in binary
+    assert "This is a binary file" in binary
     assert download.body == b"\0\1"
     assert download.headers["content-type"] == "application/octet-stream"
     assert download.headers["content-disposition"] == (
@@ -176,9 +245,9 @@ async def test_a_huge_file_is_cut_and_says_so() -> None:
         lines = await browser.text("/files/large/lines.txt")
         page = await browser.text("/skills/large")
 
-    assert "The file is longer than what is shown here." in one_line and len(one_line) < 400_000
-    assert lines.count('class="line"') == 5_000 and "The file is longer" in lines
-    assert "The instructions are longer than what is shown here." in page and len(page) < 200_000
+    assert "The file is too long to be shown completely." in one_line and len(one_line) < 400_000
+    assert lines.count('class="line"') == 5_000 and "The file is too long" in lines
+    assert "The instructions are too long to be shown completely." in page and len(page) < 200_000
 
 
 async def test_every_answer_forbids_what_a_page_never_needs() -> None:
@@ -230,7 +299,7 @@ async def test_a_skill_that_is_made_when_it_is_read_is_shown_and_not_kept() -> N
     async with browsing(live) as browser:
         first, second = [await browser.ask("/skills/live") for _ in range(2)]
 
-    assert b"no digest is promised" in first.body
+    assert b"dynamic content without digests" in first.body
     assert first.body != second.body
     assert first.headers["cache-control"] == "private, no-store"
 
@@ -283,7 +352,7 @@ async def test_where_nothing_is_one_plain_page_says_so(path: str) -> None:
         response = await browser.ask(path)
 
     assert response.status_code == 404
-    assert b"<h1>There is nothing here</h1>" in response.body
+    assert b"<h1>Page not found</h1>" in response.body
     assert response.headers["cache-control"] == "no-store"
 
 
@@ -345,8 +414,8 @@ async def test_findings_are_told_in_words_and_local_paths_never(tmp_path: Path) 
 
     assert all(code in page for code in ("hidden-characters", "broken-link", "html-comment"))
     assert 'href="../files/tea/SKILL.md#L6"' in page
-    assert "1 place beside these skills holds" in home
-    assert b"beside these skills" not in private.body
+    assert "1 folder with an invalid skill is" in home
+    assert b"with an invalid skill" not in private.body
     assert not any(name in page + home for name in ("secret-place", str(tmp_path), "broken/"))
 
 

@@ -6,7 +6,7 @@ import tomllib
 
 import pytest
 
-from skillwire.server.page.clients import snippets
+from skillwire.server.page.app import label_of, snippets
 
 URL = "https://skills.example/mcp"
 SECRET = "SKILLS_TOKEN"
@@ -38,6 +38,15 @@ def test_configurations_are_of_the_form_their_clients_read() -> None:
         asked["servers"]["skills"]["headers"]["Authorization"]
         == f"Bearer ${{input:{asked['inputs'][0]['id']}}}"
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [("", "skills"), ("Acme support", "acme-support"), ("$(rm -rf ~); x", "rm-rf-x"), ("日本", "skills")],
+)
+def test_a_server_goes_by_its_name_in_a_form_that_needs_no_quotes(name: str, label: str) -> None:
+    assert label_of(name) == label
+    assert len(label_of("x" * 500)) <= 40
 
 
 def test_commands_are_what_a_shell_takes_apart_as_meant() -> None:

@@ -9,8 +9,8 @@ from skillwire.core.entry import SkillEntry
 from skillwire.core.frontmatter import Frontmatter
 from skillwire.core.relations import Relation
 from skillwire.core.uri import SkillUri
-from skillwire.server.page import shelf as shelf_module
-from skillwire.server.page.shelf import Shelf
+from skillwire.server.page import catalog
+from skillwire.server.page.catalog import PageIndex
 from skillwire.sources import Snapshot
 
 
@@ -22,12 +22,12 @@ def entry(path: str, related: str = "") -> SkillEntry:
     return SkillEntry(uri, Frontmatter(fields), None)
 
 
-def counts(shelf: Shelf, snapshot: Snapshot) -> dict[str, int]:
+def counts(shelf: PageIndex, snapshot: Snapshot) -> dict[str, int]:
     return {folder.name: folder.skills for folder in shelf.folders(snapshot, "")}
 
 
 def test_folders_and_relations_are_those_of_the_snapshot_that_is_asked_about() -> None:
-    shelf = Shelf()
+    shelf = PageIndex()
     few = Snapshot.of([entry("acme/one"), entry("acme/two")])
     more = Snapshot.of([*few.entries, entry("acme/three", related="one"), entry("beta/one")], revision=2)
 
@@ -41,12 +41,12 @@ def test_folders_and_relations_are_those_of_the_snapshot_that_is_asked_about() -
 def test_a_thread_that_is_late_leaves_nothing_to_those_who_look_at_something_newer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    shelf = Shelf()
+    shelf = PageIndex()
     old, new = (
         Snapshot.of([entry("acme/one")]),
         Snapshot.of([entry("acme/one"), entry("acme/two")], revision=2),
     )
-    plain = shelf_module.entries_below
+    plain = catalog.entries_below
 
     def overtaken(snapshot: Snapshot, directory: str) -> Iterator[SkillEntry]:
         """Let somebody else look at the newer snapshot while the folders of the old one are counted."""
@@ -54,7 +54,7 @@ def test_a_thread_that_is_late_leaves_nothing_to_those_who_look_at_something_new
         if snapshot is old:
             shelf.graph(new)
 
-    monkeypatch.setattr(shelf_module, "entries_below", overtaken)
+    monkeypatch.setattr(catalog, "entries_below", overtaken)
 
     assert counts(shelf, old) == {"acme": 1}
     assert counts(shelf, new) == {"acme": 2}

@@ -2,10 +2,10 @@
 
 import pytest
 
-from skillwire.server.protocol.guarded import Refusal, check_head, head_bytes
-from skillwire.server.protocol.limits import ConnectionLimits, Ending
+from skillwire.server.http.guard import RejectedRequestError, check_head, head_bytes
+from skillwire.server.limits import CloseReason, HttpConnectionLimits
 
-LIMITS = ConnectionLimits(url_bytes=20, header_count=5, body_bytes=100)
+LIMITS = HttpConnectionLimits(url_bytes=20, header_count=5, body_bytes=100)
 HOST = (b"host", b"here:8000")
 CHUNKED = (b"transfer-encoding", b"chunked")
 
@@ -31,34 +31,34 @@ def test_ordinary_heads_pass(version: str, target: bytes, headers: list[tuple[by
 @pytest.mark.parametrize(
     ("version", "target", "headers", "ending"),
     [
-        ("1.1", b"/mcp", [], Ending.MALFORMED),
-        ("1.1", b"/mcp", [HOST, HOST], Ending.MALFORMED),
-        ("1.0", b"/mcp", [HOST, HOST], Ending.MALFORMED),
-        ("0.9", b"/mcp", [], Ending.MALFORMED),
-        ("2.0", b"/mcp", [HOST], Ending.MALFORMED),
-        ("1.0", b"/mcp", [HOST, CHUNKED], Ending.MALFORMED),
-        ("1.1", b"/mcp", [HOST, CHUNKED, CHUNKED], Ending.MALFORMED),
-        ("1.1", b"/mcp", [HOST, CHUNKED, (b"content-length", b"1")], Ending.MALFORMED),
-        ("1.1", b"/mcp", [HOST, (b"content-length", b"1"), (b"content-length", b"1")], Ending.MALFORMED),
-        ("1.1", b"/mcp", [HOST, (b"transfer-encoding", b"gzip, chunked")], Ending.MALFORMED),
-        ("1.1", b"http://there/mcp", [HOST], Ending.MALFORMED),
-        ("1.1", b"http://here:8000@x/", [HOST], Ending.MALFORMED),
-        ("1.1", b"ftp://here:8000/mcp", [HOST], Ending.MALFORMED),
-        ("1.1", b"here:8000", [HOST], Ending.MALFORMED),
-        ("1.1", b"*", [HOST], Ending.MALFORMED),
-        ("1.1", b"", [HOST], Ending.MALFORMED),
-        ("1.1", b"/" + b"u" * 20, [HOST], Ending.LONG_URL),
-        ("1.1", b"/mcp", [HOST, *[(b"x-%d" % number, b"y") for number in range(5)]], Ending.LARGE_HEAD),
-        ("1.1", b"/mcp", [HOST, (b"content-length", b"101")], Ending.LARGE_BODY),
+        ("1.1", b"/mcp", [], CloseReason.MALFORMED),
+        ("1.1", b"/mcp", [HOST, HOST], CloseReason.MALFORMED),
+        ("1.0", b"/mcp", [HOST, HOST], CloseReason.MALFORMED),
+        ("0.9", b"/mcp", [], CloseReason.MALFORMED),
+        ("2.0", b"/mcp", [HOST], CloseReason.MALFORMED),
+        ("1.0", b"/mcp", [HOST, CHUNKED], CloseReason.MALFORMED),
+        ("1.1", b"/mcp", [HOST, CHUNKED, CHUNKED], CloseReason.MALFORMED),
+        ("1.1", b"/mcp", [HOST, CHUNKED, (b"content-length", b"1")], CloseReason.MALFORMED),
+        ("1.1", b"/mcp", [HOST, (b"content-length", b"1"), (b"content-length", b"1")], CloseReason.MALFORMED),
+        ("1.1", b"/mcp", [HOST, (b"transfer-encoding", b"gzip, chunked")], CloseReason.MALFORMED),
+        ("1.1", b"http://there/mcp", [HOST], CloseReason.MALFORMED),
+        ("1.1", b"http://here:8000@x/", [HOST], CloseReason.MALFORMED),
+        ("1.1", b"ftp://here:8000/mcp", [HOST], CloseReason.MALFORMED),
+        ("1.1", b"here:8000", [HOST], CloseReason.MALFORMED),
+        ("1.1", b"*", [HOST], CloseReason.MALFORMED),
+        ("1.1", b"", [HOST], CloseReason.MALFORMED),
+        ("1.1", b"/" + b"u" * 20, [HOST], CloseReason.LONG_URL),
+        ("1.1", b"/mcp", [HOST, *[(b"x-%d" % number, b"y") for number in range(5)]], CloseReason.LARGE_HEAD),
+        ("1.1", b"/mcp", [HOST, (b"content-length", b"101")], CloseReason.LARGE_BODY),
     ],
 )
 def test_other_heads_are_refused(
-    version: str, target: bytes, headers: list[tuple[bytes, bytes]], ending: Ending
+    version: str, target: bytes, headers: list[tuple[bytes, bytes]], ending: CloseReason
 ) -> None:
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(RejectedRequestError) as refused:
         check_head(LIMITS, version, target, headers)
 
-    assert refused.value.ending is ending
+    assert refused.value.reason is ending
 
 
 def test_a_head_is_as_large_as_its_lines() -> None:

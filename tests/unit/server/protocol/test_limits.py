@@ -5,7 +5,13 @@ import resource
 
 import pytest
 
-from skillwire.server.protocol.limits import ANSWERS, ConnectionCounts, ConnectionLimits, Ending, room_for
+from skillwire.server.limits import (
+    RESPONSES,
+    CloseReason,
+    ConnectionCounts,
+    HttpConnectionLimits,
+    affordable_connections,
+)
 
 
 def test_endings_are_all_counted_and_each_kind_is_logged_once_a_minute(
@@ -15,10 +21,10 @@ def test_endings_are_all_counted_and_each_kind_is_logged_once_a_minute(
     counts = ConnectionCounts(clock=iter(moments).__next__)
 
     for _ in range(5):
-        counts.note(Ending.MALFORMED)
-        counts.note(Ending.SLOW_BODY)
+        counts.note(CloseReason.MALFORMED)
+        counts.note(CloseReason.SLOW_BODY)
 
-    assert dict(counts.endings) == {Ending.MALFORMED: 5, Ending.SLOW_BODY: 5}
+    assert dict(counts.by_reason) == {CloseReason.MALFORMED: 5, CloseReason.SLOW_BODY: 5}
     assert [record.getMessage().partition("(")[2] for record in caplog.records] == [
         "malformed: 1 so far)",
         "slow-body: 1 so far)",
@@ -31,29 +37,29 @@ def test_endings_are_all_counted_and_each_kind_is_logged_once_a_minute(
 def test_what_happens_on_every_server_is_counted_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
     counts = ConnectionCounts()
 
-    counts.note(Ending.SILENT)
-    counts.note(Ending.IDLE)
+    counts.note(CloseReason.SILENT)
+    counts.note(CloseReason.IDLE)
 
-    assert counts.endings.total() == 2
+    assert counts.by_reason.total() == 2
     assert not caplog.records
 
 
 def test_every_answer_is_an_error_in_plain_ascii() -> None:
-    assert all(400 <= status <= 503 and words.isascii() for status, words in ANSWERS.values())
+    assert all(400 <= status <= 503 and words.isascii() for status, words in RESPONSES.values())
 
 
 def test_connections_are_looked_at_often_enough_for_the_shortest_limit() -> None:
-    assert ConnectionLimits().look_seconds == 15
-    assert ConnectionLimits(idle_seconds=3).look_seconds == 3
-    assert ConnectionLimits(unread_seconds=4).look_seconds == 1
+    assert HttpConnectionLimits().check_seconds == 15
+    assert HttpConnectionLimits(idle_seconds=3).check_seconds == 3
+    assert HttpConnectionLimits(unread_seconds=4).check_seconds == 1
 
 
 def test_there_is_room_for_what_the_system_allows(caplog: pytest.LogCaptureFixture) -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
 
-    few = room_for(10)
+    few = affordable_connections(10)
     resource.setrlimit(resource.RLIMIT_NOFILE, before)
-    many = room_for(100_000_000)
+    many = affordable_connections(100_000_000)
     resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
     assert few == 10

@@ -10,15 +10,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skillwire.core.entry import SkillEntry
+from skillwire.core.errors import InvalidCursorError, InvalidUriError, LimitError, SkillError, SourceError
 from skillwire.core.frontmatter import Frontmatter
 from skillwire.core.uri import SkillUri
 from skillwire.core.words import query_words
 from skillwire.core.yaml12 import JsonValue
-from skillwire.errors import InvalidCursorError, InvalidUriError, LimitError, SkillError, SourceError
-from skillwire.server.search import MAX_QUERY, NO_FILTERS, Filters, SearchPage, SkillSearch, require_fts5
-from skillwire.server.search import index as index_module
+from skillwire.server.search import (
+    MAX_QUERY,
+    NO_FILTERS,
+    Filters,
+    ServerSearch,
+    SkillSearchPage,
+    require_fts5,
+)
+from skillwire.server.search import search as index_module
 from skillwire.server.search import search as search_module
-from skillwire.server.search.index import SearchIndex
+from skillwire.server.search.search import SearchIndex
 from skillwire.sources import Snapshot
 from talking import entry_with_files
 
@@ -41,18 +48,18 @@ SHOP = Snapshot.of(
 
 
 @pytest.fixture
-async def search() -> AsyncGenerator[SkillSearch]:
-    made = SkillSearch()
+async def search() -> AsyncGenerator[ServerSearch]:
+    made = ServerSearch()
     yield made
     made.close()
 
 
-def paths(page: SearchPage) -> list[str]:
+def paths(page: SkillSearchPage) -> list[str]:
     return [match.entry.uri.path for match in page.matches]
 
 
 async def walked(
-    search: SkillSearch, snapshot: Snapshot, query: str, limit: int, filters: Filters = NO_FILTERS
+    search: ServerSearch, snapshot: Snapshot, query: str, limit: int, filters: Filters = NO_FILTERS
 ) -> list[str]:
     """Follow the cursors of a search to its end."""
     found: list[str] = []
@@ -89,18 +96,18 @@ async def walked(
         ("use when thirsty", "brewing/tea"),
     ],
 )
-async def test_the_skill_that_fits_best_comes_first(search: SkillSearch, query: str, first: str) -> None:
+async def test_the_skill_that_fits_best_comes_first(search: ServerSearch, query: str, first: str) -> None:
     assert paths(await search.find(SHOP, query))[0] == first
 
 
 @pytest.mark.requirement("ASK-08")
 @pytest.mark.parametrize("query", ["", "   ", "!?%_-", "zebra", "ea", "x" * 1000])
-async def test_what_fits_nothing_finds_nothing(search: SkillSearch, query: str) -> None:
-    assert await search.find(SHOP, query) == SearchPage((), 0, None)
+async def test_what_fits_nothing_finds_nothing(search: ServerSearch, query: str) -> None:
+    assert await search.find(SHOP, query) == SkillSearchPage((), 0, None)
 
 
 @pytest.mark.requirement("ASK-08")
-async def test_who_has_all_words_comes_before_who_has_the_rarer_one(search: SkillSearch) -> None:
+async def test_who_has_all_words_comes_before_who_has_the_rarer_one(search: ServerSearch) -> None:
     some = [entry(f"s{number}", "Sends letters.") for number in range(5)]
     both = entry("z", "It is about many things, and among them it sends parcels and, now and then, letters.")
     snapshot = Snapshot.of([*some, both, entry("a", "Parcels, parcels.")])
@@ -109,7 +116,7 @@ async def test_who_has_all_words_comes_before_who_has_the_rarer_one(search: Skil
 
 
 @pytest.mark.requirement("ASK-08")
-async def test_equals_come_in_the_order_of_their_uris_also_after_changes(search: SkillSearch) -> None:
+async def test_equals_come_in_the_order_of_their_uris_also_after_changes(search: ServerSearch) -> None:
     reports = [entry(f"team-{letter}/report") for letter in "ceagdbf"]
 
     for count in (3, 5, 7):
@@ -132,7 +139,7 @@ async def test_equals_come_in_the_order_of_their_uris_also_after_changes(search:
         "-tea +refunds",
     ],
 )
-async def test_a_query_is_words_and_never_a_language(search: SkillSearch, query: str) -> None:
+async def test_a_query_is_words_and_never_a_language(search: ServerSearch, query: str) -> None:
     found = paths(await search.find(SHOP, query))
 
     assert "brewing/tea" in found
@@ -143,8 +150,8 @@ async def test_a_query_is_words_and_never_a_language(search: SkillSearch, query:
 @settings(max_examples=150, deadline=None)
 @given(query=st.text(max_size=MAX_QUERY), below=st.sampled_from(["*", "acme", "acme/refunds"]))
 def test_no_query_raises_or_finds_what_is_not_there(query: str, below: str) -> None:
-    async def ask() -> SearchPage:
-        search = SkillSearch()
+    async def ask() -> SkillSearchPage:
+        search = ServerSearch()
         try:
             return await search.find(SHOP, query, filters=Filters(below))
         finally:
@@ -157,7 +164,7 @@ def test_no_query_raises_or_finds_what_is_not_there(query: str, below: str) -> N
 
 
 @pytest.mark.requirement("ASK-08")
-async def test_tags_and_what_a_skill_runs_with_are_found_too(search: SkillSearch) -> None:
+async def test_tags_and_what_a_skill_runs_with_are_found_too(search: ServerSearch) -> None:
     books = entry("books", metadata={"tags": "finance, ledger"}, compatibility="Needs ghostscript.")
     snapshot = Snapshot.of([*SHOP.entries, books])
 
@@ -169,7 +176,7 @@ async def test_tags_and_what_a_skill_runs_with_are_found_too(search: SkillSearch
 
 
 @pytest.mark.requirement("ASK-08")
-async def test_a_change_of_the_catalog_is_found_at_once(search: SkillSearch) -> None:
+async def test_a_change_of_the_catalog_is_found_at_once(search: ServerSearch) -> None:
     tea, coffee = entry("tea", "Boils water."), entry("coffee", "Grinds beans.")
 
     assert paths(await search.find(Snapshot.of([tea]), "coffee")) == []
@@ -185,12 +192,12 @@ texts = st.sampled_from(["Boils water.", "Boils milk and water.", "Grinds beans.
 @given(histories=st.lists(st.dictionaries(names, texts, max_size=5), min_size=1, max_size=5))
 def test_an_index_that_follows_changes_answers_as_one_that_is_new(histories: list[dict[str, str]]) -> None:
     async def compare() -> None:
-        following = SkillSearch()
+        following = ServerSearch()
         kept: dict[tuple[str, str], SkillEntry] = {}
         for revision, chosen in enumerate(histories, 1):
             entries = [kept.setdefault(item, entry(*item)) for item in chosen.items()]
             snapshot = Snapshot.of(entries, revision=revision)
-            fresh = SkillSearch()
+            fresh = ServerSearch()
             for query in ("tea water", "boil", "milk beans", "お茶"):
                 assert await following.find(snapshot, query) == await fresh.find(snapshot, query)
             fresh.close()
@@ -219,7 +226,7 @@ def test_an_index_that_follows_changes_for_long_does_not_grow(monkeypatch: pytes
 
 @pytest.mark.requirement("ASK-08")
 @pytest.mark.parametrize("limit", [1, 2, 3, 50])
-async def test_pages_of_any_size_add_up_to_every_match_once(search: SkillSearch, limit: int) -> None:
+async def test_pages_of_any_size_add_up_to_every_match_once(search: ServerSearch, limit: int) -> None:
     snapshot = Snapshot.of(
         [
             entry(f"team/s{number}", "Tea. " * (1 + number % 4) + "Water." * (number % 3))
@@ -234,9 +241,9 @@ async def test_pages_of_any_size_add_up_to_every_match_once(search: SkillSearch,
 
 
 @pytest.mark.requirement("ASK-08")
-async def test_another_replica_goes_on_where_the_first_one_ended(search: SkillSearch) -> None:
+async def test_another_replica_goes_on_where_the_first_one_ended(search: ServerSearch) -> None:
     entries = [entry(f"s{number}", f"Tea number {number % 3}.") for number in range(9)]
-    other = SkillSearch()
+    other = ServerSearch()
     # The other one came to the same skills by other ways.
     await other.find(Snapshot.of([entry("gone", "Tea and more tea."), *entries[4:]]), "tea")
     later = Snapshot.of(entries, revision=2)
@@ -250,7 +257,7 @@ async def test_another_replica_goes_on_where_the_first_one_ended(search: SkillSe
 
 
 @pytest.mark.requirement("ASK-08")
-async def test_when_skills_come_and_go_nothing_that_stays_is_lost_or_told_twice(search: SkillSearch) -> None:
+async def test_when_skills_come_and_go_nothing_that_stays_is_lost_or_told_twice(search: ServerSearch) -> None:
     entries = [entry(f"s{number}", "Tea.") for number in range(8)]
     first = await search.find(Snapshot.of(entries), "tea", limit=3)
     assert paths(first) == ["s0", "s1", "s2"]
@@ -270,7 +277,7 @@ async def test_when_skills_come_and_go_nothing_that_stays_is_lost_or_told_twice(
 
 
 @pytest.mark.requirement("ASK-08", "LIST-13")
-async def test_a_cursor_belongs_to_its_question(search: SkillSearch) -> None:
+async def test_a_cursor_belongs_to_its_question(search: ServerSearch) -> None:
     snapshot = Snapshot.of([entry(f"acme/s{number}", "Tea and water.") for number in range(5)])
     cursor = (await search.find(snapshot, "tea", limit=2)).cursor
     assert cursor is not None
@@ -293,7 +300,7 @@ async def test_a_cursor_belongs_to_its_question(search: SkillSearch) -> None:
 
 
 @pytest.mark.requirement("ASK-08")
-async def test_only_what_lies_below_a_place_is_found(search: SkillSearch) -> None:
+async def test_only_what_lies_below_a_place_is_found(search: ServerSearch) -> None:
     snapshot = Snapshot.of([entry(path) for path in ("a/report", "a/b/report", "a-b/report", "c/a/report")])
 
     for place, expected in (
@@ -313,7 +320,7 @@ def test_what_can_be_no_place_is_refused(place: str) -> None:
 
 
 @pytest.mark.requirement("ASK-08")
-async def test_skills_with_scripts_or_without_are_found(search: SkillSearch) -> None:
+async def test_skills_with_scripts_or_without_are_found(search: ServerSearch) -> None:
     running, plain = entry_with_files("a/tea", ["scripts/boil.py"]), entry_with_files("b/tea", ["boil.py"])
     snapshot = Snapshot.of([running, plain])
 
@@ -331,7 +338,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("few")
-async def test_a_word_that_very_many_have_does_not_drown_a_rarer_one(search: SkillSearch) -> None:
+async def test_a_word_that_very_many_have_does_not_drown_a_rarer_one(search: ServerSearch) -> None:
     crowd = [entry(f"crowd/s{number}", "Sends a report.") for number in range(60)]
     snapshot = Snapshot.of(
         [*crowd, entry("x/zebra", "Feeds animals."), entry("y/feeding", "A report on zebras.")]
@@ -349,10 +356,10 @@ async def test_a_word_that_very_many_have_does_not_drown_a_rarer_one(search: Ski
 
 
 async def test_a_query_of_the_most_common_words_ends_in_time(
-    search: SkillSearch, monkeypatch: pytest.MonkeyPatch
+    search: ServerSearch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(index_module, "_SEARCH_SECONDS", 0.0)
-    monkeypatch.setattr(index_module, "_STEPS_BETWEEN_LOOKS", 1)
+    monkeypatch.setattr(index_module, "_STEPS_PER_CHECK", 1)
 
     with pytest.raises(LimitError):
         await search.find(SHOP, "use order water")
@@ -365,7 +372,7 @@ async def test_a_query_of_the_most_common_words_ends_in_time(
 
 
 async def test_a_broken_index_is_made_again_and_the_answer_is_right(
-    search: SkillSearch, caplog: pytest.LogCaptureFixture
+    search: ServerSearch, caplog: pytest.LogCaptureFixture
 ) -> None:
     await search.find(SHOP, "tea")
     database = search._index._database  # pyright: ignore[reportPrivateUsage]
@@ -382,14 +389,14 @@ async def test_without_room_for_an_index_the_answer_is_a_word_and_soon_is_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     crowd = Snapshot.of([entry(f"s{number}", f"Tea {number} " * 50) for number in range(200)])
-    search = SkillSearch(most_bytes=40_000)
+    search = ServerSearch(most_bytes=40_000)
     for _ in range(3):
         with pytest.raises(SourceError) as caught:
             await search.find(crowd, "tea")
         assert "path" not in str(caught.value)
     assert [record.levelname for record in caplog.records] == ["WARNING", "ERROR"]
 
-    monkeypatch.setattr(search, "_rests_until", 0.0)
+    monkeypatch.setattr(search, "_retry_at", 0.0)
     assert paths(await search.find(SHOP, "tea")) == ["brewing/tea"]
     search.close()
 
@@ -409,7 +416,7 @@ def test_a_python_that_cannot_search_says_what_it_lacks() -> None:
 
 async def test_a_search_that_is_stopped_ends_and_one_after_closing_starts_anew() -> None:
     crowd = Snapshot.of([entry(f"s{number}", f"Tea number {number}.") for number in range(10)])
-    search = SkillSearch()
+    search = ServerSearch()
     await search.find(crowd, "tea")
     search._index.stop()  # pyright: ignore[reportPrivateUsage]
 
@@ -421,7 +428,9 @@ async def test_a_search_that_is_stopped_ends_and_one_after_closing_starts_anew()
     search.close()
 
 
-async def test_only_so_many_wait_for_their_turn(search: SkillSearch, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_so_many_wait_for_their_turn(
+    search: ServerSearch, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(search_module, "MAX_WAITING", 2)
     outcomes: list[str] = []
 
@@ -432,7 +441,7 @@ async def test_only_so_many_wait_for_their_turn(search: SkillSearch, monkeypatch
             outcomes.append("full")
 
     async with anyio.create_task_group() as group:
-        async with search._turn:  # pyright: ignore[reportPrivateUsage]
+        async with search._limiter:  # pyright: ignore[reportPrivateUsage]
             for _ in range(5):
                 group.start_soon(look)
             await anyio.wait_all_tasks_blocked()

@@ -183,8 +183,23 @@ def test_two_writers_at_once_are_one_too_many(tmp_path: Path) -> None:
             pass
         folder.publish(index_of())
 
-    assert ".agent-skills.part" in str(caught.value)
+    assert caught.value.refusal == "cannot-write"
+    assert "another process" in str(caught.value)
     write(tmp_path, b"one")
+
+
+@pytest.mark.parametrize("name", ["notes.txt", f"{'0' * 64}/notes.txt", "index.json/SKILL.md"])
+def test_a_folder_of_others_where_ours_would_be_written_first_is_not_emptied(
+    tmp_path: Path, name: str
+) -> None:
+    theirs = tmp_path / ".well-known" / ".agent-skills.part" / name
+    theirs.parent.mkdir(parents=True)
+    theirs.write_text("theirs")
+
+    with pytest.raises(ForeignFolderError), SiteFolder(tmp_path):
+        pass
+
+    assert theirs.read_text() == "theirs"
 
 
 @pytest.mark.requirement("DISC-14")

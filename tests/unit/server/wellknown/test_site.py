@@ -10,13 +10,14 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
-from skillwire.core.archive import ArchiveFormat, unpack
+from skillwire.core.archive import unpack
+from skillwire.core.errors import NotFoundError, SourceError
+from skillwire.core.media import ArchiveFormat
 from skillwire.core.uri import SkillUri
-from skillwire.errors import NotFoundError, SourceError
 from skillwire.server.answers import Answers, Terms
-from skillwire.server.wellknown.serving import SiteApp, site_endpoint
+from skillwire.server.wellknown.app import SiteApp, site_endpoint
 from skillwire.server.wellknown.site import Artifact, Publisher
-from skillwire.sources import Catalog, DynamicSkill, MemorySource
+from skillwire.sources import CombinedSource, DynamicSkill, MemorySource
 from skillwire.wire.wellknown import INDEX_PATH, SITE_PATH
 from talking import eventually, skill
 
@@ -24,7 +25,7 @@ from talking import eventually, skill
 class Served:
     """The skills of a server, as far as a site needs them."""
 
-    def __init__(self, source: MemorySource, catalog: Catalog, *, ttl_ms: int = 30_000) -> None:
+    def __init__(self, source: MemorySource, catalog: CombinedSource, *, ttl_ms: int = 30_000) -> None:
         self.source = source
         self.catalog = catalog
         self.answers = Answers(catalog, Terms(ttl_ms=ttl_ms))
@@ -62,7 +63,7 @@ def index_of(response: Response) -> dict[str, Any]:
 async def served() -> AsyncGenerator[Served]:
     packed = skill("acme/bag").with_reference("references/a.md", b"things\n")
     source = MemorySource([skill("tea"), packed])
-    async with Catalog([source]) as catalog:
+    async with CombinedSource([source]) as catalog:
         yield Served(source, catalog)
 
 
@@ -90,7 +91,7 @@ async def test_what_has_no_form_here_is_left_out_with_a_warning_that_comes_once(
 ) -> None:
     live = DynamicSkill("live", path="ops/live", description="Use when asked.", body=lambda: "now")
     source = MemorySource([skill("a/tea"), skill("b/tea"), skill("outer"), skill("outer/inner"), live])
-    async with Catalog([source]) as catalog:
+    async with CombinedSource([source]) as catalog:
         publisher = Publisher()
         with caplog.at_level(logging.WARNING):
             site = await publisher.site(catalog)
@@ -202,7 +203,7 @@ async def test_an_artifact_whose_skill_moved_on_is_never_given_other_bytes(serve
 
 async def test_an_artifact_that_goes_while_it_is_asked_for_is_a_plain_404(served: Served) -> None:
     class Late(Publisher):
-        async def read(self, artifact: Artifact, catalog: Catalog) -> bytes:
+        async def read(self, artifact: Artifact, catalog: CombinedSource) -> bytes:
             await served.replace("tea", "Do it better.\n")
             return await super().read(artifact, catalog)
 

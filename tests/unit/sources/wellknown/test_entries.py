@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skillwire.core.manifest import UNKNOWN_SIZE, Coverage, ManifestFile
-from skillwire.sources.wellknown.entries import archive_uri, name_in, path_in, skill_entry
+from skillwire.sources.wellknown.client import archive_uri, name_in, path_in, skill_entry
 from skillwire.wire.wellknown import (
     ArtifactType,
     FilesEntry,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from skillwire.sources.wellknown.freshness import MOST_SECONDS, fresh_seconds, validators
+from skillwire.sources.wellknown.web import MAX_SECONDS, fresh_seconds, validators
 
 DATE = "Sun, 15 Nov 2026 12:00:00 GMT"
 
@@ -20,7 +20,7 @@ DATE = "Sun, 15 Nov 2026 12:00:00 GMT"
         ({"cache-control": "no-store"}, 0.0),
         ({"cache-control": "max-age=-5"}, 0.0),
         ({"cache-control": "max-age=1e9"}, 0.0),
-        ({"cache-control": "max-age=9999999999"}, MOST_SECONDS),
+        ({"cache-control": "max-age=9999999999"}, MAX_SECONDS),
         ({"cache-control": "max-age=99999999999999999999"}, 0.0),
         ({"date": DATE, "expires": "Sun, 15 Nov 2026 12:01:00 GMT"}, 60.0),
         ({"date": DATE, "expires": "Sun, 15 Nov 2026 11:00:00 GMT"}, 0.0),

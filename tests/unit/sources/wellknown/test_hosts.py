@@ -6,9 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillwire.errors import SkillError, SourceError
-from skillwire.sources.wellknown.failures import ForeignHostError, SiteAnswerError, UnsafeAddressError
-from skillwire.sources.wellknown.hosts import HostRule, Place, SiteAddress
+from skillwire.core.errors import SkillError, SourceError
+from skillwire.sources.wellknown.web import (
+    ForeignHostError,
+    HostPort,
+    HostRule,
+    SiteAddress,
+    SiteAnswerError,
+    UnsafeAddressError,
+)
 
 SITE = "https://example.org"
 INDEX = "/.well-known/agent-skills/index.json"
@@ -178,7 +184,7 @@ def test_what_is_no_host_cannot_be_allowed(text: str) -> None:
 
 
 def test_an_address_of_ipv6_is_a_host_too() -> None:
-    assert HostRule.parse("[2606:4700::1]:8443").place == Place("2606:4700::1", 8443)
+    assert HostRule.parse("[2606:4700::1]:8443").place == HostPort("2606:4700::1", 8443)
 
 
 @pytest.mark.requirement("DISC-11")

@@ -1,1 +1,0 @@
-"""What `skillwire doctor` looks at: each check says in words what it found, and what to do about it."""

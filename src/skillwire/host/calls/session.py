@@ -1,0 +1,354 @@
+"""The state of one connection attempt, shared by the transport and the connection."""
+
+import math
+import random
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias, cast
+
+import anyio
+from mcp.client import Client
+from mcp.client._transport import ReadStream, WriteStream
+from mcp.shared.message import SessionMessage
+from mcp.types import JSONRPCNotification, JSONRPCResponse
+
+from skillwire.core import SkillError, quoted
+from skillwire.host.calls.exchange import DEFAULT_BYTES, DEFAULT_ENTRIES, DEFAULT_PAGES
+from skillwire.host.model import FloodError, TooSlowError
+
+# Limits for a connection: size and rate of messages, backoff and restarts.
+
+
+DEFAULT_MESSAGE_BYTES: Final = 32 * 1024 * 1024
+
+# JSON may encode one byte as `\u0000`, and the file is wrapped in a message.
+_BYTES_PER_BYTE = 6
+_ENVELOPE = 64 * 1024
+
+Clock: TypeAlias = Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """The limits of one connection, in bytes, messages, requests and attempts."""
+
+    message_bytes: int = DEFAULT_MESSAGE_BYTES
+    message_burst: int = 2000
+    messages_per_second: float = 500.0
+    max_pages: int = DEFAULT_PAGES
+    max_entries: int = DEFAULT_ENTRIES
+    max_listing_bytes: int = DEFAULT_BYTES
+    in_flight: int = 8
+    starts: int = 5
+    start_window: float = 600.0
+    backoff_base: float = 0.5
+    backoff_most: float = 60.0
+    change_gap: float = 1.0
+    exit_grace: float = 2.0
+    execute_seconds: float = 60.0
+
+
+class MessageCap:
+    """The largest message that is accepted, raised while a large file is being read."""
+
+    def __init__(self, default: int = DEFAULT_MESSAGE_BYTES) -> None:
+        self._default = default
+        self._allowed: list[int] = []
+
+    @property
+    def current(self) -> int:
+        return max((self._default, *self._allowed))
+
+    @contextmanager
+    def allowing(self, size: int) -> Generator[None]:
+        """Allow messages with a file of `size` bytes during the block, in any JSON encoding."""
+        allowed = size * _BYTES_PER_BYTE + _ENVELOPE
+        self._allowed.append(allowed)
+        try:
+            yield
+        finally:
+            self._allowed.remove(allowed)
+
+
+class TokenBucket:
+    """A token bucket that allows `burst` items at once and `per_second` in the long run."""
+
+    def __init__(self, burst: int, per_second: float, *, clock: Clock = time.monotonic) -> None:
+        self._burst = burst
+        self._per_second = per_second
+        self._clock = clock
+        self._tokens = float(burst)
+        self._filled = clock()
+
+    def take(self, count: int = 1) -> bool:
+        """Take `count` tokens; return whether there were enough."""
+        now = self._clock()
+        self._tokens = min(self._burst, self._tokens + (now - self._filled) * self._per_second)
+        self._filled = now
+        if count > self._tokens:
+            return False
+        self._tokens -= count
+        return True
+
+    def add(self, count: int = 1) -> None:
+        """Add `count` tokens, for items that were requested."""
+        self._tokens = min(self._burst, self._tokens + count)
+
+
+class Backoff:
+    """Exponential backoff with jitter, so that many hosts do not retry at the same time."""
+
+    def __init__(
+        self,
+        base: float = 0.5,
+        most: float = 60.0,
+        *,
+        jitter: Callable[[], float] = random.random,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self._base = base
+        self.max_delay = most
+        self._jitter = jitter
+        self._clock = clock
+        self._failures = 0
+        self._until = clock()
+
+    @property
+    def failures(self) -> int:
+        """The number of consecutive failures."""
+        return self._failures
+
+    @property
+    def remaining(self) -> float:
+        """The seconds until the next attempt; 0 if it is allowed now."""
+        return max(0.0, self._until - self._clock())
+
+    def record_failure(self) -> float:
+        """Record a failure, and return the seconds to wait."""
+        # Larger exponents would overflow, and the limit is reached long before.
+        limit = min(self.max_delay, self._base * 2.0 ** min(self._failures, 64))
+        self._failures += 1
+        delay = limit * self._jitter()
+        self._until = self._clock() + delay
+        return delay
+
+    def reset(self) -> None:
+        """Forget all failures."""
+        self._failures = 0
+        self._until = self._clock()
+
+
+class RestartBudget:
+    """Limits the number of starts in a period of time."""
+
+    def __init__(self, starts: int = 5, seconds: float = 600.0, *, clock: Clock = time.monotonic) -> None:
+        self._starts = starts
+        self._seconds = seconds
+        self._clock = clock
+        self._times: deque[float] = deque(maxlen=starts)
+
+    @property
+    def remaining(self) -> float:
+        """The seconds until another start is allowed; 0 if it is allowed now."""
+        if len(self._times) < self._starts:
+            return 0.0
+        return max(0.0, self._times[0] + self._seconds - self._clock())
+
+    def record(self) -> None:
+        """Record a start."""
+        self._times.append(self._clock())
+
+    def reset(self) -> None:
+        """Forget all starts, because a user asked for another."""
+        self._times.clear()
+
+
+Streams = tuple[ReadStream[SessionMessage | Exception], WriteStream[SessionMessage]]
+"""The streams of a transport for the MCP client."""
+
+MAX_PENDING_WRITES: Final = 64
+
+_MAX_STRAY_LENGTH = 200
+# An answer in an event stream may come with an event that only has a resumption token.
+_EVENTS_PER_ANSWER = 3
+
+
+class ServerLink:
+    """One connection attempt: its limits, its state and how it ended.
+
+    `is_ready` is true once the server has sent its capabilities. A link ends
+    once, with the first reason given, before pending requests fail.
+    """
+
+    def __init__(
+        self,
+        limits: ConnectionLimits,
+        on_end: Callable[["ServerLink"], None] | None = None,
+        on_notification: Callable[[str], None] | None = None,
+    ) -> None:
+        self.limits = limits
+        self.cap = MessageCap(limits.message_bytes)
+        self.ready = anyio.Event()
+        self.over = anyio.Event()
+        self.failure: SkillError | None = None
+        self.ready_since: float | None = None
+        self.capabilities: Mapping[str, Any] = {}
+        """The server's capabilities, unparsed."""
+        self.rejection: SkillError | None = None
+        """The failure that the last HTTP response indicates; None if it was accepted."""
+        self.has_json_body = False
+        """Whether that response has a JSON body, which may hold a JSON-RPC error."""
+        self._stray = ""
+        self._on_end = on_end
+        self._on_notification = on_notification
+        self._client: Client | None = None
+        self._connecting: anyio.CancelScope | None = None
+        self._messages = TokenBucket(limits.message_burst, limits.messages_per_second)
+        self._events = TokenBucket(limits.message_burst, limits.messages_per_second)
+
+    @property
+    def is_ready(self) -> bool:
+        return self._client is not None and not self.is_over
+
+    @property
+    def is_over(self) -> bool:
+        return self.over.is_set()
+
+    @property
+    def client(self) -> Client:
+        assert self._client is not None
+        return self._client
+
+    def begin(self, connecting: anyio.CancelScope) -> None:
+        """Set the scope to cancel if the link ends before it is ready."""
+        self._connecting = connecting
+        if self.is_over:
+            connecting.cancel()
+
+    def become_ready(self, client: Client) -> None:
+        if self.is_over:
+            return
+        self._connecting = None
+        self._client = client
+        self.ready_since = time.monotonic()
+        self.ready.set()
+
+    def end(self, failure: SkillError) -> None:
+        """End the link, unless it has ended already."""
+        if self.is_over:
+            return
+        self.failure = failure
+        self.over.set()
+        self.ready.set()
+        if self._connecting is not None:
+            self._connecting.cancel()
+        if self._on_end is not None:
+            self._on_end(self)
+
+    def end_with_timeout(self, seconds: float) -> None:
+        """End the link because the server did not send its capabilities in time."""
+        fix = "check that the command starts an MCP server with the stdio transport" if self._stray else ""
+        self.end(
+            TooSlowError(f"the server did not connect within {seconds:g} seconds{self.stray_text}", fix=fix)
+        )
+
+    def inspect(self, item: SessionMessage | Exception) -> None:
+        """Read what the SDK would drop from a message: unknown capabilities and notifications."""
+        message = item.message if isinstance(item, SessionMessage) else None
+        if isinstance(message, JSONRPCResponse) and not self.is_ready:
+            capabilities = message.result.get("capabilities")
+            if isinstance(capabilities, dict):
+                self.capabilities = cast(dict[str, Any], capabilities)
+        elif isinstance(message, JSONRPCResponse):
+            _drop_ambiguous(message.result)
+        elif isinstance(message, JSONRPCNotification) and self._on_notification is not None:
+            self._on_notification(message.method)
+
+    def note_stray_line(self, line: bytes) -> None:
+        """Remember the first line of output that is not a message, until the link is ready."""
+        if not self._stray and not self.is_ready:
+            self._stray = quoted(line[:_MAX_STRAY_LENGTH].decode("utf-8", "replace").strip())
+
+    @property
+    def stray_text(self) -> str:
+        """The text to add to a failure to connect, if the server wrote a line that is not a message."""
+        return f"; its output is not MCP: {self._stray}" if self._stray else ""
+
+    def expect_answer(self) -> None:
+        """Allow one more message, because a request was sent."""
+        self._messages.add()
+        self._events.add(_EVENTS_PER_ANSWER)
+
+    def admit(self) -> bool:
+        """Return whether one more message is allowed; end the link if there are too many."""
+        return self._take(self._messages, 1)
+
+    def admit_events(self, count: int) -> bool:
+        """Return whether `count` more events of a stream are allowed, with or without messages."""
+        return self._take(self._events, count)
+
+    def _take(self, bucket: TokenBucket, count: int) -> bool:
+        if self.is_over:
+            return False
+        if not bucket.take(count):
+            rate = f"{self.limits.message_burst} at once, or {self.limits.messages_per_second:g} a second"
+            self.end(FloodError(f"the server sent too many messages: more than {rate}"))
+            return False
+        return True
+
+
+def _drop_ambiguous(result: dict[str, Any]) -> None:
+    """Remove the content of items that have both `text` and `blob`, so that the answer is refused.
+
+    The protocol allows only one of them. The SDK would use the text and drop
+    the blob, which another client might use.
+    """
+    contents = result.get("contents")
+    for item in cast(list[object], contents) if isinstance(contents, list) else ():
+        if isinstance(item, dict) and {"text", "blob"} <= cast(dict[str, Any], item).keys():
+            del item["text"], item["blob"]
+
+
+# Deadlines that are paused while the user signs in.
+
+
+class Deadlines:
+    """The deadlines of a server's requests, which can be paused together.
+
+    A server has a few seconds to answer; a user who signs in has minutes, which
+    do not count as the server's time.
+    """
+
+    def __init__(self) -> None:
+        self._scopes: set[anyio.CancelScope] = set()
+        self._paused_until = -math.inf
+
+    @contextmanager
+    def limit(self, seconds: float) -> Generator[anyio.CancelScope]:
+        """Limit the block to `seconds`; `cancelled_caught` of the scope is true if they ran out."""
+        extra = max(0.0, self._paused_until - anyio.current_time())
+        with anyio.move_on_after(seconds + extra) as scope:
+            self._scopes.add(scope)
+            try:
+                yield scope
+            finally:
+                self._scopes.discard(scope)
+
+    @contextmanager
+    def pause(self, seconds: float) -> Generator[None]:
+        """Pause all deadlines during the block, for at most `seconds`."""
+        self._shift(seconds)
+        self._paused_until = anyio.current_time() + seconds
+        try:
+            yield
+        finally:
+            unused = self._paused_until - anyio.current_time()
+            self._paused_until = -math.inf
+            self._shift(-max(0.0, unused))
+
+    def _shift(self, seconds: float) -> None:
+        for scope in self._scopes:
+            scope.deadline += seconds

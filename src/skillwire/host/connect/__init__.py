@@ -1,0 +1,1 @@
+"""Connections: configuration, endpoints, transports, sign-in and web sites."""

@@ -1,0 +1,259 @@
+"""Splitting streams of bytes into messages, and checking their size before they are parsed.
+
+No more bytes are buffered than the cap allows.
+"""
+
+import re
+import secrets
+from collections.abc import Iterator
+from typing import Any, Final, cast
+
+import orjson
+from mcp.shared.message import SessionMessage
+from mcp.types import JSONRPCResponse
+
+from skillwire.host.calls import MessageCap
+from skillwire.host.model import InvalidAnswerError, MessageTooLargeError
+from skillwire.sources.background import collector_paused
+
+EVENT_ENDS: Final = (b"\n\n", b"\n\r", b"\r\r")
+
+_MIN_ALLOWED: Final = 64 * 1024 * 1024
+_ALLOWED_FACTOR: Final = 8
+# The memory that CPython needs for each kind of value besides its text, in bytes, rounded up.
+_OBJECT, _EMPTY_OBJECT, _LIST, _STRING, _ITEM = 200, 80, 72, 60, 16
+_PART: Final = 1024 * 1024
+# Possessive quantifiers, and strings may continue after the part: each byte is matched once.
+_STRINGS: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\Z)', re.DOTALL)
+_END: Final = b"\0"
+
+
+class LineBuffer:
+    """Splits a stream of bytes into lines, one message each."""
+
+    def __init__(self, cap: MessageCap) -> None:
+        self._cap = cap
+        self._pieces: list[bytes] = []
+        self._size = 0
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """Add bytes, and yield the complete lines without their line ends.
+
+        Raises:
+            MessageTooLargeError: A line is longer than the cap, complete or not.
+        """
+        *complete, rest = data.split(b"\n")
+        for piece in complete:
+            self._append(piece)
+            line = b"".join(self._pieces)
+            self._pieces.clear()
+            self._size = 0
+            yield line
+        if rest:
+            self._append(rest)
+
+    def _append(self, piece: bytes) -> None:
+        self._size += len(piece)
+        if self._size > self._cap.current:
+            self._pieces.clear()
+            raise too_large(self._cap.current)
+        self._pieces.append(piece)
+
+
+class EventMeter:
+    """Measures the size of the events of an event stream.
+
+    Such a stream may last for days, so only the size of one event counts. An
+    event ends with an empty line, and there are three kinds of line ends.
+    """
+
+    def __init__(self, cap: MessageCap) -> None:
+        self._cap = cap
+        self._last = b""
+        self._size = 0
+
+    def feed(self, data: bytes) -> int:
+        """Add bytes, and return roughly how many events and comments ended in them.
+
+        Raises:
+            MessageTooLargeError: An event is larger than the cap.
+        """
+        seen = self._last + data
+        end = max(map(seen.rfind, EVENT_ENDS))
+        self._size = len(seen) - end - 2 if end >= 0 else self._size + len(data)
+        self._last = data[-1:] or self._last
+        if self._size > self._cap.current:
+            raise too_large(self._cap.current)
+        return sum(map(seen.count, EVENT_ENDS)) + seen.count(b"\n:")
+
+
+def too_large(cap: int) -> MessageTooLargeError:
+    return MessageTooLargeError(f"the server sent a message of more than {cap} bytes")
+
+
+def require_bounded(body: bytes) -> None:
+    """Check, before a message is parsed, that its values need at most a few times its size in memory.
+
+    Values without text, such as millions of empty objects, need thirty times
+    as much memory as they have bytes in JSON.
+
+    Raises:
+        MessageTooLargeError: They would need more.
+    """
+    allowed = max(_MIN_ALLOWED, _ALLOWED_FACTOR * len(body))
+    # Counting text as structure is quick, and sufficient for most messages.
+    if len(body) + _cost(body, body.count(b'"')) <= allowed:
+        return
+    total = len(body)
+    for structure, strings in _without_text(body):
+        total += _cost(structure, strings)
+        if total > allowed:
+            raise MessageTooLargeError(
+                f"the server sent a message of {len(body)} bytes with so many values "
+                f"that they would need more than {allowed} bytes of memory"
+            )
+
+
+def _cost(structure: bytes, strings: int) -> int:
+    """Return how many bytes of memory the values in JSON need, without their text."""
+    empty = structure.count(b"{}")
+    return (
+        _OBJECT * (structure.count(b"{") - empty)
+        + _EMPTY_OBJECT * empty
+        + _LIST * structure.count(b"[")
+        + _ITEM * structure.count(b",")
+        + _STRING * strings
+    )
+
+
+def _without_text(body: bytes) -> Iterator[tuple[bytes, int]]:
+    """Yield parts of JSON without its strings, with the number of strings."""
+    start, is_inside = 0, False
+    while start < len(body):
+        end = min(start + _PART, len(body))
+        while body[end - 1 : end] == b"\\" and end < len(body):
+            end += 1
+        part = (b'"' if is_inside else b"") + body[start:end] + _END
+        structure, strings = _STRINGS.subn(b"", part)
+        # An unclosed string matches up to and including the end marker.
+        is_inside = not structure.endswith(_END)
+        yield structure, strings
+        start = end
+
+
+# Fast parsing of large answers before they reach the SDK.
+
+
+MIN_LARGE_BYTES = 16 * 1024
+"""The minimum size of a large answer."""
+
+MAX_SDK_BYTES = 4 * 1024 * 1024
+"""The maximum size of a message that the SDK parses, which needs many times as much memory."""
+
+_LINE_END = re.compile(rb"\r\n|\n|\r")
+_EVENT_END = re.compile(rb"(?>\r\n|\n|\r){2,}")
+_RESPONSE = frozenset({"jsonrpc", "id", "result"})
+
+
+class LargeResults:
+    """The results that bypass the SDK, by placeholders that no server can guess."""
+
+    def __init__(self) -> None:
+        self._key = secrets.token_hex(16)
+        self._results: dict[str, dict[str, Any]] = {}
+
+    def extract(self, body: bytes) -> bytes:
+        """Return the body for the SDK: with a placeholder for a large result, or unchanged.
+
+        Raises:
+            MessageTooLargeError: Parsing it would need many times its size in memory.
+            InvalidAnswerError: It is large, and not a plain JSON-RPC response.
+        """
+        if len(body) < MIN_LARGE_BYTES:
+            return body
+        require_bounded(body)
+        try:
+            with collector_paused():
+                value: Any = orjson.loads(body)
+        except ValueError:
+            return _left_to_sdk(body)
+        if not isinstance(value, dict) or value.keys() != _RESPONSE or value["jsonrpc"] != "2.0":
+            return _left_to_sdk(body)
+        message = cast(dict[str, Any], value)
+        identifier, result = message["id"], message["result"]
+        if (
+            isinstance(identifier, bool)
+            or not isinstance(identifier, int | str)
+            or not isinstance(result, dict)
+        ):
+            return _left_to_sdk(body)
+        placeholder = str(len(self._results)) + secrets.token_hex(8)
+        self._results[placeholder] = cast(dict[str, Any], result)
+        return orjson.dumps({"jsonrpc": "2.0", "id": identifier, "result": {self._key: placeholder}})
+
+    def restore(self, item: SessionMessage | Exception) -> SessionMessage | Exception:
+        """Replace a placeholder by its result."""
+        if not isinstance(item, SessionMessage) or not isinstance(item.message, JSONRPCResponse):
+            return item
+        result = self._results.pop(str(item.message.result.get(self._key)), None)
+        if result is not None:
+            item.message = item.message.model_copy(update={"result": result})
+        return item
+
+
+class EventBuffer:
+    """Buffers the events of a stream until they are complete, and extracts large results."""
+
+    def __init__(self, large_results: LargeResults) -> None:
+        self._large_results = large_results
+        self._buffer = bytearray()
+
+    @property
+    def rest(self) -> bytes:
+        """The bytes of an event that is not complete."""
+        return bytes(self._buffer)
+
+    def feed(self, data: bytes) -> bytes:
+        """Add bytes, and return those of all complete events.
+
+        Raises:
+            SkillError: An event must not be parsed; see `LargeResults.extract`.
+        """
+        searched = max(0, len(self._buffer) - 1)
+        self._buffer += data
+        end = max(self._buffer.rfind(ending, searched) for ending in EVENT_ENDS)
+        if end < 0:
+            return b""
+        ready = bytes(self._buffer[: end + 2])
+        del self._buffer[: end + 2]
+        if len(ready) < MIN_LARGE_BYTES:
+            return ready
+        return b"".join(self._extracted(event) + b"\n\n" for event in _EVENT_END.split(ready) if event)
+
+    def _extracted(self, event: bytes) -> bytes:
+        if len(event) < MIN_LARGE_BYTES:
+            return event
+        lines = _LINE_END.split(event)
+        values = [line[5:].removeprefix(b" ") for line in lines if line.startswith(b"data:")]
+        body = b"\n".join(values)
+        extracted = self._large_results.extract(body)
+        if extracted is body:
+            return event
+        return b"\n".join([*(line for line in lines if not line.startswith(b"data:")), b"data: " + extracted])
+
+
+def _left_to_sdk(body: bytes) -> bytes:
+    require_small(body)
+    return body
+
+
+def require_small(body: bytes) -> None:
+    """Check that a message for the SDK is not too large.
+
+    Raises:
+        InvalidAnswerError: It is larger than `MAX_SDK_BYTES`.
+    """
+    if len(body) > MAX_SDK_BYTES:
+        raise InvalidAnswerError(
+            f"the server sent a message of {len(body)} bytes that is not a plain JSON-RPC response"
+        )

@@ -1,0 +1,130 @@
+"""`VisibleSource`: the skills that a caller may see, as a source of its own."""
+
+from bisect import bisect_left
+from collections.abc import AsyncIterator, Sequence
+from itertools import chain
+
+from skillwire.core import InvalidUriError, NotFoundError, SkillEntry, SkillUri, canonical_uri
+from skillwire.server.visibility import Visibility
+from skillwire.sources.catalog import CombinedSource
+from skillwire.sources.snapshot import BY_URI, Snapshot, SnapshotSource
+
+
+class VisibleSource(SnapshotSource):
+    """The visible part of a source.
+
+    A change outside of it is not noticeable: the snapshot stays the same object,
+    with the same revision.
+    """
+
+    def __init__(self, catalog: CombinedSource, visibility: Visibility) -> None:
+        super().__init__(Snapshot.of((), revision=0))
+        self._catalog = catalog
+        self._visibility = visibility
+        self._whole: Snapshot | None = None
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The visible entries now, always up to date with the underlying source."""
+        whole = self._catalog.snapshot
+        seen = super().snapshot
+        if whole is not self._whole:
+            now = self._filter(whole, seen.revision + 1)
+            if not _same(seen, now):
+                self._snapshot = seen = now
+            self._whole = whole
+        return seen
+
+    async def wait_for_change(self, revision: int) -> Snapshot:
+        while self.snapshot.revision <= revision:
+            await self._catalog.wait_for_change(self._catalog.snapshot.revision)
+        return self.snapshot
+
+    async def read_file(self, uri: str) -> bytes:
+        """Return the content of a file of a visible skill.
+
+        Raises:
+            NotFoundError: No visible skill has such a file.
+            SourceError: It cannot be read as published.
+        """
+        self.snapshot.locate(uri)
+        return await self._catalog.read_file(uri)
+
+    def modified_at(self, uri: SkillUri) -> float | None:
+        """Return when a skill's `SKILL.md` was last modified, in POSIX seconds, if that is known."""
+        return self._catalog.modified_at(uri)
+
+    def order_of(self, uri: SkillUri) -> Sequence[str]:
+        """Return the paths of files that a skill's author put in an order, in that order."""
+        return self._catalog.order_of(uri)
+
+    def _filter(self, whole: Snapshot, revision: int) -> Snapshot:
+        if self._visibility.is_unrestricted:
+            entries, by_uri = whole.entries, whole.by_uri
+            media_types, folders = whole.media_types, whole.folders
+        else:
+            # With the trailing slash they sort like the entries.
+            inside = tuple(sorted(f"{one}/" for one in self._visibility.prefixes))
+            entries = tuple(chain.from_iterable(_below(whole.entries, place) for place in inside))
+            by_uri = {entry.uri.text: entry for entry in entries}
+            media_types = {uri: kind for uri, kind in whole.media_types.items() if uri.startswith(inside)}
+            folders = frozenset(folder for folder in whole.folders if folder.startswith(inside))
+        # Skills that are not published have no URI, so their reports are not visible.
+        reports = tuple(report for report in whole.reports if report.uri and report.uri.text in by_uri)
+        return Snapshot(revision, entries, reports, by_uri, media_types, folders)
+
+
+class VisibleUnlistedSource:
+    """The visible part of the skills that a source serves without listing them."""
+
+    def __init__(self, catalog: CombinedSource, visibility: Visibility) -> None:
+        self._catalog = catalog
+        self._visibility = visibility
+
+    async def list_skills(self) -> AsyncIterator[SkillEntry]:
+        """Yield nothing: listed skills come from the snapshot."""
+        for entry in ():
+            yield entry
+
+    async def get_skill(self, uri: SkillUri) -> SkillEntry:
+        """Return one entry.
+
+        Raises:
+            NotFoundError: No such skill is served, or it is not visible.
+        """
+        if not self._visibility.includes(uri):
+            raise NotFoundError(f"no skill is served at {uri.text}", uri=uri.text)
+        return await self._catalog.get_skill(uri)
+
+    async def read_file(self, uri: str) -> bytes:
+        """Return the bytes of a file of a skill that is not listed.
+
+        Raises:
+            NotFoundError: Nothing is served there, or it is not visible.
+            SourceError: It cannot be read as published.
+        """
+        try:
+            wanted = canonical_uri(uri)
+        except InvalidUriError as error:
+            raise NotFoundError(str(error), uri=uri) from error
+        places = self._visibility.prefixes
+        if not (self._visibility.is_unrestricted or wanted.startswith(tuple(f"{one}/" for one in places))):
+            raise NotFoundError(f"nothing is served at {uri}", uri=uri)
+        return await self._catalog.read_file(uri)
+
+
+def _below(entries: Sequence[SkillEntry], place: str) -> Sequence[SkillEntry]:
+    """Return the entries whose URIs begin with `place`, which ends in a slash; they are contiguous."""
+    start = bisect_left(entries, place, key=BY_URI)
+    after = f"{place[:-1]}{chr(ord('/') + 1)}"
+    return entries[start : bisect_left(entries, after, start, key=BY_URI)]
+
+
+def _same(before: Snapshot, now: Snapshot) -> bool:
+    return (
+        len(before.entries) == len(now.entries)
+        and all(old is new for old, new in zip(before.entries, now.entries, strict=True))
+        and before.reports == now.reports
+        and before.folders == now.folders
+        and before.media_types == now.media_types
+    )

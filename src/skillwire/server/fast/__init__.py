@@ -1,0 +1,1 @@
+"""The fast path: prepared answers for frequent requests, without the SDK."""

@@ -1,0 +1,195 @@
+"""`HotAnswers`: the most common answers as bytes that are ready to be sent.
+
+The plain path builds a value for each request, validates it and writes it as
+JSON. Here everything is written once for each snapshot and then joined. A
+request that is unusual, or fails, gets no answer here: the plain path answers
+it, and returns all errors.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+import orjson
+from mcp.server.lowlevel import Server
+from mcp_types import (
+    CLIENT_CAPABILITIES_META_KEY,
+    PROTOCOL_VERSION_META_KEY,
+    SERVER_INFO_META_KEY,
+)
+from mcp_types.methods import validate_client_request
+from mcp_types.version import LATEST_MODERN_VERSION
+from pydantic import ValidationError
+
+from skillwire.core import SkillError, SkillUri, canonical_uri
+from skillwire.server.answers import ByteCache, FileContent
+from skillwire.server.fast.requests import FastRequest, Parts, RequestReader
+from skillwire.server.parameters import ListSkillsRequestParams
+from skillwire.server.skills import Skills
+from skillwire.sources.catalog import CombinedSource
+from skillwire.wire.core import (
+    EXTENSION,
+    LIST_SKILLS,
+    READ_RESOURCE,
+    encode,
+    file_contents,
+    read_cursor,
+    write_entry,
+)
+
+MODERN_VERSION: Final = LATEST_MODERN_VERSION
+
+_LARGEST_KEPT = 256 * 1024
+_MAX_KNOWN_ENVELOPES = 1024
+_LARGEST_ENVELOPE = 8 * 1024
+# Every JSON parser accepts this nesting; some refuse 200 levels, others 1000.
+_MOST_BRACKETS = 100
+
+
+@dataclass(slots=True)
+class _HotFile:
+    """The item of a `resources/read` result, and the revision at which it was last checked."""
+
+    item: bytes
+    digest: str
+    catalog: CombinedSource
+    revision: int = 0
+
+
+class HotAnswers:
+    """Prepared answers about the skills of one server. Thread-safe."""
+
+    def __init__(self, skills: Skills, server: Server[Any]) -> None:
+        self._skills = skills
+        stamp = b',"_meta":' + encode({SERVER_INFO_META_KEY: server.server_info_stamp}) + b"}"
+        terms = skills.terms
+        freshness = f',"ttlMs":{terms.ttl_ms},"cacheScope":"{terms.cache_scope}","resultType":"complete"'
+        self._tail = freshness.encode() + stamp
+        # The SDK writes results of the base protocol with sorted keys.
+        self._read_head = f'{{"cacheScope":"{terms.cache_scope}","contents":['.encode()
+        self._read_tail = f'],"resultType":"complete","ttlMs":{terms.ttl_ms}'.encode() + stamp
+        self._stamp = stamp
+        self._files: ByteCache[str, _HotFile] = ByteCache(terms.kept_bytes * 2 // 5)
+        self._known_envelopes: set[bytes] = set()
+
+    @property
+    def state(self) -> object:
+        """The object that all answers depend on; while it is the same, answers are the same."""
+        return self._skills.state
+
+    @property
+    def kept_bytes(self) -> int:
+        """The size of the cached files in bytes."""
+        return self._files.size
+
+    def new_reader(self) -> RequestReader:
+        """Return a reader of requests for one connection or one server."""
+        return RequestReader(self.is_valid_envelope)
+
+    def result(self, request: FastRequest, *, modern: bool) -> Parts | None:
+        """Return the result as JSON, or None when the plain path should answer."""
+        if self._skills.notes.annotate is not None:
+            return None  # The author's function is called for every result.
+        try:
+            match request.method:
+                case "skills/list" if self._skills.has_by_name_dialect and not _declares(request):
+                    return None
+                case "skills/list":
+                    return self._list(request.params.get("cursor"), modern=modern)
+                case "resources/read":
+                    return self._read(request.params["uri"], modern=modern)
+                case "skills/get":
+                    return self._get(request.params["uri"], modern=modern)
+                case _:
+                    answers, params = self._skills.answers, request.params
+                    cursor = params.get("cursor")
+                    listing = encode(answers.read_directory(params["uri"], cursor, modern=modern))
+                    return (listing[:-1], self._stamp) if modern else (listing,)
+        except SkillError:
+            return None
+
+    async def fetch(self, request: FastRequest, *, modern: bool) -> Parts | None:
+        """Return the result of reading a file that is not cached, or None as `result` does."""
+        uri = request.params["uri"]
+        if self._skills.notes.annotate is not None:
+            return None
+        try:
+            if self._skills.catalog.snapshot.locate(uri)[1] is None:
+                return None  # A dynamic skill may take any time.
+            file = await self._skills.answers.read(uri)
+        except SkillError:
+            return None
+        return self._read_result(self._cache_file(file), modern=modern) if file.digest else None
+
+    def is_valid_envelope(self, meta: object) -> bool:
+        """Return whether the SDK accepts a modern request with this `_meta`.
+
+        Clients repeat the same `_meta`, so each is validated once, by the SDK.
+        """
+        if not isinstance(meta, dict):
+            return False
+        try:
+            key = orjson.dumps(meta)
+        except TypeError:
+            return False  # It nests deeper than orjson writes.
+        if key in self._known_envelopes:
+            return True
+        if len(key) > _LARGEST_ENVELOPE or key.count(b"{") + key.count(b"[") > _MOST_BRACKETS:
+            return False
+        envelope = cast(dict[str, Any], meta)
+        if envelope.get(PROTOCOL_VERSION_META_KEY) != MODERN_VERSION:
+            return False
+        if CLIENT_CAPABILITIES_META_KEY not in envelope:
+            return False
+        try:
+            validate_client_request(READ_RESOURCE, MODERN_VERSION, {"_meta": envelope, "uri": "skill://x"})
+            ListSkillsRequestParams.model_validate({"_meta": envelope}, by_name=False)
+        except ValidationError:
+            return False
+        if len(self._known_envelopes) >= _MAX_KNOWN_ENVELOPES:
+            self._known_envelopes.clear()
+        self._known_envelopes.add(key)
+        return True
+
+    def _list(self, cursor: str | None, *, modern: bool) -> Parts:
+        after = None if cursor is None else read_cursor(LIST_SKILLS, cursor)
+        page = self._skills.answers.pages.after(after)
+        return b'{"skills":[', page.items, page.ending, self._tail if modern else b"}"
+
+    def _get(self, uri: str, *, modern: bool) -> Parts | None:
+        entry = self._skills.catalog.snapshot.by_uri.get(SkillUri.parse(uri).text)
+        if entry is None:
+            return None
+        return b'{"skill":', write_entry(entry), self._tail if modern else b"}"
+
+    def _read(self, uri: str, *, modern: bool) -> Parts | None:
+        catalog = self._skills.answers.catalog
+        cached = self._files.get(uri)
+        if cached is None or cached.catalog is not catalog:
+            return None
+        snapshot = catalog.snapshot
+        if cached.revision != snapshot.revision:
+            file = snapshot.locate(uri)[1]
+            if file is None or file.digest != cached.digest:
+                self._files.discard(uri)
+                return None
+            cached.revision = snapshot.revision
+        return self._read_result(cached.item, modern=modern)
+
+    def _read_result(self, item: bytes, *, modern: bool) -> Parts:
+        return (self._read_head, item, self._read_tail) if modern else (b'{"contents":[', item, b"]}")
+
+    def _cache_file(self, file: FileContent) -> bytes:
+        item = encode(file_contents(file.uri, media_type=file.media_type, content=file.content))
+        if len(item) <= _LARGEST_KEPT and canonical_uri(file.uri) == file.uri:
+            self._files.put(
+                file.uri, _HotFile(item, file.digest, self._skills.catalog), len(item) + len(file.uri)
+            )
+        return item
+
+
+def _declares(request: FastRequest) -> bool:
+    """Return whether the client of a modern request declares the extension."""
+    if not request.has_envelope:
+        return False  # An older client declares it in the handshake.
+    capabilities = request.params["_meta"][CLIENT_CAPABILITIES_META_KEY]
+    return EXTENSION in (capabilities.get("extensions") or {})

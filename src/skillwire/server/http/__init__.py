@@ -1,0 +1,1 @@
+"""HTTP: the application, its endpoint, limits on connections, and worker processes."""

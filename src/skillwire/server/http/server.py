@@ -1,0 +1,260 @@
+"""Serve over HTTP: the listening socket, signals, reloading and a graceful stop."""
+
+import asyncio
+import importlib.util
+import logging
+import os
+import signal
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Coroutine, Generator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final, cast
+
+import anyio
+import uvicorn
+
+from skillwire.core import SkillError
+from skillwire.server.config import LiveOptions
+from skillwire.server.http.app import HttpApp
+from skillwire.server.http.endpoint import PATH
+from skillwire.server.http.guard import ConnectionTracker, LimitedConnection, PlainConnection
+from skillwire.server.http.observe import ObservedApp
+from skillwire.server.limits import ConnectionCounts, HttpConnectionLimits, affordable_connections
+from skillwire.server.ops.accesslog import AccessLog, write_to_stderr
+from skillwire.server.ops.metrics import WorkerMetrics
+from skillwire.server.ops.peers import Proxies
+from skillwire.server.ops.tracing import is_tracing
+from skillwire.server.options import HttpOptions, ServeOptions
+from skillwire.server.skills import Skills
+from skillwire.server.standalone import freeze_gc, limit_malloc_arenas
+
+# `http_protocol`: the protocol class for uvicorn, with the fastest parser that is installed.
+
+
+def _fastest() -> type[LimitedConnection]:
+    """Return the class for httptools, which is written in C, if it is installed."""
+    if find_spec("httptools") is None:
+        return PlainConnection
+    return import_module("skillwire.server.http.httptools").FastConnection
+
+
+FASTEST: Final = _fastest()
+
+
+def http_protocol(
+    tracker: ConnectionTracker, kind: type[LimitedConnection] = FASTEST
+) -> type[asyncio.Protocol]:
+    """Return the `http` argument of `uvicorn.Config`: a protocol class that uses `tracker`."""
+    return cast(type[asyncio.Protocol], type(kind.__name__, (kind,), {"tracker": tracker}))
+
+
+_GRACE_SECONDS = 10
+_CONNECTIONS = 10_000
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """One of several processes that serve on one socket. It can be pickled.
+
+    A session lives in one process, and requests may reach any of them, so
+    workers serve older clients without sessions.
+    """
+
+    meter: Path
+    """The file in which all workers count together."""
+    slot: int = 0
+
+
+class HttpServer(uvicorn.Server):
+    """A uvicorn server that calls `on_ready`, ends streams when it stops, and reloads on SIGHUP."""
+
+    def __init__(
+        self, config: uvicorn.Config, app: HttpApp, live: LiveOptions, on_ready: Callable[[], None]
+    ) -> None:
+        super().__init__(config)
+        self._app = app
+        self._live = live
+        self._on_ready = on_ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._on_ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Finish requests under way; close connections of clients that do not read in time."""
+        self._app.end_streams()
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._hang_up_late)
+            await super().shutdown(sockets)
+            group.cancel_scope.cancel()
+        if self.force_exit:
+            self._hang_up()
+
+    @contextmanager
+    def reloading(self) -> Generator[None]:
+        """Reload on SIGHUP while the context is open; when its terminal is gone, stop instead."""
+        if not hasattr(signal, "SIGHUP") or threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        loop, had_terminal = asyncio.get_running_loop(), os.isatty(2)
+
+        def hang_up() -> None:
+            if had_terminal and not os.isatty(2):
+                self.should_exit = True
+            else:
+                self.reload()
+
+        loop.add_signal_handler(signal.SIGHUP, hang_up)
+        # The parent may have blocked the signal until this handler was in place.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
+        try:
+            yield
+        finally:
+            loop.remove_signal_handler(signal.SIGHUP)
+
+    def reload(self) -> None:
+        """Read the configuration, tokens, rules and the certificate again.
+
+        What cannot be used is logged and changes nothing.
+        """
+        logger.info("reloading the configuration")
+        self._live.reload(self._apply)
+        self._app.reload()
+        self._load_certificate(self._live.options.endpoint)
+
+    def _apply(self, options: ServeOptions) -> None:
+        self._app.reconfigure(options.endpoint.access)
+
+    def _load_certificate(self, options: HttpOptions) -> None:
+        if self.config.ssl is None or options.tls is None:
+            return
+        certificate, key = options.tls
+        try:
+            # A context that fails to load a pair loses the previous one, so another context tries it first.
+            for context in (ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), self.config.ssl):
+                context.load_cert_chain(certificate, key, _no_password)
+        except (OSError, ValueError) as error:
+            logger.warning("the certificate cannot be used (%s); the previous one stays in use", error)
+
+    async def _hang_up_late(self) -> None:
+        await anyio.sleep(_GRACE_SECONDS)
+        self._hang_up()
+
+    def _hang_up(self) -> None:
+        for connection in tuple(self.server_state.connections):
+            connection.transport.abort()
+
+
+def _no_password() -> bytes:
+    """Return an empty password, so that OpenSSL does not ask for one in the terminal."""
+    return b""
+
+
+async def serve_http(
+    options: ServeOptions,
+    listener: socket.socket,
+    *,
+    worker: Worker | None = None,
+    reread: Callable[[], ServeOptions] | None = None,
+    on_ready: Callable[[Skills], None] = lambda skills: None,
+) -> None:
+    """Serve until SIGTERM or SIGINT, and finish requests under way. SIGHUP reloads.
+
+    `reread` reads the options again, if they come from a file.
+
+    Raises:
+        SkillError: The skills, or a file about access, cannot be opened.
+    """
+    http = options.endpoint
+    meter = WorkerMetrics() if worker is None else WorkerMetrics.open(worker.meter, worker.slot)
+    log = AccessLog(write_to_stderr, on_drop=meter.unlogged) if http.access_log else None
+    proxies = Proxies(http.proxy)
+    connections = ConnectionCounts(on_close=meter.ended)
+    app = HttpApp(
+        options,
+        host=http.host,
+        access=http.access,
+        is_stateless=worker is not None,
+        proxies=proxies,
+        meter=meter,
+        connections=connections,
+    )
+    limits = HttpConnectionLimits(
+        connections=affordable_connections(_CONNECTIONS), body_bytes=options.message_bytes
+    )
+    observed = ObservedApp(app, meter, path=PATH, log=log, proxies=proxies, spans=is_tracing())
+    certificate, key = http.tls or (None, None)
+    config = uvicorn.Config(
+        # The fast path writes no access log.
+        app.fronted(observed) if log is None else observed,
+        http=http_protocol(ConnectionTracker(limits, connections)),
+        interface="asgi3",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        log_level=logging.WARNING,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=_GRACE_SECONDS + 2,
+        ssl_certfile=certificate,
+        ssl_keyfile=None if key is None else str(key),
+    )
+    try:
+        config.load()
+    except (OSError, ssl.SSLError) as error:
+        fix = "check the files, and that the key belongs to the certificate"
+        raise SkillError(f"the certificate cannot be used: {error}", fix=fix) from error
+    # The process that starts the workers logs what is wrong with the file.
+    live = LiveOptions(options, reread, is_logged=worker is None)
+    server = HttpServer(config, app, live, lambda: on_ready(app.skills))
+    # Uvicorn handles signals only while it serves, and raises them once more at its end.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, server.handle_exit)
+    with server.reloading():
+        async with app.open():
+            freeze_gc()
+            if not server.should_exit:
+                with nullcontext() if log is None else log.open():
+                    await server.serve(sockets=[listener])
+
+
+def run_http(serve: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run `serve_http`, on uvloop if it is installed."""
+    limit_malloc_arenas()
+    is_fast = importlib.util.find_spec("uvloop") is not None
+    anyio.run(serve, backend_options={"use_uvloop": is_fast})
+
+
+def listen_on(host: str, port: int) -> socket.socket:
+    """Open the socket that clients connect to; port 0 takes any free port.
+
+    Raises:
+        OSError: The address is not available.
+    """
+    family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    listener = socket.socket(family, kind)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(2048)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+def url_of(listener: socket.socket, options: HttpOptions) -> str:
+    """Return the URL of the endpoint for a client on this machine."""
+    host, port = options.host, listener.getsockname()[1]
+    scheme = "http" if options.tls is None else "https"
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}{PATH}"

@@ -1,0 +1,274 @@
+"""`Views`: a server for each set of visible skills, over one catalog that is opened once.
+
+A view contains only the skills that its callers may see. Every method of every
+dialect, the page, the search and each notification use the view, so a skill that
+is not visible cannot be distinguished from one that does not exist.
+"""
+
+import logging
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import replace
+from typing import Final
+
+import anyio
+import anyio.abc
+
+from skillwire.core import Dialect, SkillError
+from skillwire.server.access.visibility import VisibleSource, VisibleUnlistedSource
+from skillwire.server.http.endpoint import Endpoint
+from skillwire.server.options import ServeOptions
+from skillwire.server.outputs import Scripts
+from skillwire.server.skills import Skills
+from skillwire.server.standalone import SkillServer, all_skills, some_skills
+from skillwire.server.visibility import Visibility
+from skillwire.server.wellknown.app import SiteApp
+
+VIEWS_BYTES: Final = 512 * 1024 * 1024
+"""The memory limit of all views of a process; idle views are closed to stay below it."""
+
+# The memory of a new view: measured with full-text search and four dialects, and rounded up.
+_VIEW_BYTES: Final = 384 * 1024
+_SKILL_BYTES: Final = 1024
+_CHECK_SECONDS: Final = 5.0
+_DRAIN_SECONDS: Final = 5.0
+
+logger = logging.getLogger(__name__)
+
+
+class TooManyViewsError(SkillError):
+    """The memory limit is reached, and all views are answering requests."""
+
+
+class View:
+    """The server for callers that may see the same skills.
+
+    `skills` are the visible skills, and `site` is the web site of the dialect
+    `well-known`.
+    """
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+        self.skills: Skills = endpoint.skill_server.skills
+        is_site = Dialect.WELL_KNOWN in self.skills.dialects
+        self.site = SiteApp(self.skills) if is_site else None
+        self._requests = 0
+        self._closing = anyio.Event()
+        self._drained = anyio.Event()
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether a request is being answered, not counting streams of changes."""
+        return self._requests > self.endpoint.streams
+
+    @property
+    def size(self) -> int:
+        """The estimated memory of this view in bytes."""
+        if self.skills.state is None:
+            return _VIEW_BYTES  # It has failed and is being removed.
+        kept = self.endpoint.kept_bytes + (0 if self.site is None else self.site.kept_bytes)
+        return _VIEW_BYTES + _SKILL_BYTES * len(self.skills.catalog.snapshot.entries) + kept
+
+    @contextmanager
+    def in_use(self) -> Generator[None]:
+        """Count a request while the context is open."""
+        self._requests += 1
+        try:
+            yield
+        finally:
+            self._requests -= 1
+            if not self._requests and self._closing.is_set():
+                self._drained.set()
+
+    async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
+        """Serve until closed; a failure ends this view alone."""
+        is_open = False
+        try:
+            async with self.endpoint.open():
+                is_open = True
+                task_status.started()
+                await self._closing.wait()
+                self.endpoint.end_streams()
+                await self._drain()
+        except Exception:
+            if not is_open:
+                raise  # `Views.view` reports it.
+            logger.exception("a view of the skills failed unexpectedly")
+
+    def close(self) -> None:
+        """Close the streams, then stop serving; later requests get a new view."""
+        self._closing.set()
+
+    async def _drain(self) -> None:
+        """Wait until all streams are closed."""
+        if self._requests:
+            with anyio.move_on_after(_DRAIN_SECONDS):
+                await self._drained.wait()
+
+
+class OneView:
+    """The only view of a server where all callers see the same skills."""
+
+    def __init__(self, one: View) -> None:
+        self.one = one
+        self.skills = one.skills
+
+    def __len__(self) -> int:
+        return 1
+
+    @property
+    def sessions(self) -> int:
+        """The number of sessions of older clients."""
+        return self.one.endpoint.sessions
+
+    @asynccontextmanager
+    async def open(self) -> AsyncGenerator[None]:
+        """Serve while the context is open.
+
+        Raises:
+            SkillError: The skills cannot be opened.
+        """
+        async with self.one.endpoint.open():
+            yield
+
+    def known(self, sight: Visibility) -> View:
+        return self.one
+
+    async def view(self, sight: Visibility) -> View:
+        return self.one
+
+    def end_streams(self) -> None:
+        self.one.endpoint.end_streams()
+
+
+class Views:
+    """The views of one server, opened on first use, and closed to stay within `limit` bytes.
+
+    Views without sessions are closed first, and of them those without streams;
+    among equals the least recently used one. MCP clients open another stream or
+    session when one ends. A view that is answering a request is never closed.
+    `skills` are all skills, for metrics and health checks.
+    """
+
+    def __init__(
+        self,
+        options: ServeOptions,
+        new_endpoint: Callable[[SkillServer], Endpoint],
+        *,
+        limit: int = VIEWS_BYTES,
+    ) -> None:
+        # Never used for answers, so dialects and search are not needed.
+        self.skills = all_skills(replace(options, dialect=(), find=False))
+        self._options = options
+        self._new_endpoint = new_endpoint
+        self._limit = limit
+        self._views: OrderedDict[Visibility, View] = OrderedDict()
+        self._opening = anyio.Lock()
+        self._closing = anyio.Event()
+        self._group: anyio.abc.TaskGroup | None = None
+
+    def __len__(self) -> int:
+        return len(self._views)
+
+    @property
+    def sessions(self) -> int:
+        """The number of sessions of older clients."""
+        return sum(view.endpoint.sessions for view in self._views.values())
+
+    @asynccontextmanager
+    async def open(self) -> AsyncGenerator[None]:
+        """Serve while the context is open.
+
+        Raises:
+            SkillError: The skills cannot be opened.
+        """
+        async with self.skills.open(), anyio.create_task_group() as group:
+            self._group = group
+            group.start_soon(self._keep_within_limit)
+            try:
+                yield
+            finally:
+                self._closing.set()
+                for view in self._views.values():
+                    view.close()
+                self._views.clear()
+                self._group = None
+
+    def known(self, sight: Visibility) -> View | None:
+        """Return the view of a sight, if it is open."""
+        view = self._views.get(sight)
+        if view is not None:
+            self._views.move_to_end(sight)
+        return view
+
+    async def view(self, sight: Visibility) -> View:
+        """Return the view of a sight, and open it if needed.
+
+        Raises:
+            TooManyViewsError: The memory limit is reached, and all views are answering requests.
+        """
+        view = self.known(sight)
+        if view is not None:
+            return view
+        async with self._opening:
+            view = self.known(sight)
+            if view is None:
+                self._make_room(_VIEW_BYTES)
+                view = View(self._new_endpoint(SkillServer(self._options, self._part(sight))))
+                assert self._group is not None, "called only while open"
+                await self._group.start(self._run, sight, view)
+                self._views[sight] = view
+        return view
+
+    def end_streams(self) -> None:
+        """Close the streams of change notifications."""
+        for view in self._views.values():
+            view.endpoint.end_streams()
+
+    async def _run(self, sight: Visibility, view: View, *, task_status: anyio.abc.TaskStatus[None]) -> None:
+        try:
+            await view.run(task_status=task_status)
+        finally:
+            if self._views.get(sight) is view:
+                del self._views[sight]  # It failed; the next request opens another.
+
+    def _part(self, sight: Visibility) -> Skills:
+        catalog, scripts = self.skills.catalog, self.skills.scripts
+        runner = None if scripts is None or not sight.runnable else scripts.runner
+        runs = None if runner is None else Scripts(runner, may_run=sight.may_run)
+        listed = VisibleSource(catalog, sight)
+        if not self.skills.has_unlisted:
+            return some_skills(self._options, [listed], runs)
+        return some_skills(self._options, [listed, VisibleUnlistedSource(catalog, sight)], runs)
+
+    async def _keep_within_limit(self) -> None:
+        """Close views whenever their caches exceed the limit, until this closes."""
+        while not self._closing.is_set():
+            with suppress(TooManyViewsError):
+                self._make_room(0)
+            with anyio.move_on_after(_CHECK_SECONDS):
+                await self._closing.wait()
+
+    def _make_room(self, size: int) -> None:
+        """Close views until `size` bytes are free; a single view may exceed the limit.
+
+        Raises:
+            TooManyViewsError: The remaining views are answering requests.
+        """
+        used = size + sum(view.size for view in self._views.values())
+        while used > self._limit and len(self._views) > (size == 0):
+            idle = [sight for sight, view in self._views.items() if not view.is_answering]
+            if not idle:
+                raise TooManyViewsError(
+                    "Too many callers with different access rights at the moment. Try again later."
+                )
+            # Among equals, the first is the least recently used.
+            view = self._views.pop(min(idle, key=self._eviction_key))
+            used -= view.size
+            view.close()
+
+    def _eviction_key(self, sight: Visibility) -> tuple[bool, bool]:
+        """Return the order in which views are closed, the smallest first."""
+        endpoint = self._views[sight].endpoint
+        return endpoint.sessions > 0, endpoint.streams > 0

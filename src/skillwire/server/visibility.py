@@ -1,0 +1,315 @@
+"""`ListingRules`: which of the served skills a server lists.
+
+A skill that is not listed is still served: `skills/get`, reading, directories,
+completion, archives, names and search work for every skill. An author hides a
+skill from listings, or pins it, in `metadata`:
+
+    metadata:
+      skillwire/listed: "false"
+      skillwire/pinned: "true"
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from operator import is_
+from typing import Final
+
+from skillwire.core import SKILL_FILE, InvalidUriError, JsonValue, SkillEntry, SkillUri, quoted, visible
+from skillwire.wire.core import LIST_SKILLS
+
+# `Visibility`: which skills a caller may see, and whose scripts they may run.
+
+
+EVERYTHING: Final = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class Visibility:
+    """URI prefixes: each allows the skill at that URI and everything below it.
+
+    A prefix is the canonical URI of a directory, such as `skill://acme/billing`,
+    or `*` for everything. A prefix has no exceptions, so a visible skill always
+    includes the skills nested in it, whose files are also its own. `runnable` are
+    the prefixes whose scripts may be run, if they are also visible;
+    `can_operate` allows to read the metrics of the server and its state.
+    """
+
+    prefixes: tuple[str, ...] = ()
+    runnable: tuple[str, ...] = ()
+    can_operate: bool = False
+
+    def includes(self, uri: SkillUri) -> bool:
+        """Return whether a skill is visible."""
+        return _covers(self.prefixes, uri)
+
+    def may_run(self, uri: SkillUri) -> bool:
+        """Return whether scripts of a skill may be run."""
+        return _covers(self.runnable, uri) and _covers(self.prefixes, uri)
+
+    @property
+    def is_unrestricted(self) -> bool:
+        """Whether everything is visible."""
+        return self.prefixes == (EVERYTHING,)
+
+    def __or__(self, other: "Visibility") -> "Visibility":
+        """Return the union of two visibilities."""
+        return Visibility(
+            merge_prefixes((*self.prefixes, *other.prefixes)),
+            merge_prefixes((*self.runnable, *other.runnable)),
+            self.can_operate or other.can_operate,
+        )
+
+
+def parse_prefix(text: str) -> str:
+    """Return the prefix for `acme/billing`, `docs://handbook`, or `*`.
+
+    Raises:
+        InvalidUriError: It is not the path or URI of a directory.
+    """
+    if text == EVERYTHING:
+        return text
+    if EVERYTHING in text:
+        raise InvalidUriError(
+            f"{quoted(text)} is not a valid path: `*` is only allowed alone",
+            fix="name a folder; everything below it is included",
+        )
+    path = text.strip("/")
+    if "://" in text:
+        return SkillUri.parse(f"{text.rstrip('/')}/{SKILL_FILE}").root
+    return SkillUri.build(path).root
+
+
+def merge_prefixes(places: Iterable[str]) -> tuple[str, ...]:
+    """Return the minimal equivalent prefixes, sorted, so that equal visibilities compare equal."""
+    found: list[str] = []
+    for one in sorted(set(places)):
+        if one == EVERYTHING:
+            return (EVERYTHING,)
+        if not any(one.startswith(f"{outer}/") for outer in found):
+            found.append(one)
+    return tuple(found)
+
+
+def _covers(places: tuple[str, ...], uri: SkillUri) -> bool:
+    root = uri.root
+    return any(one in (EVERYTHING, root) or root.startswith(f"{one}/") for one in places)
+
+
+ALL: Final = Visibility((EVERYTHING,), (EVERYTHING,), can_operate=True)
+NOTHING: Final = Visibility()
+
+LISTED: Final = "skillwire/listed"
+PINNED: Final = "skillwire/pinned"
+
+
+@dataclass(frozen=True, slots=True)
+class ListingRules:
+    """Rules for listing skills: all except `unlisted`, and only pinned ones when there are too many.
+
+    `pins` and `unlisted` are paths such as `acme/billing`, which include
+    everything below. When more than `most` skills would be listed, only those
+    below `pins` are, and those that their authors pinned. An unlisted skill is
+    never listed, even if pinned. The order is always that of the URIs.
+    """
+
+    pins: tuple[str, ...] = ()
+    unlisted: tuple[str, ...] = ()
+    most: int | None = None
+
+    def __post_init__(self) -> None:
+        """Normalize the paths.
+
+        Raises:
+            InvalidUriError: A path cannot be the URI of a directory.
+            ValueError: `most` is negative.
+        """
+        if self.most is not None and self.most < 0:
+            raise ValueError("most must not be negative")
+        object.__setattr__(self, "pins", merge_prefixes(map(parse_prefix, self.pins)))
+        object.__setattr__(self, "unlisted", merge_prefixes(map(parse_prefix, self.unlisted)))
+
+    def of(self, entries: tuple[SkillEntry, ...], unlisted: Collection[str] = ()) -> tuple[SkillEntry, ...]:
+        """Return the listed entries in their order; `unlisted` are URIs to leave out as well.
+
+        When all are listed, it is the same tuple.
+        """
+        return ListingFilter(self, unlisted).of(entries)
+
+    def is_hidden(self, entry: SkillEntry) -> bool:
+        """Return whether a skill is never listed."""
+        if self.unlisted and Visibility(self.unlisted).includes(entry.uri):
+            return True
+        return _metadata_flag(entry, LISTED) is False
+
+    def is_pinned(self, entry: SkillEntry) -> bool:
+        """Return whether a skill is listed even when there are too many."""
+        return bool(_metadata_flag(entry, PINNED)) or Visibility(self.pins).includes(entry.uri)
+
+
+EVERYTHING_LISTED: Final = ListingRules()
+
+
+class ListingFilter:
+    """Applies `ListingRules` to successive tuples of entries. Thread-safe.
+
+    Only new entries are checked, so a change of one skill among many costs
+    little. `unlisted` are URIs to leave out as well, and may change.
+    """
+
+    def __init__(self, listing: ListingRules, unlisted: Collection[str] = ()) -> None:
+        self._listing = listing
+        self._unlisted = unlisted
+        self._last = _FilterState()
+
+    def of(self, entries: tuple[SkillEntry, ...]) -> tuple[SkillEntry, ...]:
+        """Return the listed entries in their order; when all are listed, it is the same tuple."""
+        state = self._last = self._last.updated(entries, self._listing)
+        listed, hidden, unlisted, most = entries, state.hidden, self._unlisted, self._listing.most
+        if hidden or unlisted:
+            shown = [e for e in entries if id(e) not in hidden and e.uri.text not in unlisted]
+            listed = entries if len(shown) == len(entries) else tuple(shown)
+        if most is None or len(listed) <= most:
+            return listed
+        return tuple([entry for entry in listed if id(entry) in state.pinned])
+
+
+@dataclass(frozen=True, slots=True)
+class _FilterState:
+    """The ids of hidden and pinned entries. An id is unique because `entries` holds the objects."""
+
+    entries: tuple[SkillEntry, ...] = ()
+    hidden: frozenset[int] = frozenset()
+    pinned: frozenset[int] = frozenset()
+
+    def updated(self, entries: tuple[SkillEntry, ...], listing: ListingRules) -> "_FilterState":
+        """Return the state for other entries; only new ones are checked."""
+        before = self.entries
+        start = _common_length(before, entries)
+        end = _common_length(before[start:][::-1], entries[start:][::-1])
+        gone = {id(entry) for entry in before[start : len(before) - end]}
+        now = entries[start : len(entries) - end]
+        new = [entry for entry in now if id(entry) not in gone]
+        gone.difference_update(map(id, now))
+        hidden = {id(entry) for entry in new if listing.is_hidden(entry)}
+        pinned = {id(entry) for entry in new if listing.most is not None and listing.is_pinned(entry)}
+        return _FilterState(entries, self.hidden - gone | hidden, self.pinned - gone | pinned)
+
+
+def _common_length(some: Sequence[object], others: Sequence[object]) -> int:
+    """Return the length of the common prefix, compared by identity."""
+    same = map(is_, some, others)
+    return next((index for index, is_same in enumerate(same) if not is_same), min(len(some), len(others)))
+
+
+def _metadata_flag(entry: SkillEntry, key: str) -> bool | None:
+    """Return a flag in the `metadata` of a skill; None when it is absent or not a boolean."""
+    metadata = entry.frontmatter.fields.get("metadata")
+    if not isinstance(metadata, dict) or key not in metadata:
+        return None
+    return _parse_flag(metadata[key])
+
+
+def _parse_flag(value: JsonValue) -> bool | None:
+    """Parse a boolean or its text: `metadata` maps strings to strings, and authors forget the quotes."""
+    if isinstance(value, bool):
+        return value
+    return {"true": True, "false": False}.get(value.strip().lower()) if isinstance(value, str) else None
+
+
+# Summaries of skills for the `instructions` of a server, which a model reads before any listing.
+
+
+DEFAULT_LENGTH: Final = 2000
+MAX_SUMMARY_BYTES: Final = 2048
+"""The maximum size of the summary of a server's skills. Some clients cut longer instructions."""
+SHORTEST_LENGTH: Final = 400
+_LONGEST_DESCRIPTION: Final = 160
+# The more skills there are, the shorter the descriptions.
+_SUMMARY_DESCRIPTIONS: Final = (_LONGEST_DESCRIPTION, 80, 40)
+_LONGEST_URI: Final = 200
+
+
+def pointer_to(
+    skills: Iterable[SkillEntry], *, most: int = DEFAULT_LENGTH, listing: ListingRules = EVERYTHING_LISTED
+) -> str:
+    """Return a text of at most `most` bytes of UTF-8 that names the skills of a server and their URIs.
+
+        server = MCPServer("billing", instructions=pointer_to(skill.entry() for skill in built))
+
+    Skills are named in the order of their URIs, with the beginning of their
+    description, until the limit is reached; the rest are counted. Skills that
+    `listing` leaves out are not named. Each skill takes one line, with hidden
+    characters escaped.
+
+    Raises:
+        ValueError: `most` is too small for a single line.
+    """
+    if most < SHORTEST_LENGTH:
+        raise ValueError(f"most must be at least {SHORTEST_LENGTH}")
+    entries = listing.of(tuple(sorted(skills, key=lambda entry: entry.uri.text)))
+    if not entries:
+        return ""
+    heading = (
+        f"This server publishes {_count_text(len(entries))}: instructions for tasks, each in a SKILL.md "
+        "among the resources. Read the one that fits before starting on such a task."
+    )
+    return _write_lines(heading, entries, most, _LONGEST_DESCRIPTION)[0]
+
+
+def summary_of(entries: Sequence[SkillEntry], *, has_find_tool: bool) -> str:
+    """Return the summary of a server's listed skills, sorted by URI: how to read them, then their names."""
+    ways = f"{LIST_SKILLS} and resources/list list them"
+    if has_find_tool:
+        ways += ", and the tool find_skills searches them, including unlisted ones"
+    heading = (
+        f"This server publishes {_count_text(len(entries))}: folders of instructions for tasks, each with a "
+        f"SKILL.md. Before a task that one of them fits, read its SKILL.md with resources/read; {ways}."
+    )
+    text = ""
+    for longest in _SUMMARY_DESCRIPTIONS:
+        text, is_whole = _write_lines(heading, entries, MAX_SUMMARY_BYTES, longest)
+        if is_whole:
+            break
+    return text
+
+
+def _write_lines(heading: str, entries: Sequence[SkillEntry], most: int, longest: int) -> tuple[str, bool]:
+    """Write a heading and a line for each skill until the limit is reached; count the rest.
+
+    Return the text and whether every skill has a line in it. `longest` is the
+    maximum length of a description.
+    """
+    lines = [heading]
+    room = most - len(heading.encode()) - len(_rest_line(len(entries)))
+    for position, entry in enumerate(entries):
+        line = f"\n- {_described(entry, longest)} {_uri_text(entry.uri)}"
+        size = len(line.encode("utf-8", "replace"))
+        if size > room:
+            lines.append(_rest_line(len(entries) - position))
+            return "".join(lines), False
+        lines.append(line)
+        room -= size
+    return "".join(lines), True
+
+
+def _count_text(number: int) -> str:
+    return "1 Agent Skill" if number == 1 else f"{number} Agent Skills"
+
+
+def _rest_line(number: int) -> str:
+    return f"\n- and {number} more: {LIST_SKILLS} lists all of them."
+
+
+def _described(entry: SkillEntry, longest: int) -> str:
+    description = _shortened(entry.frontmatter.description, longest)
+    return f"{visible(entry.name)}: {description}"
+
+
+def _uri_text(uri: SkillUri) -> str:
+    # A cut URI would be invalid.
+    return f"({uri.text})" if len(uri.text) <= _LONGEST_URI else f"({LIST_SKILLS} has the URI)"
+
+
+def _shortened(text: str, most: int) -> str:
+    shown = visible(text[:most])
+    return shown if len(shown) <= most and len(text) <= most else shown[: most - 1].rstrip() + "…"

@@ -1,0 +1,1 @@
+"""A folder of skills: scanned, watched and published as snapshots."""
