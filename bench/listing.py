@@ -25,7 +25,7 @@ from bench.messages import Call, WrongAnswerError, next_number
 from bench.processes import opened, started
 from skillwire.host.calls.listing import list_skills
 from skillwire.host.connect.connection import Connection
-from skillwire.host.connect.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
+from skillwire.host.model.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
 from skillwire.host.registry.registry import Registry
 
 PATIENCE = 120.0

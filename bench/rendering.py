@@ -9,8 +9,8 @@ from statistics import median
 
 from bench.messages import WrongAnswerError
 from bench.rows import Row, median_ratio
+from skillwire.core import Frontmatter
 from skillwire.core.entry import SkillEntry
-from skillwire.core.frontmatter import Frontmatter
 from skillwire.core.uri import SkillUri
 from skillwire.host.listing.frozen import FrozenListing
 from skillwire.host.listing.render import RenderedListing, render

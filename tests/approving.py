@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
+from skillwire.core import Frontmatter
 from skillwire.core.entry import SkillEntry
-from skillwire.core.frontmatter import Frontmatter
 from skillwire.core.manifest import Manifest, ManifestFile
 from skillwire.core.uri import SkillUri
 from skillwire.host.model.approval import Approval, Grant

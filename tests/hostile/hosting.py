@@ -11,9 +11,9 @@ import anyio
 from hostile.running import Peer, hostile
 from skillwire.core.errors import SkillError
 from skillwire.host.connect.config import Servers
-from skillwire.host.connect.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
 from skillwire.host.host import Host
 from skillwire.host.model.approval import Occasion, Question, Reply
+from skillwire.host.model.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
 from skillwire.host.model.refusals import REFUSALS
 from skillwire.host.state.places import Storage
 

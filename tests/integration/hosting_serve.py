@@ -10,7 +10,7 @@ from folders import skill_md, write_files
 from hostile.hosting import storage_in
 from programs import http_server, words_of
 from serving import HttpServer
-from skillwire.host.connect.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
+from skillwire.host.model.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
 
 Line: TypeAlias = dict[str, Any]
 

@@ -18,8 +18,8 @@ from mcp.server.lowlevel import Server
 
 from skillwire.core.skill import Skill
 from skillwire.core.uri import SkillUri
-from skillwire.host.connect.endpoints import HttpEndpoint, ServerConfig
 from skillwire.host.model.approval import Reply
+from skillwire.host.model.endpoints import HttpEndpoint, ServerConfig
 from skillwire.server import add_skills
 from skillwire.server.fast.requests import Message, Receive, Scope, Send
 from skillwire.sources import DynamicSkill

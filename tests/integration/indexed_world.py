@@ -12,7 +12,7 @@ from typing import Any
 from programs import script_command
 from skillwire.core.dialects import Dialect
 from skillwire.core.manifest import digest_of
-from skillwire.host.connect.endpoints import Endpoint, HttpEndpoint, ServerConfig, StdioEndpoint
+from skillwire.host.model.endpoints import Endpoint, HttpEndpoint, ServerConfig, StdioEndpoint
 from skillwire.host.model.show_rules import SkillSettings
 from skillwire.wire.index import INDEX_URI
 

@@ -15,7 +15,7 @@ import orjson
 from programs import words_of
 from serving import Json
 from skillwire.host.calls.session import ConnectionLimits
-from skillwire.host.connect.endpoints import Endpoint, HttpEndpoint, ServerConfig, StdioEndpoint
+from skillwire.host.model.endpoints import Endpoint, HttpEndpoint, ServerConfig, StdioEndpoint
 
 PROGRAM = Path(__file__).with_name("hostile_peer.py")
 ERAS = ("modern", "legacy")

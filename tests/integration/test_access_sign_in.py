@@ -25,8 +25,8 @@ from integration.issuers import EC, KEYS, signed_with
 from integration.peers import BRISK, DEADLINE, config
 from serving import environment, http_server
 from skillwire.host.connect.connection import Connection
-from skillwire.host.connect.endpoints import HttpEndpoint
 from skillwire.host.connect.oauth import HOST, FileTokenStorage, free_port, oauth_for
+from skillwire.host.model.endpoints import HttpEndpoint
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("SEC-14")]
 

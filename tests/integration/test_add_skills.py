@@ -39,7 +39,7 @@ from skillwire.core.errors import (
 from skillwire.core.skill import Skill
 from skillwire.core.uri import SkillUri
 from skillwire.gateway import Upstream
-from skillwire.host.connect.endpoints import ServerConfig, StdioEndpoint
+from skillwire.host.model.endpoints import ServerConfig, StdioEndpoint
 from skillwire.host.state.content import ContentCache
 from skillwire.server import DynamicSkill, Skills, add_skills
 from skillwire.sources import MemorySource

@@ -22,9 +22,9 @@ from serving import environment
 from skillwire.core.dialects import Dialect
 from skillwire.host import HostLimits, HostPolicy
 from skillwire.host.connect.connection import Connection
-from skillwire.host.connect.endpoints import ServerConfig, StdioEndpoint
 from skillwire.host.host import Host
 from skillwire.host.model.approval import Occasion, Provenance, ProvenanceVerdict, SkillActivated, binding_of
+from skillwire.host.model.endpoints import ServerConfig, StdioEndpoint
 from skillwire.host.model.errors import ConfigError
 from skillwire.host.model.show_rules import SkillSettings, Trust
 from skillwire.host.registry.local import LocalRoot

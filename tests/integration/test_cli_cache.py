@@ -11,8 +11,8 @@ from integration.cli_world import World
 from skillwire.core.manifest import ManifestFile
 from skillwire.host.approval.lock_trust import LockTrust
 from skillwire.host.approval.store import FILE, ApprovalStore
-from skillwire.host.connect.endpoints import HttpEndpoint
 from skillwire.host.model.approval import Approval
+from skillwire.host.model.endpoints import HttpEndpoint
 from skillwire.host.model.origin import Origin, OriginKind
 from skillwire.host.state.content import ContentCache
 

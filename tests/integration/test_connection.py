@@ -18,7 +18,7 @@ from skillwire.core.manifest import MAX_TOTAL_SIZE, digest_of
 from skillwire.host.calls.exchange import Declaration
 from skillwire.host.calls.read import ResourceContent
 from skillwire.host.connect.connection import MAX_INSTRUCTIONS, Connection, ConnectionState
-from skillwire.host.connect.endpoints import HttpEndpoint, ServerConfig
+from skillwire.host.model.endpoints import HttpEndpoint, ServerConfig
 from skillwire.host.model.errors import NotDeclaredError, UnavailableError
 from skillwire.host.model.origin import Origin, OriginKind
 

@@ -14,7 +14,7 @@ from skillwire.core.errors import SkillError
 from skillwire.host.calls.listing import Listing
 from skillwire.host.calls.session import ConnectionLimits
 from skillwire.host.connect.connection import Connection, ConnectionState
-from skillwire.host.connect.endpoints import HttpEndpoint, SiteEndpoint
+from skillwire.host.model.endpoints import HttpEndpoint, SiteEndpoint
 from skillwire.host.model.errors import (
     EndlessListingError,
     FloodError,

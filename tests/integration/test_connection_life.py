@@ -13,8 +13,8 @@ from integration.peers import BRISK, DEADLINE, TRANSPORTS, Peer, config, gone, h
 from skillwire.core.errors import SkillError
 from skillwire.host.calls.session import ConnectionLimits
 from skillwire.host.connect.connection import Connection, ConnectionState
-from skillwire.host.connect.endpoints import HttpEndpoint, StdioEndpoint
 from skillwire.host.connect.oauth import free_port
+from skillwire.host.model.endpoints import HttpEndpoint, StdioEndpoint
 from skillwire.host.model.errors import UnavailableError
 
 pytestmark = pytest.mark.anyio

@@ -34,7 +34,7 @@ from skillwire.core.dialects import Dialect
 from skillwire.core.errors import SkillError
 from skillwire.core.manifest import digest_of
 from skillwire.host import Host, HostLimits, HostPolicy
-from skillwire.host.connect.endpoints import Endpoint, ServerConfig, SiteEndpoint, StdioEndpoint
+from skillwire.host.model.endpoints import Endpoint, ServerConfig, SiteEndpoint, StdioEndpoint
 from skillwire.host.model.origin import KnownSkill
 from skillwire.host.model.refusals import Refusal
 from skillwire.host.model.show_rules import SkillSettings

@@ -20,7 +20,7 @@ import skillwire
 from programs import skillwire_command
 from serving import environment
 from skillwire.cli import lock, render
-from skillwire.cli.lock_report import PinState
+from skillwire.cli.lock import PinState
 from skillwire.host import Grant, Host, Storage
 from terminals import ENDED_WITHIN, PROMPT, Window
 

@@ -37,7 +37,7 @@ from hostile.running import hostile
 from integration.indexed_world import digest, skill_text, told, world
 from integration.web_sites import INDEX, web_site
 from serving import environment
-from skillwire.cli import output
+from skillwire.cli import command as output
 from skillwire.cli.app import run
 from skillwire.cli.why import AREAS
 from skillwire.core.dialects import Dialect
@@ -59,8 +59,8 @@ from skillwire.host import (
 )
 from skillwire.host.approval.lock import write_lock
 from skillwire.host.calls.session import ConnectionLimits
-from skillwire.host.connect.endpoints import SiteEndpoint
 from skillwire.host.model.approval import Provenance, ProvenanceVerdict
+from skillwire.host.model.endpoints import SiteEndpoint
 from skillwire.host.model.refusals import REFUSALS
 from skillwire.host.use.explain import Explanation
 from skillwire.host.use.fetch import ArchivePolicy

@@ -57,9 +57,9 @@ from integration.odd_requests import (
     sentinel,
     write,
 )
+from skillwire.core import Frontmatter
 from skillwire.core.entry import SkillEntry
 from skillwire.core.errors import NotFoundError
-from skillwire.core.frontmatter import Frontmatter
 from skillwire.core.uri import SkillUri
 from skillwire.server.messages import MAX_MESSAGE_BYTES
 from skillwire.sources import DirectorySource, DynamicSkill

@@ -39,9 +39,9 @@ from skillwire.core.manifest import digest_of
 from skillwire.host import HostLimits, HostPolicy
 from skillwire.host.adapters.mount import Mount
 from skillwire.host.approval.consent import PromptLimits
-from skillwire.host.connect.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
 from skillwire.host.host import Host
 from skillwire.host.model.approval import Grant, Occasion, Question, Reply
+from skillwire.host.model.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
 from skillwire.host.model.errors import AmbiguousReferenceError, ConfigError, RefusedError
 from skillwire.host.model.refusals import REFUSALS, Refusal
 from skillwire.host.registry.local import LocalRoot

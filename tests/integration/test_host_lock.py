@@ -21,9 +21,9 @@ from integration.hosting_shop import (
 from skillwire.host import HostLimits, HostPolicy
 from skillwire.host.approval.lock import InvalidLockError
 from skillwire.host.approval.lock_trust import LockState
-from skillwire.host.connect.endpoints import HttpEndpoint, ServerConfig
 from skillwire.host.host import Host
 from skillwire.host.model.approval import Grant, Occasion, Reply
+from skillwire.host.model.endpoints import HttpEndpoint, ServerConfig
 from skillwire.host.model.errors import LockUntrustedError, RefusedError
 from skillwire.host.model.refusals import Refusal
 from skillwire.host.use.gate import ToolCall, ToolKind, Verdict

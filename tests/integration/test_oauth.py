@@ -22,8 +22,8 @@ from folders import write_skill
 from integration.approvers import Approver, follow
 from integration.peers import BRISK, DEADLINE, config
 from skillwire.host.connect.connection import Connection
-from skillwire.host.connect.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
 from skillwire.host.connect.oauth import HOST, FileTokenStorage, free_port, oauth_for
+from skillwire.host.model.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
 from skillwire.host.model.errors import ConfigError, UnavailableError
 from skillwire.server import add_skills
 

@@ -31,7 +31,7 @@ from skillwire.host import (
     ToolResult,
     Trust,
 )
-from skillwire.host.connect.endpoints import ServerConfig, StdioEndpoint
+from skillwire.host.model.endpoints import ServerConfig, StdioEndpoint
 
 
 @asynccontextmanager

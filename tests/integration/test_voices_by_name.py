@@ -19,9 +19,9 @@ from integration.hosting_serve import cached, over_stdio, written
 from programs import http_server
 from skillwire.core.dialects import Dialect
 from skillwire.host import HostPolicy
-from skillwire.host.connect.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
 from skillwire.host.host import Host
 from skillwire.host.model.approval import Occasion, Reply
+from skillwire.host.model.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
 from skillwire.host.model.show_rules import SkillSettings
 
 every_wire = pytest.mark.parametrize(("transport", "era"), WIRES)

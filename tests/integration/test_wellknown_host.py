@@ -33,9 +33,9 @@ from skillwire.core.dialects import Dialect
 from skillwire.core.media import ArchiveFormat
 from skillwire.host import HostLimits, HostPolicy
 from skillwire.host.connect.config import servers_of
-from skillwire.host.connect.endpoints import ServerConfig, SiteEndpoint
 from skillwire.host.host import Host
 from skillwire.host.model.approval import Occasion, Reply
+from skillwire.host.model.endpoints import ServerConfig, SiteEndpoint
 from skillwire.host.model.origin import OriginKind
 from skillwire.host.use.fetch import ArchivePolicy
 

@@ -25,7 +25,7 @@ from skillwire.core.manifest import ManifestFile
 from skillwire.gateway.upstream import Upstream
 from skillwire.host import get_skill, list_skills
 from skillwire.host.calls.read import read_skill_uri
-from skillwire.host.connect.endpoints import ServerConfig, SiteEndpoint
+from skillwire.host.model.endpoints import ServerConfig, SiteEndpoint
 from skillwire.host.state.content import ContentCache
 from skillwire.server import add_skills
 from skillwire.sources.wellknown.source import WellKnownSource

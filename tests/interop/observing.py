@@ -13,9 +13,9 @@ import anyio
 from interop.serving import HERE, serving
 from interop.tools import Node
 from interop.truth import Json
-from skillwire.host.connect.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
 from skillwire.host.host import Host
-from skillwire.host.registry.view import ServerStatus
+from skillwire.host.model.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
+from skillwire.host.model.view import ServerStatus
 
 LABEL = "peer"
 SECONDS = 30.0

@@ -17,8 +17,9 @@ from typing import TypeAlias, cast
 
 import pytest
 
+from skillwire.core import same_value
 from skillwire.core.errors import FrontmatterError
-from skillwire.core.frontmatter import parse_skill_md, same_value
+from skillwire.core.frontmatter import parse_skill_md
 from skillwire.core.skill import write_frontmatter
 from skillwire.core.validation import validate
 from skillwire.core.yaml12 import JsonValue

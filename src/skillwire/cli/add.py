@@ -10,15 +10,23 @@ from typing import Annotated, cast
 
 import typer
 
+from skillwire.cli.command import (
+    AlreadyExistsError,
+    Json,
+    MisuseError,
+    Output,
+    TargetCommand,
+    Verbose,
+    command_in,
+    command_output,
+    new_app,
+)
 from skillwire.cli.hosting import SITE_PREFIX, Config, with_scheme
-from skillwire.cli.options import Json, TargetCommand, Verbose, command_in, new_app
-from skillwire.cli.output import AlreadyExistsError, MisuseError, Output, command_output
 from skillwire.core import digest_of
 from skillwire.host.connect.config import CONFIG_PATHS, find_config, project_of, servers_of
 from skillwire.host.connect.config_edit import ConfigEdit, table_for
 from skillwire.host.connect.config_file import folded, label_of, parse_json
-from skillwire.host.connect.endpoints import ServerConfig
-from skillwire.host.model import ConfigError
+from skillwire.host.model import ConfigError, ServerConfig
 from skillwire.host.state.places import Storage
 from skillwire.host.state.trust import FileTrust
 

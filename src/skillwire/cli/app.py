@@ -14,8 +14,7 @@ from typer.core import TyperArgument, TyperGroup
 from typer.main import get_command
 
 from skillwire import __version__
-from skillwire.cli.options import CONTEXT
-from skillwire.cli.output import ExitCode
+from skillwire.cli.command import CONTEXT, ExitCode
 
 # Help texts that name an argument by its metavar and not by its type.
 
@@ -159,7 +158,7 @@ def run(args: Sequence[str]) -> int:
             return import_module("skillwire.cli.references").print_completions(args[1])
         return get_command(app).main(args, prog_name="skillwire", standalone_mode=False) or 0
     except typer.TyperException as error:
-        return import_module("skillwire.cli.output").explain(args, error.format_message(), COMMANDS)
+        return import_module("skillwire.cli.command").explain(args, error.format_message(), COMMANDS)
     except OSError as error:
         discard_output(error)
         return ExitCode.NO

@@ -9,9 +9,18 @@ from typing import Annotated, Any, cast
 
 import typer
 
+from skillwire.cli.command import (
+    Json,
+    MisuseError,
+    Output,
+    Part,
+    Verbose,
+    command_output,
+    new_app,
+    plural,
+    print_rows,
+)
 from skillwire.cli.hosting import LOCK_NAME, Config, HostRequest, Lock, resolve_targets
-from skillwire.cli.options import Json, Verbose, new_app
-from skillwire.cli.output import MisuseError, Output, Part, command_output, plural, print_rows
 from skillwire.core import SkillError
 from skillwire.host.approval.lock_trust import LockTrust
 from skillwire.host.approval.store import FILE, ApprovalRecords

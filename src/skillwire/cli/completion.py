@@ -12,8 +12,7 @@ from typing import Annotated, Any, Final, TypeAlias
 import typer
 
 from skillwire.cli.app import COMMANDS, load_command
-from skillwire.cli.options import Json, Verbose, new_app
-from skillwire.cli.output import MisuseError, command_output
+from skillwire.cli.command import Json, MisuseError, Verbose, command_output, new_app
 
 # Completion scripts for bash, zsh and fish, generated from the commands.
 

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from skillwire.cli.command import ExitCode, Json, Output, Verbose, command_output, new_app
 from skillwire.cli.hosting import (
     DEFAULT_WAIT,
     Archives,
@@ -15,8 +16,6 @@ from skillwire.cli.hosting import (
     Wait,
     run_with_host,
 )
-from skillwire.cli.options import Json, Verbose, new_app
-from skillwire.cli.output import ExitCode, Output, command_output
 from skillwire.cli.render import print_comparison
 from skillwire.host.host import Host
 from skillwire.host.use.diff import Basis

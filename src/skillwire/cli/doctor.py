@@ -15,6 +15,18 @@ import anyio
 import typer
 
 from skillwire import __version__
+from skillwire.cli.command import (
+    STYLES,
+    ExitCode,
+    Json,
+    Output,
+    Verbose,
+    command_output,
+    new_app,
+    plural,
+    print_hanging,
+    progress,
+)
 from skillwire.cli.doctor_checks import (
     Area,
     Check,
@@ -25,21 +37,14 @@ from skillwire.cli.doctor_checks import (
     check_places,
 )
 from skillwire.cli.hosting import DEFAULT_WAIT, LOCK_NAME, Config, Frozen, Lock, Wait
-from skillwire.cli.options import Json, Verbose, new_app
-from skillwire.cli.output import STYLES, ExitCode, Output, command_output, plural, print_hanging, progress
 from skillwire.core import Dialect, RunnerError, SkillError
 from skillwire.host.calls import Listing
-from skillwire.host.connect.endpoints import ServerConfig
 from skillwire.host.connect.site import connection_for
-from skillwire.host.model import REFUSALS, NotDeclaredError
+from skillwire.host.model import REFUSALS, NotDeclaredError, ServerConfig
 from skillwire.host.registry.local import default_roots
 from skillwire.host.state.places import Storage
 from skillwire.host.use.question import one_line
-from skillwire.runner.availability import Availability
-from skillwire.runner.interface import ScriptRun
-from skillwire.runner.outcome import RunRecord
-from skillwire.runner.policy import Limits, Policy
-from skillwire.runner.runner import Runner
+from skillwire.runner import Availability, Limits, Policy, Runner, RunRecord, ScriptRun
 
 # Report the versions of the program and of what it depends on.
 

@@ -13,15 +13,21 @@ from pathlib import Path
 from typing import cast
 from urllib.parse import urlsplit
 
-from skillwire.cli.output import plural
+from skillwire.cli.command import plural
 from skillwire.cli.render import is_used, place_of
 from skillwire.core import SkillError
 from skillwire.host.approval.lock_trust import LockReview, LockState, LockTrust
 from skillwire.host.approval.store import ApprovalStore
 from skillwire.host.connect.config import Servers, find_config, read_servers
 from skillwire.host.connect.config_file import parse_json, read_bytes
-from skillwire.host.connect.endpoints import HttpEndpoint, ServerConfig, SiteEndpoint, StdioEndpoint
-from skillwire.host.model import ConfigError, UnsafePlaceError
+from skillwire.host.model import (
+    ConfigError,
+    HttpEndpoint,
+    ServerConfig,
+    SiteEndpoint,
+    StdioEndpoint,
+    UnsafePlaceError,
+)
 from skillwire.host.registry.local import LocalRoot, LocalSkills
 from skillwire.host.state.content import MAX_BYTES, ContentCache
 from skillwire.host.state.places import Storage

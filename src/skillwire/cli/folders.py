@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import Path
 
-from skillwire.cli.output import STYLES, MissingFolderError, Output, plural
+from skillwire.cli.command import STYLES, MissingFolderError, Output, plural
 from skillwire.core import SKILL_FILE, Finding, Severity
 
 

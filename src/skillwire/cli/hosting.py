@@ -14,21 +14,24 @@ from urllib.parse import urlsplit
 import anyio
 import typer
 
-from skillwire.cli.output import STYLES, MisuseError, Output, plural, progress
+from skillwire.cli.command import STYLES, MisuseError, Output, plural, progress
 from skillwire.cli.prompt import require_trusted_config
 from skillwire.cli.recent import RecentTargets, TargetKind, TypedTarget
 from skillwire.core import SkillError, SourceError, visible
 from skillwire.host.connect.config import Servers, find_config, read_servers
 from skillwire.host.connect.config_file import label_of
-from skillwire.host.connect.endpoints import HttpEndpoint, ServerConfig, SiteEndpoint, StdioEndpoint
 from skillwire.host.host import Host
 from skillwire.host.model import (
     LOCAL,
     REFUSALS,
     ApprovalRequiredError,
     Ask,
+    HttpEndpoint,
     Refusal,
+    ServerConfig,
+    SiteEndpoint,
     SkillChangedError,
+    StdioEndpoint,
     UnknownReferenceError,
 )
 from skillwire.host.options import HostLimits, HostPolicy
@@ -36,7 +39,7 @@ from skillwire.host.registry.local import LocalRoot, LocalSkills, default_roots
 from skillwire.host.state.places import Storage
 from skillwire.host.state.trust import FolderTrust
 from skillwire.host.use.fetch import NO_ARCHIVES, ArchivePolicy
-from skillwire.runner.policy import Policy
+from skillwire.runner import Policy
 
 SITE_PREFIX = "well-known:"
 """The prefix that marks the URL of a web site of skills; a bare URL is an MCP server."""

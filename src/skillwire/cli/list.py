@@ -8,6 +8,21 @@ from typing import Annotated
 
 import typer
 
+from skillwire.cli.command import (
+    ExitCode,
+    Json,
+    Output,
+    Part,
+    TargetCommand,
+    Targets,
+    Verbose,
+    command_in,
+    command_output,
+    new_app,
+    one_line,
+    plural,
+    print_rows,
+)
 from skillwire.cli.hosting import (
     DEFAULT_WAIT,
     Archives,
@@ -20,8 +35,6 @@ from skillwire.cli.hosting import (
     resolve_targets,
     run_with_host,
 )
-from skillwire.cli.options import Json, TargetCommand, Targets, Verbose, command_in, new_app
-from skillwire.cli.output import ExitCode, Output, Part, command_output, one_line, plural, print_rows
 from skillwire.cli.recent import remember_references
 from skillwire.cli.render import (
     common_json,
@@ -33,12 +46,19 @@ from skillwire.cli.render import (
     state_of,
 )
 from skillwire.core import UNKNOWN_SIZE
-from skillwire.host.connect.endpoints import ServerConfig
 from skillwire.host.host import Host
 from skillwire.host.listing.render import DEFAULT_BUDGET
 from skillwire.host.listing.text import ListingForm
-from skillwire.host.model import KnownSkill, OriginKind, Refusal, estimated_tokens
-from skillwire.host.registry.view import KnownTemplate, RegistryView, ServerStatus
+from skillwire.host.model import (
+    KnownSkill,
+    KnownTemplate,
+    OriginKind,
+    Refusal,
+    RegistryView,
+    ServerConfig,
+    ServerStatus,
+    estimated_tokens,
+)
 
 _MOST_REMARKS = 5
 

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from skillwire.cli.command import Json, MisuseError, Output, Verbose, command_output, new_app
 from skillwire.cli.hosting import (
     DEFAULT_WAIT,
     Archives,
@@ -17,8 +18,6 @@ from skillwire.cli.hosting import (
     Wait,
     run_with_host,
 )
-from skillwire.cli.options import Json, Verbose, new_app
-from skillwire.cli.output import MisuseError, Output, command_output
 from skillwire.cli.prompt import TerminalAsk
 from skillwire.cli.render import print_refusal
 from skillwire.core import quoted

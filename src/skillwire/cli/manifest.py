@@ -9,18 +9,21 @@ from typing import Annotated
 import typer
 from rich.cells import cell_len, set_cell_size
 
-from skillwire.cli.folders import NamedFolder, located, print_findings
-from skillwire.cli.options import FollowLinks, Json, Verbose, new_app
-from skillwire.cli.output import (
+from skillwire.cli.command import (
     STYLES,
     ExitCode,
+    FollowLinks,
+    Json,
     MisuseError,
     NoSkillError,
     Output,
+    Verbose,
     command_output,
+    new_app,
     plural,
     progress,
 )
+from skillwire.cli.folders import NamedFolder, located, print_findings
 from skillwire.core import (
     DEFAULT_SCHEME,
     MAX_FILES,
@@ -34,9 +37,9 @@ from skillwire.core import (
     SkillUri,
     visible,
 )
+from skillwire.sources import Report
 from skillwire.sources.directory.publish import MountPoint
 from skillwire.sources.directory.tree import SkillTree
-from skillwire.sources.snapshot import Report
 
 # A folder that is being written to is scanned again this often, this many seconds apart.
 _ATTEMPTS = 5

@@ -10,8 +10,16 @@ from typing import Annotated
 
 import typer
 
-from skillwire.cli.options import Json, Verbose, new_app
-from skillwire.cli.output import AlreadyExistsError, MisuseError, OutputError, command_output, one_of
+from skillwire.cli.command import (
+    AlreadyExistsError,
+    Json,
+    MisuseError,
+    OutputError,
+    Verbose,
+    command_output,
+    new_app,
+    one_of,
+)
 from skillwire.core import SKILL_FILE, InvalidSkillError, Skill, hidden_characters, is_name, suggest_name
 
 # Names of folders above a skill: they need no escaping in a URI, and a walk does not skip them.

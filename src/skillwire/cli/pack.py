@@ -11,19 +11,21 @@ from typing import Annotated
 
 import typer
 
-from skillwire.cli.folders import FindingCounts, NamedFolder, located, print_findings
-from skillwire.cli.options import Json, Verbose, new_app
-from skillwire.cli.output import (
+from skillwire.cli.command import (
     AlreadyExistsError,
     BrokenSkillError,
+    Json,
     MissingFolderError,
     MisuseError,
     NoSkillError,
     Output,
     OutputError,
+    Verbose,
     command_output,
+    new_app,
     plural,
 )
+from skillwire.cli.folders import FindingCounts, NamedFolder, located, print_findings
 from skillwire.core import SKILL_FILE, ArchiveFormat, Finding, InvalidArchiveError, digest_of
 from skillwire.core.archive import pack as pack_files
 from skillwire.sources.directory.walk import Walk

@@ -17,18 +17,19 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
-from skillwire.cli.output import Output
+from skillwire.cli.command import Output
 from skillwire.cli.render import comparison_lines, content_lines, content_paragraphs, path_of
-from skillwire.core import SkillError, promised_files, visible
+from skillwire.core import SkillArgument, SkillError, promised_files, visible
 from skillwire.host.connect.config import Servers
-from skillwire.host.connect.endpoints import ServerConfig, StdioEndpoint
 from skillwire.host.host import Host
 from skillwire.host.model import (
     ApprovalError,
     KnownSkill,
     Question,
     Reply,
+    ServerConfig,
     SkillChangedError,
+    StdioEndpoint,
     UntrustedConfigError,
     binding_of,
 )
@@ -51,7 +52,6 @@ from skillwire.host.use.question import (
     untrusted_paragraph,
     wrapped,
 )
-from skillwire.wire.by_name import SkillArgument
 
 NO: Final = "n"
 YES: Final = "y"

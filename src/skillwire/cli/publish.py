@@ -11,25 +11,26 @@ import anyio
 import anyio.to_thread
 import typer
 
-from skillwire.cli.folders import FindingCounts, NamedFolder, print_findings
-from skillwire.cli.options import FollowLinks, Json, Verbose, new_app
-from skillwire.cli.output import (
+from skillwire.cli.command import (
     STYLES,
     BrokenSkillError,
+    FollowLinks,
+    Json,
     MisuseError,
     Output,
     ProgressMeter,
+    Verbose,
     command_output,
+    new_app,
     plural,
     progress,
 )
+from skillwire.cli.folders import FindingCounts, NamedFolder, print_findings
 from skillwire.cli.validate import Review, review_folders
 from skillwire.core import Finding
 from skillwire.server.wellknown.folder import INDEX, SiteFolder
 from skillwire.server.wellknown.site import Artifact, PublishedSite, Publisher
-from skillwire.sources.catalog import CombinedSource
-from skillwire.sources.directory.source import DirectorySource
-from skillwire.sources.snapshot import Report
+from skillwire.sources import CombinedSource, DirectorySource, Report
 
 app = new_app()
 

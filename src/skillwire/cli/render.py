@@ -14,12 +14,20 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from skillwire.cli.output import Output, Part, plural
+from skillwire.cli.command import Output, Part, plural
 from skillwire.core import Coverage, ManifestFile, coverage_words, digest_of, is_promised, is_script, visible
-from skillwire.host.connect.endpoints import ServerConfig, StdioEndpoint
 from skillwire.host.host import Host
-from skillwire.host.model import ApprovalState, KnownSkill, Refusal, ShowRule, Trust, skeleton
-from skillwire.host.registry.view import ServerStatus
+from skillwire.host.model import (
+    ApprovalState,
+    KnownSkill,
+    Refusal,
+    ServerConfig,
+    ServerStatus,
+    ShowRule,
+    StdioEndpoint,
+    Trust,
+    skeleton,
+)
 from skillwire.host.use.diff import (
     Basis,
     Comparison,

@@ -4,9 +4,8 @@ from typing import Annotated
 
 import typer
 
+from skillwire.cli.command import Json, Output, Verbose, command_output, new_app
 from skillwire.cli.hosting import At, Config, Frozen, HostRequest, Lock, run_with_host
-from skillwire.cli.options import Json, Verbose, new_app
-from skillwire.cli.output import Output, command_output
 from skillwire.cli.render import print_refusal
 from skillwire.host.host import Host
 from skillwire.host.model import Approval, RefusedError

@@ -5,6 +5,20 @@ from typing import Annotated
 
 import typer
 
+from skillwire.cli.command import (
+    ExitCode,
+    Json,
+    Output,
+    Part,
+    TargetCommand,
+    Targets,
+    Verbose,
+    command_in,
+    command_output,
+    new_app,
+    plural,
+    print_rows,
+)
 from skillwire.cli.hosting import (
     DEFAULT_WAIT,
     Archives,
@@ -16,8 +30,6 @@ from skillwire.cli.hosting import (
     run_with_host,
 )
 from skillwire.cli.list import skill_json
-from skillwire.cli.options import Json, TargetCommand, Targets, Verbose, command_in, new_app
-from skillwire.cli.output import ExitCode, Output, Part, command_output, plural, print_rows
 from skillwire.cli.recent import remember_references
 from skillwire.cli.render import reason_of, state_of
 from skillwire.host.host import Host

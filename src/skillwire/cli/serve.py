@@ -15,19 +15,21 @@ import anyio
 import typer
 from typer.core import TyperCommand
 
-from skillwire.cli.folders import NamedFolder
-from skillwire.cli.options import Json, Verbose, new_app
-from skillwire.cli.output import (
+from skillwire.cli.command import (
     STYLES,
+    Json,
     MisuseError,
     Output,
     OutputError,
+    Verbose,
     command_output,
+    new_app,
     plural,
     set_up_logging,
 )
+from skillwire.cli.folders import NamedFolder
 from skillwire.core import Dialect, DuplicateSkillError, InvalidUriError, SourceError, quoted, visible
-from skillwire.runner.outcome import RunRecord
+from skillwire.runner import RunRecord
 from skillwire.server.config import OptionLayers, config_text
 from skillwire.server.dialects.negotiation import parse_dialects
 from skillwire.server.http.app import HttpApp
@@ -46,7 +48,7 @@ from skillwire.server.options import (
 )
 from skillwire.server.skills import Skills
 from skillwire.server.stdio import serve_stdio
-from skillwire.sources.snapshot import Source
+from skillwire.sources import Source
 
 # The command line of `skillwire serve`, made from the options of `server/options.py`.
 

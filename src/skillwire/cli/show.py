@@ -7,6 +7,7 @@ from typing import Annotated
 import orjson
 import typer
 
+from skillwire.cli.command import Json, Output, Verbose, command_output, new_app
 from skillwire.cli.folders import print_findings
 from skillwire.cli.hosting import (
     DEFAULT_WAIT,
@@ -19,8 +20,6 @@ from skillwire.cli.hosting import (
     Wait,
     run_with_host,
 )
-from skillwire.cli.options import Json, Verbose, new_app
-from skillwire.cli.output import Output, command_output
 from skillwire.cli.prompt import print_lines
 from skillwire.cli.render import (
     common_json,

@@ -10,8 +10,18 @@ from typing import Annotated
 
 import typer
 
-from skillwire.cli.options import Json, Verbose, new_app
-from skillwire.cli.output import STYLES, MisuseError, Output, OutputError, Part, command_output, print_rows
+from skillwire.cli.command import (
+    STYLES,
+    Json,
+    MisuseError,
+    Output,
+    OutputError,
+    Part,
+    Verbose,
+    command_output,
+    new_app,
+    print_rows,
+)
 from skillwire.host.state.vault import locked, replace
 from skillwire.server.access.settings import read_guarded
 from skillwire.server.access.tokens import (

@@ -7,9 +7,8 @@ from typing import Annotated
 import anyio
 import typer
 
+from skillwire.cli.command import ExitCode, Json, Output, Verbose, command_output, new_app
 from skillwire.cli.folders import NamedFolder
-from skillwire.cli.options import Json, Verbose, new_app
-from skillwire.cli.output import ExitCode, Output, command_output
 from skillwire.cli.prompt import NO, YES, TerminalAsk, config_paragraph
 from skillwire.core import visible
 from skillwire.host.connect.config import Servers, find_config, read_servers

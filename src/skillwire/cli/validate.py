@@ -9,19 +9,22 @@ from typing import Annotated
 
 import typer
 
-from skillwire.cli.folders import FindingCounts, NamedFolder, located, print_findings
-from skillwire.cli.options import FollowLinks, Json, Verbose, new_app
-from skillwire.cli.output import (
+from skillwire.cli.command import (
     STYLES,
     ExitCode,
+    FollowLinks,
+    Json,
     MissingFolderError,
     MisuseError,
     Output,
     ProgressMeter,
+    Verbose,
     command_output,
+    new_app,
     plural,
     progress,
 )
+from skillwire.cli.folders import FindingCounts, NamedFolder, located, print_findings
 from skillwire.core import SKILL_FILE, Finding, Frontmatter, Node, RelationGraph
 from skillwire.sources.directory.walk import FoundSkill, Walk
 from skillwire.sources.review import read_skill

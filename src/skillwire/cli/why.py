@@ -9,6 +9,17 @@ from typing import Annotated, Final
 import anyio
 import typer
 
+from skillwire.cli.command import (
+    STYLES,
+    ExitCode,
+    Json,
+    MisuseError,
+    Output,
+    Part,
+    Verbose,
+    command_output,
+    new_app,
+)
 from skillwire.cli.hosting import (
     DEFAULT_WAIT,
     Archives,
@@ -21,8 +32,6 @@ from skillwire.cli.hosting import (
     resolve_targets,
     run_with_host,
 )
-from skillwire.cli.options import Json, Verbose, new_app
-from skillwire.cli.output import STYLES, ExitCode, MisuseError, Output, Part, command_output
 from skillwire.core import RULES, SkillError, visible
 from skillwire.host.host import Host
 from skillwire.host.model import REFUSALS, Question, Refusal, Reply

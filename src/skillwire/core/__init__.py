@@ -9,16 +9,28 @@ from skillwire.core.characters import HiddenCharacter, hidden_characters, quoted
 from skillwire.core.dialects import Dialect
 from skillwire.core.entry import (
     DYNAMIC,
+    MEDIA_TYPE,
     SkillEntry,
+    archive_format,
+    archive_line,
     check_entries,
     check_entry,
     check_frontmatter,
+    coverage_words,
     entry_findings,
+    frontmatter_differences,
+    is_promised,
     limit_findings,
     name_findings,
+    packed_skill_file,
     parse_entry,
+    path_in,
+    promised_files,
+    require_listed_frontmatter,
     segment_findings,
     size_findings,
+    size_words,
+    total_words,
 )
 from skillwire.core.errors import (
     EXECUTION_FAILED,
@@ -56,21 +68,18 @@ from skillwire.core.fields import (
     NO_ANNOTATIONS,
     AuthorAnnotations,
     Dependency,
+    Frontmatter,
     Scope,
+    SkillArgument,
     annotations_in,
     is_name,
     needs_in,
     published_findings,
+    same_value,
     suggest_name,
 )
 from skillwire.core.finding import RULES, SKILL_FILE, Finding, Rule, Severity
-from skillwire.core.frontmatter import (
-    Frontmatter,
-    SkillDocument,
-    frontmatter_text,
-    parse_skill_md,
-    same_value,
-)
+from skillwire.core.frontmatter import SkillDocument, frontmatter_text, parse_skill_md
 from skillwire.core.manifest import (
     MAX_FILES,
     MAX_JSON_SIZE,
@@ -100,20 +109,6 @@ from skillwire.core.uri import (
     segment_of,
 )
 from skillwire.core.validation import Content, links_in, validate
-from skillwire.core.verification import (
-    MEDIA_TYPE,
-    archive_format,
-    archive_line,
-    coverage_words,
-    frontmatter_differences,
-    is_promised,
-    packed_skill_file,
-    path_in,
-    promised_files,
-    require_listed_frontmatter,
-    size_words,
-    total_words,
-)
 from skillwire.core.words import (
     MAX_QUERY,
     MAX_TAGS,
@@ -192,6 +187,7 @@ __all__ = [
     "Severity",
     "SizeMismatchError",
     "Skill",
+    "SkillArgument",
     "SkillDocument",
     "SkillEntry",
     "SkillError",

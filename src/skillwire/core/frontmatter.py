@@ -5,11 +5,12 @@ mark and CRLF line ends are accepted.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import cast
 
 from skillwire.core.errors import FrontmatterError
+from skillwire.core.fields import Frontmatter
 from skillwire.core.yaml12 import JsonValue, Observer, YamlRefusedError, parse_yaml
 
 MAX_FRONTMATTER_BYTES = 65_536
@@ -20,47 +21,6 @@ _OPENING = re.compile(rb"(?:\xef\xbb\xbf)?---[ \t]*\r?\n")
 _CLOSING = re.compile(rb"^---[ \t]*\r?$", re.MULTILINE)
 _UNQUOTED_COLON = re.compile(r"[ -]*(?P<key>[A-Za-z][\w-]*): +[^\s'\"|>\[{#&*!].*:(?:\s.*)?")
 _HALF_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Frontmatter:
-    """The frontmatter mapping exactly as written, as JSON values.
-
-    Treat `fields` as read-only: entries, listings and comparisons share it.
-    """
-
-    fields: Mapping[str, JsonValue]
-
-    @property
-    def name(self) -> str:
-        """The `name` field; empty when it is missing or not a string."""
-        value = self.fields.get("name")
-        return value if isinstance(value, str) else ""
-
-    @property
-    def description(self) -> str:
-        """The `description` field; empty when it is missing or not a string."""
-        value = self.fields.get("description")
-        return value if isinstance(value, str) else ""
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Frontmatter):
-            return NotImplemented
-        return same_value(dict(self.fields), dict(other.fields))
-
-    def __hash__(self) -> int:
-        return hash((self.name, self.description))
-
-    def differences(self, other: "Frontmatter") -> list[str]:
-        """Return the top-level fields whose values differ, sorted; a missing field differs from null."""
-        keys = sorted(self.fields.keys() | other.fields.keys())
-        return [
-            key
-            for key in keys
-            if key not in self.fields
-            or key not in other.fields
-            or not same_value(self.fields[key], other.fields[key])
-        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,27 +45,6 @@ def parse_skill_md(data: bytes, observer: Observer | None = None) -> SkillDocume
     except UnicodeDecodeError as error:
         raise _not_utf8(data, after + error.start) from None
     return SkillDocument(frontmatter, body, data.count(b"\n", 0, after) + 1)
-
-
-def same_value(left: JsonValue, right: JsonValue) -> bool:
-    """Compare two frontmatter values as both sides of the wire must (INT-05).
-
-    Numbers are compared as the doubles every JSON reader has, so `1 == 1.0`;
-    booleans are not numbers, so `True != 1`; lists compare in order; a mapping
-    with a missing key differs from one where the key is null.
-    """
-    if isinstance(left, bool) or isinstance(right, bool):
-        return left is right
-    if isinstance(left, int | float) and isinstance(right, int | float):
-        try:
-            return float(left) == float(right)
-        except OverflowError:  # an untrusted entry may contain an integer that fits in no double
-            return left == right
-    if isinstance(left, dict) and isinstance(right, dict):
-        return left.keys() == right.keys() and all(same_value(left[key], right[key]) for key in left)
-    if isinstance(left, list) and isinstance(right, list):
-        return len(left) == len(right) and all(map(same_value, left, right))
-    return type(left) is type(right) and left == right
 
 
 def frontmatter_text(data: bytes) -> tuple[str, int]:

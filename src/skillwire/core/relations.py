@@ -19,8 +19,8 @@ from typing import Final
 
 from skillwire.core.characters import quoted
 from skillwire.core.entry import SkillEntry
+from skillwire.core.fields import Frontmatter
 from skillwire.core.finding import SKILL_FILE, Finding
-from skillwire.core.frontmatter import Frontmatter
 from skillwire.core.yaml12 import JsonValue
 
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from skillwire.core.entry import SkillEntry, entry_findings
 from skillwire.core.errors import InvalidSkillError, InvalidUriError
-from skillwire.core.fields import published_findings
+from skillwire.core.fields import Frontmatter, published_findings
 from skillwire.core.finding import SKILL_FILE, Finding
-from skillwire.core.frontmatter import Frontmatter, SkillDocument, parse_skill_md
+from skillwire.core.frontmatter import SkillDocument, parse_skill_md
 from skillwire.core.manifest import Manifest, ManifestFile
 from skillwire.core.media import media_type_of
 from skillwire.core.prompt_text import PromptBuilder

@@ -14,15 +14,9 @@ from typing import TypeAlias
 from skillwire.core.characters import HiddenCharacter, hidden_characters
 from skillwire.core.entry import size_findings
 from skillwire.core.errors import FrontmatterError
-from skillwire.core.fields import LineOf, annotations_in, field_findings, is_name, needs_in
+from skillwire.core.fields import Frontmatter, LineOf, annotations_in, field_findings, is_name, needs_in
 from skillwire.core.finding import SKILL_FILE, Finding, Line
-from skillwire.core.frontmatter import (
-    BYTE_ORDER_MARK,
-    Frontmatter,
-    SkillDocument,
-    parse_skill_md,
-    walk_strings,
-)
+from skillwire.core.frontmatter import BYTE_ORDER_MARK, SkillDocument, parse_skill_md, walk_strings
 from skillwire.core.manifest import MAX_FILES
 from skillwire.core.media import media_type_of
 from skillwire.core.paths import as_text, folders_of, path_findings

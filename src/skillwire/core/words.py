@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from skillwire.core.characters import visible
-from skillwire.core.frontmatter import Frontmatter
+from skillwire.core.fields import Frontmatter
 from skillwire.core.yaml12 import JsonValue
 
 MAX_QUERY: Final = 500

@@ -19,10 +19,9 @@ from skillwire.core import (
 )
 from skillwire.gateway.upstream import Upstream, upstream_errors
 from skillwire.host.connect.config import read_servers
-from skillwire.host.connect.endpoints import ServerConfig
-from skillwire.host.model import NotDeclaredError
+from skillwire.host.model import NotDeclaredError, ServerConfig
 from skillwire.host.state.content import ContentCache
-from skillwire.sources.snapshot import Source
+from skillwire.sources import Source
 
 # Skills that an upstream serves but does not list: requested one by one, and passed on.
 

@@ -34,18 +34,19 @@ from skillwire.core import (
 from skillwire.core.archive_tree import UnpackBudget
 from skillwire.gateway.complete import Completer, Digests
 from skillwire.host.calls import Listing
-from skillwire.host.connect.endpoints import ServerConfig
 from skillwire.host.connect.site import connection_for
 from skillwire.host.model import (
     KnownSkill,
     NotDeclaredError,
     PeerError,
+    ServerConfig,
     ShowRule,
     ShowRules,
     SkillId,
     UnavailableError,
+    full_reference,
+    references_for,
 )
-from skillwire.host.registry.naming import full_reference, references_for
 from skillwire.host.registry.servers import fresh_seconds
 from skillwire.host.state.content import ContentCache
 from skillwire.sources.background import run_in_background

@@ -32,9 +32,9 @@ from skillwire.host.model import (
     UnknownReferenceError,
     Windows,
     emit,
+    match,
     new_boundary,
 )
-from skillwire.host.registry.naming import match
 from skillwire.host.use.context import RESTORED_TOKENS, Nudges, Restored, is_present, restored
 from skillwire.host.use.explain import complete_variable, missing_dependency
 from skillwire.host.use.files import (
@@ -73,7 +73,7 @@ from skillwire.host.use.script_results import RanScript, ScriptPreview
 from skillwire.host.use.scripts import preview_script, require_runner, run_script
 from skillwire.host.use.search import SearchPage
 from skillwire.host.use.tools import Tool, tools_for
-from skillwire.runner.availability import Availability
+from skillwire.runner import Availability
 
 # `Introduction`: the list of skills for a model, search, hints before tool calls, and restored texts.
 

@@ -15,7 +15,6 @@ from skillwire.host.approval.provenance import ProvenanceCheck
 from skillwire.host.approval.store import ApprovalStore
 from skillwire.host.connect.config import Servers, read_servers
 from skillwire.host.connect.config_file import require_distinct
-from skillwire.host.connect.endpoints import ServerConfig
 from skillwire.host.connect.site import AnyConnection, connection_for
 from skillwire.host.conversation import Inspection
 from skillwire.host.model import (
@@ -28,16 +27,19 @@ from skillwire.host.model import (
     Origin,
     Refusal,
     RefusedError,
+    RegistryView,
+    ServerConfig,
     ShowRules,
     SkillId,
     UnknownReferenceError,
     Windows,
+    match,
+    name_of,
+    uri_in,
 )
 from skillwire.host.options import HostLimits, HostPolicy, require_kind
 from skillwire.host.registry.local import LocalRoot, LocalSkills, default_roots
-from skillwire.host.registry.naming import match, name_of, uri_in
 from skillwire.host.registry.registry import Registry
-from skillwire.host.registry.view import RegistryView
 from skillwire.host.state.audit import AuditLog
 from skillwire.host.state.content import ContentCache
 from skillwire.host.state.places import Storage
@@ -49,8 +51,7 @@ from skillwire.host.use.explain import ExplainContext, Explanation, explain
 from skillwire.host.use.fetch import Archives, Files, cached_skills
 from skillwire.host.use.load import Machinery, recording_refusals
 from skillwire.host.use.scripts import recorder
-from skillwire.runner.policy import Policy
-from skillwire.runner.runner import Runner
+from skillwire.runner import Policy, Runner
 
 
 class Host(Inspection):

@@ -6,22 +6,40 @@ available, nothing runs. This package has no way to run a script without a
 sandbox, and does not decide who may run which script: a server or a host does.
 """
 
-from skillwire.runner.availability import Availability
-from skillwire.runner.interface import ScriptInterface, ScriptRun
-from skillwire.runner.outcome import (
-    Ending,
-    LimitHit,
-    Outcome,
-    OutputFile,
-    Recorder,
-    RunRecord,
-    SkippedOutput,
-    Usage,
-)
-from skillwire.runner.policy import Interpreter, Limits, Policy, ScriptRule, SecretSource
-from skillwire.runner.policy_file import PolicyError, load_policy, parse_policy
-from skillwire.runner.prepare import ReadFile, RunSlot, find_script, interfaces_of, prepare, scripts_of
-from skillwire.runner.runner import Runner
+from typing import TYPE_CHECKING
+
+from skillwire.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from skillwire.runner.availability import Availability
+    from skillwire.runner.interface import ScriptInterface, ScriptRun
+    from skillwire.runner.outcome import (
+        Ending,
+        LimitHit,
+        Outcome,
+        OutputFile,
+        Recorder,
+        RunRecord,
+        SkippedOutput,
+        Usage,
+    )
+    from skillwire.runner.policy import Interpreter, Limits, Policy, ScriptRule, SecretSource
+    from skillwire.runner.policy_file import PolicyError, load_policy, parse_policy
+    from skillwire.runner.prepare import ReadFile, RunSlot, find_script, interfaces_of, prepare, scripts_of
+    from skillwire.runner.runner import Runner
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "availability": "Availability",
+            "interface": "ScriptInterface ScriptRun",
+            "outcome": "Ending LimitHit Outcome OutputFile Recorder RunRecord SkippedOutput Usage",
+            "policy": "Interpreter Limits Policy ScriptRule SecretSource",
+            "policy_file": "PolicyError load_policy parse_policy",
+            "prepare": "ReadFile RunSlot find_script interfaces_of prepare scripts_of",
+            "runner": "Runner",
+        },
+    )
 
 __all__ = [
     "Availability",

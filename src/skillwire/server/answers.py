@@ -29,8 +29,7 @@ from skillwire.core import (
 from skillwire.server.browse import MAX_COMPLETED, children_of, completions, schemes_of
 from skillwire.server.meta import NO_NOTES, Notes
 from skillwire.server.visibility import EVERYTHING_LISTED, ListingFilter, ListingRules
-from skillwire.sources.catalog import CombinedSource
-from skillwire.sources.snapshot import Snapshot
+from skillwire.sources import CombinedSource, Snapshot
 from skillwire.wire.core import (
     LIST_RESOURCES,
     LIST_SKILLS,

@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import Final
 
 from skillwire.core import DIRECTORY_MEDIA_TYPE, SkillEntry, media_type_of
-from skillwire.sources.snapshot import Snapshot
+from skillwire.sources import Snapshot
 from skillwire.wire.core import JsonDict, directory_resource, file_resource, skill_resource
 
 Describe = Callable[[SkillEntry], JsonDict]

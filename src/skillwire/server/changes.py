@@ -14,8 +14,7 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.subscriptions import ResourcesListChanged, ResourceUpdated, ServerEvent, SubscriptionBus
 
 from skillwire.core import MAX_URI_LENGTH, SkillEntry
-from skillwire.sources.catalog import CombinedSource
-from skillwire.sources.snapshot import Snapshot
+from skillwire.sources import CombinedSource, Snapshot
 
 MAX_SUBSCRIPTIONS = 4096
 # Changes within this time of each other are announced together.

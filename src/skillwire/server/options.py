@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar, cast, get_type_hints
 
 from skillwire.core import InvalidUriError, SkillError, quoted
-from skillwire.runner.policy import Policy
-from skillwire.runner.policy_file import load_policy
+from skillwire.runner import Policy, load_policy
 from skillwire.runner.prepare import MAX_ARGUMENTS_SIZE
 from skillwire.server.access.settings import Access, Oidc, Rate
 from skillwire.server.answers import DEFAULT_PAGE_SIZE
@@ -23,7 +22,7 @@ from skillwire.server.hosts import LOOPBACK
 from skillwire.server.messages import MAX_MESSAGE_BYTES
 from skillwire.server.ops.peers import Proxies
 from skillwire.server.visibility import ListingRules
-from skillwire.sources.snapshot import Source
+from skillwire.sources import Source
 
 _T = TypeVar("_T")
 

@@ -29,9 +29,7 @@ from skillwire.core import (
     quoted,
     visible,
 )
-from skillwire.runner.outcome import LimitHit, Outcome, OutputFile
-from skillwire.runner.policy import Policy
-from skillwire.runner.runner import Runner
+from skillwire.runner import LimitHit, Outcome, OutputFile, Policy, Runner
 from skillwire.server.answers import FileContent
 from skillwire.server.changes import connection_of
 from skillwire.wire.core import JsonDict, encode, file_contents

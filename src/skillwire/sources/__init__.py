@@ -4,11 +4,27 @@ A source publishes its skills as snapshots. Nothing here depends on MCP, and
 nothing runs in the background unless an `async with` owns it.
 """
 
-from skillwire.sources.catalog import CombinedSource
-from skillwire.sources.directory.source import DirectorySource
-from skillwire.sources.memory import DynamicSkill, MemorySource
-from skillwire.sources.package import PackageSource
-from skillwire.sources.snapshot import Changes, LiveSource, Report, Snapshot, Source
+from typing import TYPE_CHECKING
+
+from skillwire.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from skillwire.sources.catalog import CombinedSource
+    from skillwire.sources.directory.source import DirectorySource
+    from skillwire.sources.memory import DynamicSkill, MemorySource
+    from skillwire.sources.package import PackageSource
+    from skillwire.sources.snapshot import Changes, LiveSource, Report, Snapshot, Source
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "catalog": "CombinedSource",
+            "directory.source": "DirectorySource",
+            "memory": "DynamicSkill MemorySource",
+            "package": "PackageSource",
+            "snapshot": "Changes LiveSource Report Snapshot Source",
+        },
+    )
 
 __all__ = [
     "Changes",

@@ -18,6 +18,7 @@ from skillwire.core import (
     Finding,
     Frontmatter,
     JsonValue,
+    SkillArgument,
     annotations_in,
     quoted,
 )
@@ -47,21 +48,6 @@ _ITEM = ("name", "title", "description", "version", "tags", "icons", "arguments"
 _DEFINITION = ("instructions", "description", "dependencies", "files")
 # The members that every result may have.
 _RESULT = ("_meta", "resultType", "ttlMs", "cacheScope")
-
-
-@dataclass(frozen=True, slots=True)
-class SkillArgument:
-    """One value that `skills/get` takes for a skill."""
-
-    name: str
-    title: str | None = None
-    description: str | None = None
-    required: bool = False
-
-    def to_json(self) -> JsonDict:
-        return _present(
-            name=self.name, title=self.title, description=self.description, required=self.required
-        )
 
 
 @dataclass(frozen=True, slots=True)

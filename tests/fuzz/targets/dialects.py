@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeAlias, cast
 
 from fuzz.properties import json_of, require_fit, require_fit_findings
+from skillwire.core import Frontmatter
 from skillwire.core.errors import InvalidEntryError
 from skillwire.core.fields import needs_in
 from skillwire.core.finding import Finding
-from skillwire.core.frontmatter import Frontmatter
 from skillwire.core.uri import SkillUri, canonical_uri
 from skillwire.wire import by_name, execute
 from skillwire.wire.by_name import declarations_in

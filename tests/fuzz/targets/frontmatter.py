@@ -3,10 +3,11 @@
 import orjson
 
 from fuzz.properties import require_fit
+from skillwire.core import same_value
 from skillwire.core.entry import check_frontmatter
 from skillwire.core.errors import FrontmatterError
 from skillwire.core.finding import RULES
-from skillwire.core.frontmatter import SkillDocument, parse_skill_md, same_value
+from skillwire.core.frontmatter import SkillDocument, parse_skill_md
 from skillwire.core.validation import validate
 from skillwire.core.yaml12 import Event
 

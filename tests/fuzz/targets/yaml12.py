@@ -8,7 +8,7 @@ import yaml
 from yaml.cyaml import CBaseLoader  # pyright: ignore[reportMissingTypeStubs]
 
 from fuzz.properties import text_of
-from skillwire.core.frontmatter import same_value
+from skillwire.core import same_value
 from skillwire.core.yaml12 import JsonValue, YamlRefusedError, parse_yaml
 
 _REASONS = frozenset(

@@ -20,9 +20,9 @@ from skillwire.core.dialects import Dialect
 from skillwire.core.manifest import digest_of
 from skillwire.host import HostLimits, HostPolicy
 from skillwire.host.calls.session import ConnectionLimits
-from skillwire.host.connect.endpoints import HttpEndpoint, ServerConfig
 from skillwire.host.host import Host
 from skillwire.host.model.approval import Occasion, Reply
+from skillwire.host.model.endpoints import HttpEndpoint, ServerConfig
 from skillwire.host.model.errors import PeerError
 from skillwire.host.use.question import text_of_question
 

@@ -26,10 +26,10 @@ from pydantic import AnyUrl
 from interop.clients.older import older_server
 from skillwire.core.errors import SkillError
 from skillwire.host import HostLimits
-from skillwire.host.connect.endpoints import HttpEndpoint, ServerConfig
 from skillwire.host.connect.oauth import FileTokenStorage, free_port, oauth_for, redirect_uri
 from skillwire.host.host import Host
 from skillwire.host.model.approval import Question, Reply
+from skillwire.host.model.endpoints import HttpEndpoint, ServerConfig
 from skillwire.host.model.refusals import Refusal
 from skillwire.host.state.places import Storage
 

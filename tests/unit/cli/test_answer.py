@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from skillwire.cli.output import Output
+from skillwire.cli.command import Output
 from skillwire.cli.render import print_notice, print_refusal
 from skillwire.core.characters import quoted
 from skillwire.core.errors import SkillError

@@ -16,7 +16,7 @@ import pytest
 from commands import Command
 from folders import skill_md, write_files, write_skill
 from skillwire.cli import manifest
-from skillwire.cli.output import Output
+from skillwire.cli.command import Output
 from skillwire.core.skill import Skill
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from commands import Command, names_in
 from folders import write_files
+from skillwire.cli.command import AlreadyExistsError, OutputError
 from skillwire.cli.new import create
-from skillwire.cli.output import AlreadyExistsError, OutputError
 from skillwire.core.frontmatter import parse_skill_md
 
 PARTS = ("references", "scripts", "assets")

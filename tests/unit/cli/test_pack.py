@@ -15,7 +15,7 @@ import pytest
 from commands import Command, names_in
 from folders import write_files, write_skill
 from skillwire.cli.app import run
-from skillwire.cli.output import OutputError
+from skillwire.cli.command import OutputError
 from skillwire.cli.pack import pack_reading, write_whole
 from skillwire.core.archive import unpack
 from skillwire.core.errors import InvalidArchiveError

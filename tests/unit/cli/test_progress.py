@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from skillwire.cli import output
-from skillwire.cli.output import Output, ProgressMeter, progress
+from skillwire.cli import command as output
+from skillwire.cli.command import Output, ProgressMeter, progress
 
 SHOW_CURSOR = "\x1b[?25h"
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillwire.cli.output import MisuseError
+from skillwire.cli.command import MisuseError
 from skillwire.cli.run import MAX_BYTES, read_arguments
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from skillwire.cli.output import Output
-from skillwire.cli.run_output import (
+from skillwire.cli.command import Output
+from skillwire.cli.run import (
     SavedFiles,
     argument_lines,
     limits_words,

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from commands import names_in
-from skillwire.cli.output import AlreadyExistsError, MisuseError, OutputError
-from skillwire.cli.run_output import refusals_of, require_empty, save_files
+from skillwire.cli.command import AlreadyExistsError, MisuseError, OutputError
+from skillwire.cli.run import refusals_of, require_empty, save_files
 from skillwire.runner import OutputFile
 
 HOSTILE = [

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from skillwire.cli.output import Output, cut, one_line, print_rows
+from skillwire.cli.command import Output, cut, one_line, print_rows
 
 ROWS = [
     ("team/refunds", ("not approved", "yellow"), "Use when a customer asks for money back."),

@@ -2,8 +2,8 @@
 
 import pytest
 
+from skillwire.core import Frontmatter
 from skillwire.core.fields import annotations_in
-from skillwire.core.frontmatter import Frontmatter
 from skillwire.core.skill import Skill
 from skillwire.core.yaml12 import JsonValue
 from skillwire.wire.core import skill_resource

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from skillwire.core import Frontmatter
 from skillwire.core.entry import (
     DYNAMIC,
     JsonObject,
@@ -20,7 +21,6 @@ from skillwire.core.entry import (
 )
 from skillwire.core.errors import INTERNAL_ERROR, InvalidEntryError, LimitError
 from skillwire.core.finding import Finding, Severity
-from skillwire.core.frontmatter import Frontmatter
 from skillwire.core.manifest import (
     MAX_FILES,
     MAX_JSON_SIZE,

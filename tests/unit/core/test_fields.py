@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from skillwire.core import Frontmatter
 from skillwire.core.fields import field_findings, is_name, no_line, published_findings, suggest_name
 from skillwire.core.finding import Finding, Severity
-from skillwire.core.frontmatter import Frontmatter, parse_skill_md
+from skillwire.core.frontmatter import parse_skill_md
 from skillwire.core.yaml12 import JsonValue
 
 properties = settings(deadline=None, max_examples=60)

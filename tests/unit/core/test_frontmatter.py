@@ -6,15 +6,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from skillwire.core import Frontmatter, same_value
 from skillwire.core.errors import INTERNAL_ERROR, FrontmatterError, InvalidSkillError
 from skillwire.core.finding import RULES
 from skillwire.core.frontmatter import (
     MAX_FRONTMATTER_BYTES,
-    Frontmatter,
     SkillDocument,
     frontmatter_text,
     parse_skill_md,
-    same_value,
     walk_strings,
 )
 from skillwire.core.manifest import ManifestFile

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skillwire.core import Frontmatter
 from skillwire.core.fields import (
     DEPENDENCIES,
     MAX_NEED_DESCRIPTION,
@@ -15,7 +16,6 @@ from skillwire.core.fields import (
     needs_in,
 )
 from skillwire.core.finding import Severity
-from skillwire.core.frontmatter import Frontmatter
 from skillwire.core.yaml12 import JsonValue
 
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skillwire.core import Frontmatter
 from skillwire.core.entry import SkillEntry
-from skillwire.core.frontmatter import Frontmatter
 from skillwire.core.relations import MAX_REFERENCES, Node, Relation, RelationGraph, Unresolved, relations_in
 from skillwire.core.skill import Skill
 from skillwire.core.yaml12 import JsonValue

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from skillwire.core import Frontmatter
 from skillwire.core.errors import FrontmatterError, InvalidSkillError, InvalidUriError
 from skillwire.core.finding import Finding
-from skillwire.core.frontmatter import Frontmatter, parse_skill_md
+from skillwire.core.frontmatter import parse_skill_md
 from skillwire.core.manifest import Manifest, ManifestFile
 from skillwire.core.skill import Skill, SkillFile, write_frontmatter
 from skillwire.core.uri import SkillUri

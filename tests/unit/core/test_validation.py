@@ -9,9 +9,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from skillwire.core import Frontmatter
 from skillwire.core.entry import check_entry, entry_findings
 from skillwire.core.finding import RULES, SKILL_FILE, Finding, Rule, Severity
-from skillwire.core.frontmatter import Frontmatter
 from skillwire.core.manifest import MAX_FILES, MAX_TOTAL_SIZE
 from skillwire.core.paths import as_text, fold_path
 from skillwire.core.skill import Skill

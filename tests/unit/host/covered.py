@@ -3,14 +3,14 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from skillwire.core import Frontmatter
 from skillwire.core.archive import pack
 from skillwire.core.dialects import Dialect
-from skillwire.core.entry import SkillEntry
-from skillwire.core.frontmatter import Frontmatter, parse_skill_md
+from skillwire.core.entry import MEDIA_TYPE, SkillEntry
+from skillwire.core.frontmatter import parse_skill_md
 from skillwire.core.manifest import UNKNOWN_SIZE, Coverage, Manifest, ManifestFile, digest_of
 from skillwire.core.media import ArchiveFormat
 from skillwire.core.uri import SkillUri
-from skillwire.core.verification import MEDIA_TYPE
 from skillwire.host.model.origin import KnownSkill, Origin, SkillId
 from skillwire.host.use.fetch import placed
 from unit.host.known_skills import server, skill_md

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from skillwire.core.archive_tree import ArchiveLimits
+from skillwire.core.entry import archive_line
 from skillwire.core.errors import (
     DigestMismatchError,
     FrontmatterMismatchError,
@@ -18,7 +19,6 @@ from skillwire.core.errors import (
 )
 from skillwire.core.manifest import digest_of
 from skillwire.core.media import ArchiveFormat
-from skillwire.core.verification import archive_line
 from skillwire.host.model.errors import ArchiveBudgetError, ArchivesOffError
 from skillwire.host.model.origin import KnownSkill
 from skillwire.host.state import folders

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skillwire.core import Frontmatter
 from skillwire.core.characters import visible
-from skillwire.core.frontmatter import Frontmatter
 from skillwire.host.model.approval import Change, Occasion, Question, Reply
 from skillwire.host.model.origin import KnownSkill
 from skillwire.host.use.question import (

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillwire.core.frontmatter import Frontmatter
+from skillwire.core import Frontmatter
 from skillwire.host.model.approval import Activation, DynamicFiles
 from skillwire.host.model.errors import NoSuchPageError
 from skillwire.host.model.origin import KnownSkill

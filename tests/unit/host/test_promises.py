@@ -4,11 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from skillwire.core.errors import FrontmatterMismatchError
-from skillwire.core.frontmatter import Frontmatter
-from skillwire.core.manifest import UNKNOWN_SIZE, Coverage, Manifest, ManifestFile, digest_of
-from skillwire.core.media import ArchiveFormat
-from skillwire.core.verification import (
+from skillwire.core import Frontmatter
+from skillwire.core.entry import (
     archive_format,
     archive_line,
     coverage_words,
@@ -21,6 +18,9 @@ from skillwire.core.verification import (
     size_words,
     total_words,
 )
+from skillwire.core.errors import FrontmatterMismatchError
+from skillwire.core.manifest import UNKNOWN_SIZE, Coverage, Manifest, ManifestFile, digest_of
+from skillwire.core.media import ArchiveFormat
 from unit.host.covered import FILES, URL, archive, in_archive, unpacked, with_skill_file
 from unit.host.known_skills import known
 

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from folders import write_files, write_skill
+from skillwire.core import Frontmatter
 from skillwire.core.entry import SkillEntry
-from skillwire.core.frontmatter import Frontmatter
 from skillwire.core.manifest import Manifest, ManifestFile
 from skillwire.core.skill import Skill
 from skillwire.core.uri import SkillUri

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skillwire.core import Frontmatter
 from skillwire.core.entry import SkillEntry
 from skillwire.core.errors import InvalidUriError
-from skillwire.core.frontmatter import Frontmatter
 from skillwire.core.uri import SkillUri
 from skillwire.core.yaml12 import JsonValue
 from skillwire.server.visibility import EVERYTHING_LISTED, ListingFilter, ListingRules, pointer_to

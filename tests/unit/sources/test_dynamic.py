@@ -6,9 +6,10 @@ from typing import Any, cast
 
 import pytest
 
+from skillwire.core import Frontmatter
 from skillwire.core.entry import SkillEntry
 from skillwire.core.errors import InvalidSkillError, NotFoundError, SourceError
-from skillwire.core.frontmatter import Frontmatter, parse_skill_md
+from skillwire.core.frontmatter import parse_skill_md
 from skillwire.core.uri import SkillUri
 from skillwire.sources import DynamicSkill, MemorySource
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from skillwire.core import Frontmatter
 from skillwire.core.entry import SkillEntry
 from skillwire.core.errors import InvalidSkillError
-from skillwire.core.frontmatter import Frontmatter
 from skillwire.core.manifest import MAX_TOTAL_SIZE, Manifest, ManifestFile
 from skillwire.core.skill import Skill
 from skillwire.core.uri import SkillUri

@@ -19,8 +19,9 @@ from folders import (
     write_files,
     write_skill,
 )
+from skillwire.core import Frontmatter
 from skillwire.core.entry import SkillEntry, entry_findings, parse_entry
-from skillwire.core.frontmatter import Frontmatter, parse_skill_md
+from skillwire.core.frontmatter import parse_skill_md
 from skillwire.core.uri import MAX_URI_LENGTH, SkillUri
 from skillwire.sources import Report, Snapshot
 

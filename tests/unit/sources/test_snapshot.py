@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from skillwire.core import Frontmatter
 from skillwire.core.entry import SkillEntry
 from skillwire.core.errors import InvalidSkillError, NotFoundError
 from skillwire.core.finding import Finding
-from skillwire.core.frontmatter import Frontmatter
 from skillwire.core.manifest import MAX_FILES, MAX_TOTAL_SIZE, Manifest, ManifestFile
 from skillwire.core.uri import SkillUri
 from skillwire.sources import Changes, Report, Snapshot

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skillwire.core import Frontmatter
 from skillwire.core.entry import SkillEntry, parse_entry
-from skillwire.core.frontmatter import Frontmatter
 from skillwire.core.manifest import Manifest, ManifestFile
 from skillwire.core.uri import SkillUri
 from skillwire.core.yaml12 import JsonValue

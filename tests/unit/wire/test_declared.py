@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillwire.core.frontmatter import Frontmatter, parse_skill_md
+from skillwire.core import Frontmatter, SkillArgument
+from skillwire.core.frontmatter import parse_skill_md
 from skillwire.core.yaml12 import JsonValue
-from skillwire.wire.by_name import Declarations, FileNote, SkillArgument, SkillDependencies, declarations_in
+from skillwire.wire.by_name import Declarations, FileNote, SkillDependencies, declarations_in
 
 WHOLE = b"""---
 name: invoice-fill

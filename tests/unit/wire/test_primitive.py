@@ -11,12 +11,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
+from skillwire.core import SkillArgument
 from skillwire.core.yaml12 import JsonValue
 from skillwire.wire.by_name import (
     MAX_NAME,
     PrimitiveFile,
     PrimitiveItem,
-    SkillArgument,
     SkillDefinition,
     SkillDependencies,
     parse_definition,

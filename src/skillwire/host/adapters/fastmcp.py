@@ -26,13 +26,15 @@ from mcp import MCPError
 from skillwire.core import LimitError, SkillError, quoted, revealed, visible
 from skillwire.host.adapters.tools import Guard, Toolbox
 from skillwire.host.connect.config_file import label_of
-from skillwire.host.connect.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
 from skillwire.host.model import (
     ConfigError,
     EndlessListingError,
+    HttpEndpoint,
     InvalidAnswerError,
     PeerError,
     Refusal,
+    ServerConfig,
+    StdioEndpoint,
     TooSlowError,
     UnavailableError,
 )

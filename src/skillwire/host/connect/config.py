@@ -24,15 +24,19 @@ from skillwire.host.connect.config_file import (
     read_bytes,
     table_in,
 )
-from skillwire.host.connect.endpoints import (
+from skillwire.host.model import (
     DEFAULT_SECONDS,
+    ConfigError,
     Endpoint,
     HttpEndpoint,
+    Refusal,
     ServerConfig,
+    ShowRule,
     SiteEndpoint,
+    SkillSettings,
     StdioEndpoint,
+    Trust,
 )
-from skillwire.host.model import ConfigError, Refusal, ShowRule, SkillSettings, Trust
 
 # Parsing `skills`, the settings of skillwire in a server's configuration.
 

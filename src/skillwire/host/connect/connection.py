@@ -37,7 +37,6 @@ from skillwire.host.calls import (
     read_resource,
 )
 from skillwire.host.connect.changes import ChangeSignals
-from skillwire.host.connect.endpoints import ServerConfig
 from skillwire.host.connect.session import client_for, connection_failure, describe_error, request_failure
 from skillwire.host.dialects.base import (
     NO_ARGUMENTS,
@@ -50,7 +49,14 @@ from skillwire.host.dialects.base import (
 )
 from skillwire.host.dialects.core import CoreDialectClient
 from skillwire.host.dialects.negotiation import negotiate
-from skillwire.host.model import Origin, PeerError, SessionLostError, TooSlowError, UnavailableError
+from skillwire.host.model import (
+    Origin,
+    PeerError,
+    ServerConfig,
+    SessionLostError,
+    TooSlowError,
+    UnavailableError,
+)
 from skillwire.wire.core import GET_SKILL, LIST_SKILLS, READ_DIRECTORY, READ_RESOURCE
 
 # Sharing of concurrent identical calls: one request, one outcome.

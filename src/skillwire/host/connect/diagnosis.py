@@ -15,8 +15,13 @@ from urllib.parse import urlsplit
 import httpx2
 
 from skillwire.core import SkillError, quoted
-from skillwire.host.connect.endpoints import HttpEndpoint, StdioEndpoint
-from skillwire.host.model import InvalidAnswerError, NotSignedInError, UnavailableError
+from skillwire.host.model import (
+    HttpEndpoint,
+    InvalidAnswerError,
+    NotSignedInError,
+    StdioEndpoint,
+    UnavailableError,
+)
 
 MCP_PATH: Final = "/mcp"
 """The usual path of MCP servers, suggested for addresses without it."""

@@ -21,10 +21,10 @@ from mcp.shared.message import SessionMessage
 from skillwire.core import SkillError, quoted
 from skillwire.host.calls import Backoff, ServerLink, Streams
 from skillwire.host.connect.diagnosis import network_failure, rejection_of
-from skillwire.host.connect.endpoints import HttpEndpoint
 from skillwire.host.connect.messages import EventBuffer, EventMeter, LargeResults, too_large
 from skillwire.host.model import (
     FloodError,
+    HttpEndpoint,
     InvalidAnswerError,
     NotSignedInError,
     SessionLostError,

@@ -25,8 +25,7 @@ from pydantic import AnyUrl, BaseModel, ValidationError
 
 from skillwire.core import quoted
 from skillwire.host.calls import Deadlines, RestartBudget
-from skillwire.host.connect.endpoints import HttpEndpoint, ServerConfig
-from skillwire.host.model import ConfigError, Origin
+from skillwire.host.model import ConfigError, HttpEndpoint, Origin, ServerConfig
 from skillwire.host.state.vault import make_folder, read_private, replace
 
 # The local HTTP listener for the OAuth redirect, which serves one request.

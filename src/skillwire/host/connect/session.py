@@ -14,10 +14,16 @@ import skillwire
 from skillwire.core import Dialect, SkillError, quoted
 from skillwire.host.calls import ServerLink, Streams
 from skillwire.host.connect.diagnosis import not_mcp
-from skillwire.host.connect.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
 from skillwire.host.connect.http import http_transport
 from skillwire.host.connect.stdio import stdio_transport
-from skillwire.host.model import NotSignedInError, PeerError, UnavailableError
+from skillwire.host.model import (
+    HttpEndpoint,
+    NotSignedInError,
+    PeerError,
+    ServerConfig,
+    StdioEndpoint,
+    UnavailableError,
+)
 from skillwire.wire.core import EXTENSION
 
 _MAX_MESSAGE_LENGTH = 500

@@ -37,13 +37,14 @@ from skillwire.host.calls import (
     shortened,
 )
 from skillwire.host.connect.connection import Connection, ConnectionState, SharedCalls
-from skillwire.host.connect.endpoints import ServerConfig, SiteEndpoint
 from skillwire.host.dialects.base import NO_ARGUMENTS, Arguments, archives_off, require_no_arguments
 from skillwire.host.model import (
     EndlessListingError,
     InvalidAnswerError,
     NotDeclaredError,
     Origin,
+    ServerConfig,
+    SiteEndpoint,
     TooSlowError,
     UnavailableError,
 )

@@ -25,9 +25,8 @@ from mcp.types import RequestId
 from skillwire.core import LimitError, quoted
 from skillwire.host.calls import MAX_PENDING_WRITES, ServerLink, Streams
 from skillwire.host.connect.diagnosis import not_started
-from skillwire.host.connect.endpoints import StdioEndpoint
 from skillwire.host.connect.messages import MIN_LARGE_BYTES, LineBuffer, require_bounded, require_small
-from skillwire.host.model import InvalidAnswerError, MessageTooLargeError, UnavailableError
+from skillwire.host.model import InvalidAnswerError, MessageTooLargeError, StdioEndpoint, UnavailableError
 from skillwire.sources.background import collector_paused
 
 _CHUNK = 64 * 1024

@@ -17,8 +17,7 @@ from skillwire.host.listing.text import (
     Wording,
     clean,
 )
-from skillwire.host.model import KnownSkill, ShowRules, TokenCounter, estimated_tokens
-from skillwire.host.registry.view import ServerStatus
+from skillwire.host.model import KnownSkill, ServerStatus, ShowRules, TokenCounter, estimated_tokens
 
 # What was listed of one origin's skills in a conversation, and what has changed since.
 

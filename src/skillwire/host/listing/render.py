@@ -18,13 +18,13 @@ from skillwire.host.listing.text import (
 from skillwire.host.model import (
     KnownSkill,
     Origin,
+    ServerStatus,
     ShowRule,
     ShowRules,
     TokenCounter,
     Trust,
     estimated_tokens,
 )
-from skillwire.host.registry.view import ServerStatus
 
 DEFAULT_BUDGET: Final = 4_000
 

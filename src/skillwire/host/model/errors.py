@@ -51,8 +51,7 @@ Messages contain a server's text only quoted: short, on one line, and escaped.
 
 from collections.abc import Iterable, Sequence
 
-from skillwire.core import LimitError, SkillError, SourceError
-from skillwire.wire.by_name import SkillArgument
+from skillwire.core import LimitError, SkillArgument, SkillError, SourceError
 
 
 class NotDeclaredError(SourceError):

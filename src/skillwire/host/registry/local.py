@@ -41,8 +41,7 @@ from skillwire.core import (
     size_findings,
     visible,
 )
-from skillwire.host.model import KnownSkill, Origin, OriginKind, Refusal, SkillId
-from skillwire.host.registry.naming import local_reference
+from skillwire.host.model import KnownSkill, Origin, OriginKind, Refusal, SkillId, local_reference
 from skillwire.host.state.trust import FolderTrust
 from skillwire.sources.directory.scan import RACY_NS
 from skillwire.sources.directory.walk import (

@@ -42,13 +42,17 @@ from skillwire.host.model import (
     NotDeclaredError,
     Origin,
     Refusal,
+    RegistryView,
+    ServerStatus,
     SkillId,
     UnknownReferenceError,
+    match,
+    name_of,
+    uri_in,
+    view_of,
 )
 from skillwire.host.registry.local import LocalScan, LocalSkills
-from skillwire.host.registry.naming import match, name_of, uri_in
 from skillwire.host.registry.servers import ListingHistory, Remote, ServerRecord
-from skillwire.host.registry.view import RegistryView, ServerStatus, view_of
 from skillwire.sources.background import collector_paused, run_in_background
 
 # `ViewBuilder`: builds the registry's view from all origins.

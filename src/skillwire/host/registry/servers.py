@@ -8,15 +8,20 @@ from typing import Final, Protocol
 
 from skillwire.core import Dialect, Finding, SkillEntry, SkillUri, quoted
 from skillwire.host.calls import Listing, RefusedEntry
-from skillwire.host.model import KnownSkill, Origin, Refusal, SkillId
-from skillwire.host.registry.naming import (
+from skillwire.host.model import (
+    KnownSkill,
+    KnownTemplate,
+    Origin,
+    Refusal,
+    ServerState,
+    ServerStatus,
+    SkillId,
     full_reference,
     references_for,
     require_top_level,
     skipped,
     top_level,
 )
-from skillwire.host.registry.view import KnownTemplate, ServerState, ServerStatus
 
 # The history of an origin's listing: which skills were removed, and which got another reference.
 

@@ -16,12 +16,12 @@ from skillwire.host.model import (
     ApprovalError,
     KnownSkill,
     Refusal,
+    RegistryView,
     ShowRules,
     SkillId,
     TokenCounter,
     Windows,
 )
-from skillwire.host.registry.view import RegistryView
 from skillwire.host.use.load import Machinery, require_still_approved
 from skillwire.host.use.present import LOAD_TOOL, LoadedSkill, frame_skill
 from skillwire.host.use.script_results import fair_shares

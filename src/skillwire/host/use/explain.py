@@ -26,13 +26,17 @@ from skillwire.host.model import (
     ConfigError,
     Grant,
     KnownSkill,
+    KnownTemplate,
     Refusal,
+    RegistryView,
+    ServerStatus,
     ShowRule,
     TooSlowError,
     UnknownReferenceError,
+    full_reference,
+    name_of,
+    uri_in,
 )
-from skillwire.host.registry.naming import full_reference, name_of, uri_in
-from skillwire.host.registry.view import KnownTemplate, RegistryView, ServerStatus
 from skillwire.host.state.audit import MAX_BYTES
 from skillwire.host.state.vault import read_private
 from skillwire.host.use.fetch import Files

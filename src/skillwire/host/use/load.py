@@ -44,7 +44,7 @@ from skillwire.host.use.fetch import STALE, Files
 from skillwire.host.use.files import text_of, uri_of
 from skillwire.host.use.present import PagedText, PagedTexts
 from skillwire.host.use.search import SkillSearch
-from skillwire.runner.runner import Runner
+from skillwire.runner import Runner
 
 logger = logging.getLogger(__name__)
 

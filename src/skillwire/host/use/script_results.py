@@ -8,9 +8,7 @@ from typing import Final
 from skillwire.core import JsonValue, media_type_of, revealed, visible
 from skillwire.host.model import KnownSkill, Origin, RunTerms, Where, new_boundary
 from skillwire.host.use.present import one_word
-from skillwire.runner.interface import ScriptInterface
-from skillwire.runner.outcome import LimitHit, Outcome, OutputFile
-from skillwire.runner.policy import Limits
+from skillwire.runner import LimitHit, Limits, Outcome, OutputFile, ScriptInterface
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,9 +58,8 @@ from skillwire.host.use.script_results import (
     frame_outcome,
     frame_server_result,
 )
+from skillwire.runner import Limits, OutputFile, Policy, Recorder, Runner, RunRecord
 from skillwire.runner.interface import FOLDER, MANIFEST_PATH, ScriptInterface, ScriptRun
-from skillwire.runner.outcome import OutputFile, Recorder, RunRecord
-from skillwire.runner.policy import Limits, Policy
 from skillwire.runner.prepare import (
     ReadFile,
     RunSlot,
@@ -71,7 +70,6 @@ from skillwire.runner.prepare import (
     prepare,
     scripts_of,
 )
-from skillwire.runner.runner import Runner
 from skillwire.wire.execute import EXECUTE_METHOD, LINK, TEXT, ExecutionResult, Piece
 
 # Preparing a run of a skill's script: reading its files, and the terms that the user approves.

@@ -43,8 +43,7 @@ from skillwire.core import (
     tags_of,
     visible,
 )
-from skillwire.host.model import LOCAL, KnownSkill
-from skillwire.host.registry.view import RegistryView
+from skillwire.host.model import LOCAL, KnownSkill, RegistryView
 from skillwire.host.use.present import summary_of
 
 # An in-memory full-text index of skills: SQLite's FTS5 with BM25.

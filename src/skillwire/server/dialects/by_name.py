@@ -28,7 +28,7 @@ from skillwire.server.dialects.base import (
     fill_placeholders,
     render_instructions,
 )
-from skillwire.sources.snapshot import Report, Snapshot
+from skillwire.sources import Report, Snapshot
 from skillwire.wire.by_name import FileNote, PrimitiveFile, PrimitiveItem, SkillDefinition, SkillDependencies
 from skillwire.wire.core import (
     GET_SKILL,

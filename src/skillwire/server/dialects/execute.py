@@ -31,15 +31,22 @@ from skillwire.core import (
     matching,
     quoted,
 )
-from skillwire.runner.interface import ScriptInterface, ScriptRun
-from skillwire.runner.outcome import Outcome
-from skillwire.runner.prepare import RunSlot, find_script, interfaces_of, prepare, scripts_of
-from skillwire.runner.runner import Runner
+from skillwire.runner import (
+    Outcome,
+    Runner,
+    RunSlot,
+    ScriptInterface,
+    ScriptRun,
+    find_script,
+    interfaces_of,
+    prepare,
+    scripts_of,
+)
 from skillwire.server.changes import connection_of
 from skillwire.server.dialects.base import Binding, ByNameDialectServer, Context, SupportingFile, is_modern
 from skillwire.server.messages import echoed, invalid_params, peer_error, wire_errors
 from skillwire.server.outputs import Scripts, caller_of, limit_error, result_of
-from skillwire.sources.catalog import CombinedSource
+from skillwire.sources import CombinedSource
 from skillwire.wire.by_name import PREFIX, FileNote, file_notes
 from skillwire.wire.core import FILE_PRIORITY, JsonDict, skill_resource
 from skillwire.wire.execute import (

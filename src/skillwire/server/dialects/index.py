@@ -28,7 +28,7 @@ from skillwire.server.answers import FileContent
 from skillwire.server.archives import ArchiveCache, ArchiveDigest
 from skillwire.server.browse import has_skills_below
 from skillwire.server.dialects.base import DialectServer, DialectSkills
-from skillwire.sources.catalog import CombinedSource
+from skillwire.sources import CombinedSource
 from skillwire.sources.snapshot import LiveSource, Snapshot, Source, enclosures, upwards
 from skillwire.wire.core import JsonDict, encode
 from skillwire.wire.index import (

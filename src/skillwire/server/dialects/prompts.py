@@ -35,8 +35,7 @@ from skillwire.server.dialects.base import (
     names_of,
 )
 from skillwire.server.messages import invalid_params, peer_error, wire_errors
-from skillwire.sources.catalog import CombinedSource
-from skillwire.sources.snapshot import Snapshot
+from skillwire.sources import CombinedSource, Snapshot
 from skillwire.wire.core import (
     GET_PROMPT,
     LIST_PROMPTS,

@@ -9,7 +9,7 @@ from skillwire.core import DEFAULT_SCHEME, Dialect, InvalidUriError, SkillEntry,
 from skillwire.server.answers import cut
 from skillwire.server.browse import has_skills_below, skill_around, skills_below
 from skillwire.server.dialects.base import DialectServer
-from skillwire.sources.snapshot import Snapshot
+from skillwire.sources import Snapshot
 from skillwire.wire.core import JsonDict, encode, file_resource, read_cursor, skill_resource, write_cursor
 
 SCOPED: Final = "resources/list/scoped"

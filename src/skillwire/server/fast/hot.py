@@ -25,7 +25,7 @@ from skillwire.server.answers import ByteCache, FileContent
 from skillwire.server.fast.requests import FastRequest, Parts, RequestReader
 from skillwire.server.parameters import ListSkillsRequestParams
 from skillwire.server.skills import Skills
-from skillwire.sources.catalog import CombinedSource
+from skillwire.sources import CombinedSource
 from skillwire.wire.core import (
     EXTENSION,
     LIST_SKILLS,

@@ -27,7 +27,7 @@ from skillwire.server.messages import wire_errors
 from skillwire.server.methods import HandshakeMiddleware
 from skillwire.server.outputs import caller_of
 from skillwire.server.skills import Skills
-from skillwire.sources.snapshot import Snapshot
+from skillwire.sources import Snapshot
 from skillwire.wire.core import GET_SKILL, LIST_RESOURCES, READ_DIRECTORY, READ_RESOURCE, CacheScope, JsonDict
 
 # Files of skills as FastMCP resources, and the results of reading them.

@@ -65,7 +65,7 @@ from skillwire.server.outputs import OUTPUT_SCHEME
 from skillwire.server.parameters import RequestCheck
 from skillwire.server.skills import Skills
 from skillwire.server.wellknown.app import add_site
-from skillwire.sources.snapshot import Snapshot
+from skillwire.sources import Snapshot
 from skillwire.wire.core import EXTENSION, LIST_RESOURCES, SETTINGS, JsonDict, skill_resource
 
 # Skills as prompts of a FastMCP server, behind its middleware, transforms and visibility rules.

@@ -17,11 +17,11 @@ from skillwire.core import (
     SkillUri,
     segment_of,
 )
-from skillwire.runner.prepare import scripts_of
+from skillwire.runner import scripts_of
 from skillwire.server.browse import skills_below
 from skillwire.server.page.templates import place_of
 from skillwire.server.search import SkillSearchPage
-from skillwire.sources.snapshot import Report, Snapshot
+from skillwire.sources import Report, Snapshot
 
 # `PageIndex`: folders and relations derived from a snapshot, cached until it changes.
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from skillwire.core.characters import visible
 from skillwire.host.connect.config import Servers, read_servers, servers_of
 from skillwire.host.connect.config_file import MAX_CONFIG_BYTES, label_of
-from skillwire.host.connect.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
+from skillwire.host.model.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
 from skillwire.host.model.errors import ConfigError
 
 BASE = Path("/project")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from skillwire.host.connect.config import Servers, find_config, read_servers, servers_of
-from skillwire.host.connect.endpoints import DEFAULT_SECONDS, HttpEndpoint, ServerConfig, StdioEndpoint
+from skillwire.host.model.endpoints import DEFAULT_SECONDS, HttpEndpoint, ServerConfig, StdioEndpoint
 from skillwire.host.model.errors import ConfigError
 from skillwire.host.model.show_rules import ShowRule, SkillSettings, Trust
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from skillwire.host.connect.config import Servers, servers_of
 from skillwire.host.connect.config_file import MAX_FILLED, Variables, input_variable
-from skillwire.host.connect.endpoints import Endpoint, HttpEndpoint, StdioEndpoint
+from skillwire.host.model.endpoints import Endpoint, HttpEndpoint, StdioEndpoint
 from skillwire.host.model.errors import ConfigError
 
 FOLDER = Path("/home/me/shop")

@@ -15,7 +15,7 @@ from skillwire.host.connect.config_file import (
     RESERVED_LABELS,
     Variables,
 )
-from skillwire.host.connect.endpoints import DEFAULT_SECONDS, HttpEndpoint, StdioEndpoint
+from skillwire.host.model.endpoints import DEFAULT_SECONDS, HttpEndpoint, StdioEndpoint
 from skillwire.host.model.errors import ConfigError
 from skillwire.host.model.show_rules import ShowRule, SkillSettings, Trust
 

@@ -5,7 +5,7 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 
-from skillwire.host.connect.endpoints import Endpoint, HttpEndpoint, ServerConfig, StdioEndpoint
+from skillwire.host.model.endpoints import Endpoint, HttpEndpoint, ServerConfig, StdioEndpoint
 from skillwire.host.model.origin import Origin, OriginKind
 
 PROGRAM = StdioEndpoint("program", ("a", "b"), {"TOKEN": "s3cret"}, "/folder")

@@ -10,8 +10,8 @@ from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 from pydantic import AnyUrl
 
 from commands import names_in
-from skillwire.host.connect.endpoints import HttpEndpoint
 from skillwire.host.connect.oauth import FileTokenStorage
+from skillwire.host.model.endpoints import HttpEndpoint
 from skillwire.host.model.origin import Origin, OriginKind
 
 pytestmark = pytest.mark.anyio

@@ -5,11 +5,10 @@ from typing import Any
 import pytest
 
 from skillwire.core.dialects import Dialect
-from skillwire.core.entry import SkillEntry
+from skillwire.core.entry import SkillEntry, archive_format, packed_skill_file
 from skillwire.core.errors import InvalidUriError
 from skillwire.core.manifest import UNKNOWN_SIZE, Coverage, digest_of
 from skillwire.core.media import ArchiveFormat
-from skillwire.core.verification import archive_format, packed_skill_file
 from skillwire.host.dialects.base import DialectOptions
 from skillwire.host.model.errors import InvalidAnswerError
 from unit.host.dialects.indexed import (

@@ -4,10 +4,9 @@ from typing import Any
 
 import pytest
 
-from skillwire.core.entry import SkillEntry, parse_entry
+from skillwire.core.entry import SkillEntry, archive_format, archive_line, packed_skill_file, parse_entry
 from skillwire.core.manifest import UNKNOWN_SIZE, Coverage, digest_of
 from skillwire.core.media import ArchiveFormat
-from skillwire.core.verification import archive_format, archive_line, packed_skill_file
 from skillwire.host.dialects.base import DialectOptions
 from unit.host.dialects.indexed import (
     BOTH,

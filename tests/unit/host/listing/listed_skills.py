@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from xml.etree import ElementTree
 
+from skillwire.core import Frontmatter
 from skillwire.core.entry import SkillEntry
-from skillwire.core.frontmatter import Frontmatter
 from skillwire.core.uri import SkillUri
 from skillwire.host.model.origin import KnownSkill, Origin, OriginKind, SkillId
 

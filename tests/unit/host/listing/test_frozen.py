@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skillwire.core.frontmatter import Frontmatter
+from skillwire.core import Frontmatter
 from skillwire.host.listing.frozen import FrozenListing
 from skillwire.host.listing.render import contents_of, render
 from skillwire.host.listing.text import ListingForm, clean

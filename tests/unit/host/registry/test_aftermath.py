@@ -9,10 +9,10 @@ from skillwire.core.errors import NotFoundError
 from skillwire.core.finding import Finding
 from skillwire.host.calls.listing import Listing
 from skillwire.host.model.errors import TooSlowError
+from skillwire.host.model.view import RegistryView
 from skillwire.host.registry.local import LocalRoot, LocalSkills
 from skillwire.host.registry.registry import Registry
 from skillwire.host.registry.servers import MAX_REMEMBERED
-from skillwire.host.registry.view import RegistryView
 from skillwire.wire.index import SkillTemplate, Template
 from unit.host.registry.remotes import MemoryRemote, entry_at
 from unit.host.registry.test_registry import opened

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skillwire.host.model.lookalikes import MAX_PAIRS, Lookalikes, Origins, _skeleton, are_alike, skeleton
-from skillwire.host.registry.view import view_of
+from skillwire.host.model.view import view_of
 from unit.host.registry.remotes import record
 
 CPU_SECONDS = 3.0

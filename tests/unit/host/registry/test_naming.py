@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from skillwire.core.errors import InvalidUriError
 from skillwire.core.uri import SkillUri
 from skillwire.host.model.errors import AmbiguousReferenceError, UnknownReferenceError
-from skillwire.host.model.origin import KnownSkill, Origin, OriginKind, SkillId
-from skillwire.host.registry.naming import (
+from skillwire.host.model.naming import (
     MAX_CANDIDATES,
     NAMING_VERSION,
     Collision,
@@ -24,6 +23,7 @@ from skillwire.host.registry.naming import (
     name_of,
     references_for,
 )
+from skillwire.host.model.origin import KnownSkill, Origin, OriginKind, SkillId
 from unit.host.registry.remotes import entry_at, record
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from skillwire.core.entry import SkillEntry
 from skillwire.host.model.errors import NestedSkillError, UnknownReferenceError
-from skillwire.host.registry.naming import enclosing, top_level
+from skillwire.host.model.naming import enclosing, top_level
 from skillwire.host.registry.registry import Registry
 from unit.host.registry.remotes import MemoryRemote
 from unit.host.registry.test_registry import opened, references

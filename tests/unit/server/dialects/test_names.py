@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skillwire.core import Frontmatter
 from skillwire.core.entry import SkillEntry
 from skillwire.core.fields import is_name
-from skillwire.core.frontmatter import Frontmatter
 from skillwire.core.uri import SkillUri
 from skillwire.server.dialects.base import SkillNames, names_of
 from skillwire.sources import Snapshot

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mcp.shared.exceptions import MCPError
 
+from skillwire.core import SkillArgument
 from skillwire.core.errors import INVALID_PARAMS, SourceError
 from skillwire.server.dialects import base
 from skillwire.server.dialects.base import (
@@ -17,7 +18,6 @@ from skillwire.server.dialects.base import (
     fill_placeholders,
     render_instructions,
 )
-from skillwire.wire.by_name import SkillArgument
 
 REGION = SkillArgument("region", required=True)
 CURRENCY = SkillArgument("currency")

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from skillwire.core import Frontmatter
 from skillwire.core.entry import SkillEntry
-from skillwire.core.frontmatter import Frontmatter
 from skillwire.core.relations import Relation
 from skillwire.core.uri import SkillUri
 from skillwire.server.page import catalog

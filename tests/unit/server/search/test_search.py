@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from skillwire.core import Frontmatter
 from skillwire.core.entry import SkillEntry
 from skillwire.core.errors import InvalidCursorError, InvalidUriError, LimitError, SkillError, SourceError
-from skillwire.core.frontmatter import Frontmatter
 from skillwire.core.uri import SkillUri
 from skillwire.core.words import query_words
 from skillwire.core.yaml12 import JsonValue

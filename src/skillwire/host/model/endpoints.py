@@ -10,7 +10,8 @@ from typing import TypeAlias
 
 import httpx2
 
-from skillwire.host.model import Origin, OriginKind, SkillSettings
+from skillwire.host.model.origin import Origin, OriginKind
+from skillwire.host.model.show_rules import SkillSettings
 from skillwire.sources.wellknown.web import SiteAddress
 
 DEFAULT_SECONDS = 30.0
