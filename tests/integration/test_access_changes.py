@@ -21,11 +21,11 @@ from integration.access_world import (
     write_world,
 )
 from serving import legacy
+from skillwire.core import INDEX_PATH, SITE_PATH
 from skillwire.server.access.settings import Access, Rate
 from skillwire.server.http.app import HttpApp
 from skillwire.server.ops.peers import Proxies
 from skillwire.server.options import ServeOptions
-from skillwire.wire.wellknown import INDEX_PATH, SITE_PATH
 from talking import eventually
 
 pytestmark = pytest.mark.requirement("SEC-14")

@@ -28,6 +28,7 @@ from integration.access_world import (
 )
 from integration.both_paths import Outcome
 from serving import legacy
+from skillwire.core import SITE_PATH
 from skillwire.runner import Policy
 from skillwire.server.access.settings import METADATA_PATH
 from skillwire.server.http.app import HttpApp
@@ -36,7 +37,6 @@ from skillwire.server.http.views import Views
 from skillwire.server.ops.metrics import OPS_PATHS
 from skillwire.server.page import templates
 from skillwire.wire.core import write_cursor
-from skillwire.wire.wellknown import SITE_PATH
 
 pytestmark = pytest.mark.requirement("SEC-14")
 

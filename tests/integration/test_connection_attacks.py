@@ -11,9 +11,10 @@ import pytest
 
 from integration.peers import BRISK, DEADLINE, ERAS, TRANSPORTS, Peer, gone, hostile, resident_bytes
 from skillwire.core.errors import SkillError
+from skillwire.host.calls import ConnectionState
 from skillwire.host.calls.listing import Listing
 from skillwire.host.calls.session import ConnectionLimits
-from skillwire.host.connect.connection import Connection, ConnectionState
+from skillwire.host.connect.connection import Connection
 from skillwire.host.model.endpoints import HttpEndpoint, SiteEndpoint
 from skillwire.host.model.errors import (
     EndlessListingError,

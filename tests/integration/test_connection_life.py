@@ -11,8 +11,9 @@ import pytest
 
 from integration.peers import BRISK, DEADLINE, TRANSPORTS, Peer, config, gone, hostile, is_alive
 from skillwire.core.errors import SkillError
+from skillwire.host.calls import ConnectionState
 from skillwire.host.calls.session import ConnectionLimits
-from skillwire.host.connect.connection import Connection, ConnectionState
+from skillwire.host.connect.connection import Connection
 from skillwire.host.connect.oauth import free_port
 from skillwire.host.model.endpoints import HttpEndpoint, StdioEndpoint
 from skillwire.host.model.errors import UnavailableError

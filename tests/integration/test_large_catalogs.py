@@ -13,6 +13,7 @@ from mcp.server.mcpserver import MCPServer
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
+from skillwire.core import encode
 from skillwire.core.errors import SkillError
 from skillwire.core.skill import Skill
 from skillwire.core.uri import SkillUri
@@ -24,7 +25,7 @@ from skillwire.server.fast.requests import FastRequest
 from skillwire.server.visibility import ListingRules
 from skillwire.server.wellknown.app import site_routes
 from skillwire.sources import CombinedSource, MemorySource
-from skillwire.wire.core import encode, write_cursor
+from skillwire.wire.core import write_cursor
 from talking import MODES, Json, ask, connect, eventually, pages, refused, skill
 
 LISTED = "skill://acme/billing/refunds/SKILL.md"

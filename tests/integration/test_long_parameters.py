@@ -20,6 +20,7 @@ from folders import skill_md, write_files
 from integration.both_paths import exchange
 from integration.odd_requests import HttpRequest, header_value
 from serving import MODERN, legacy, modern
+from skillwire.core import SITE_PATH
 from skillwire.core.skill import Skill
 from skillwire.server import add_skills
 from skillwire.server.http.app import HttpApp
@@ -29,7 +30,6 @@ from skillwire.server.options import ServeOptions
 from skillwire.server.parameters import MAX_PARAMETER
 from skillwire.server.standalone import SkillServer
 from skillwire.wire.core import write_cursor
-from skillwire.wire.wellknown import SITE_PATH
 from talking import MODES, AnyServer, ask, connect
 
 Json: TypeAlias = dict[str, Any]

@@ -39,7 +39,7 @@ from skillwire.cli.doctor_checks import (
 from skillwire.cli.hosting import DEFAULT_WAIT, LOCK_NAME, Config, Frozen, Lock, Wait
 from skillwire.core import Dialect, RunnerError, SkillError
 from skillwire.host.calls import Listing
-from skillwire.host.connect.site import connection_for
+from skillwire.host.connect.connection import connection_for
 from skillwire.host.model import REFUSALS, NotDeclaredError, ServerConfig
 from skillwire.host.registry.local import default_roots
 from skillwire.host.state.places import Storage

@@ -37,9 +37,9 @@ from skillwire.core import (
     SkillUri,
     visible,
 )
-from skillwire.sources import Report
 from skillwire.sources.directory.publish import MountPoint
 from skillwire.sources.directory.tree import SkillTree
+from skillwire.sources.snapshot import Report
 
 # A folder that is being written to is scanned again this often, this many seconds apart.
 _ATTEMPTS = 5

@@ -30,7 +30,9 @@ from skillwire.cli.validate import Review, review_folders
 from skillwire.core import Finding
 from skillwire.server.wellknown.folder import INDEX, SiteFolder
 from skillwire.server.wellknown.site import Artifact, PublishedSite, Publisher
-from skillwire.sources import CombinedSource, DirectorySource, Report
+from skillwire.sources.combined import CombinedSource
+from skillwire.sources.directory.source import DirectorySource
+from skillwire.sources.snapshot import Report
 
 app = new_app()
 

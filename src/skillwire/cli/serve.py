@@ -34,8 +34,7 @@ from skillwire.server.config import OptionLayers, config_text
 from skillwire.server.dialects.negotiation import parse_dialects
 from skillwire.server.http.app import HttpApp
 from skillwire.server.http.endpoint import PATH
-from skillwire.server.http.server import listen_on, run_http, serve_http, url_of
-from skillwire.server.http.workers import serve_with_workers
+from skillwire.server.http.server import listen_on, run_http, serve_http, serve_with_workers, url_of
 from skillwire.server.options import (
     OPTIONS,
     HttpOptions,
@@ -48,7 +47,7 @@ from skillwire.server.options import (
 )
 from skillwire.server.skills import Skills
 from skillwire.server.stdio import serve_stdio
-from skillwire.sources import Source
+from skillwire.sources.snapshot import Source
 
 # The command line of `skillwire serve`, made from the options of `server/options.py`.
 

@@ -4,7 +4,16 @@ Everything here is pure and synchronous: bytes in, values or a typed error out.
 Nothing here uses MCP, files or an event loop.
 """
 
-from skillwire.core.addresses import Address, Reach, is_loopback, literal, reach_of
+from skillwire.core.addresses import (
+    INDEX_PATH,
+    OLD_INDEX_PATH,
+    SITE_PATH,
+    Address,
+    Reach,
+    is_loopback,
+    literal,
+    reach_of,
+)
 from skillwire.core.characters import HiddenCharacter, hidden_characters, quoted, revealed, stripped, visible
 from skillwire.core.dialects import Dialect
 from skillwire.core.entry import (
@@ -80,6 +89,19 @@ from skillwire.core.fields import (
 )
 from skillwire.core.finding import RULES, SKILL_FILE, Finding, Rule, Severity
 from skillwire.core.frontmatter import SkillDocument, frontmatter_text, parse_skill_md
+from skillwire.core.json import (
+    MAX_FINDINGS,
+    MAX_ITEMS,
+    MAX_TEXT,
+    JsonDict,
+    Members,
+    StrictJsonError,
+    collector_paused,
+    encode,
+    is_unreserved_key,
+    open_object,
+    parse_strictly,
+)
 from skillwire.core.manifest import (
     MAX_FILES,
     MAX_JSON_SIZE,
@@ -93,10 +115,8 @@ from skillwire.core.manifest import (
 )
 from skillwire.core.media import DIRECTORY_MEDIA_TYPE, ArchiveFormat, is_script, media_type_of
 from skillwire.core.paths import as_text, fold_path, folders_of, last_segment, matching, path_findings
-from skillwire.core.prompt_text import PromptBuilder, PromptParts, split_prompt
 from skillwire.core.relations import Node, Relation, RelationGraph
-from skillwire.core.skill import Skill, SkillFile, write_frontmatter
-from skillwire.core.strictjson import StrictJsonError, parse_strictly
+from skillwire.core.skill import PromptBuilder, PromptParts, Skill, SkillFile, split_prompt, write_frontmatter
 from skillwire.core.uri import (
     DEFAULT_SCHEME,
     MAX_PLAIN_LENGTH,
@@ -123,6 +143,17 @@ from skillwire.core.words import (
 from skillwire.core.yaml12 import JsonValue
 
 __all__ = [
+    "INDEX_PATH",
+    "JsonDict",
+    "MAX_FINDINGS",
+    "MAX_ITEMS",
+    "MAX_TEXT",
+    "Members",
+    "OLD_INDEX_PATH",
+    "SITE_PATH",
+    "encode",
+    "is_unreserved_key",
+    "open_object",
     "AUDIENCES",
     "DEFAULT_SCHEME",
     "DIRECTORY_MEDIA_TYPE",
@@ -208,6 +239,7 @@ __all__ = [
     "check_entry",
     "check_frontmatter",
     "check_segment",
+    "collector_paused",
     "coverage_words",
     "digest_of",
     "entry_findings",

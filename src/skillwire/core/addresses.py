@@ -1,4 +1,4 @@
-"""Classification of IP addresses: public, internal, link-local or unusable.
+"""Addresses: the paths of well-known indexes, and IP addresses by who can reach them.
 
 The tables are our own, because the standard library's properties differ
 between releases of Python. IPv4 has few blocks that are not public, so those
@@ -9,6 +9,11 @@ from collections.abc import Iterable
 from enum import StrEnum
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import Final, TypeAlias
+
+SITE_PATH: Final = "/.well-known/agent-skills/"
+INDEX_PATH: Final = "/.well-known/agent-skills/index.json"
+OLD_INDEX_PATH: Final = "/.well-known/skills/index.json"
+"""The path of the 0.1.0 index; a client requests it when there is none at `INDEX_PATH`."""
 
 Address: TypeAlias = IPv4Address | IPv6Address
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 import yaml
 
 from skillwire.core.finding import Line
-from skillwire.core.frontmatter import frontmatter_text
 from skillwire.core.yaml12 import Event
 
 _BLOCK_HEADER = re.compile(r"[|>][-+]?(?:[ \t]+#.*)?[ \t]*\r?")
@@ -36,13 +35,8 @@ class FrontmatterNotes:
     _open: list[Event] = field(default_factory=list[Event])
 
     @classmethod
-    def of(cls, data: bytes) -> "FrontmatterNotes":
-        """Prepare to observe the frontmatter of a whole `SKILL.md`.
-
-        Raises:
-            FrontmatterError: There is no such block.
-        """
-        text, first_line = frontmatter_text(data)
+    def of(cls, data: bytes, text: str, first_line: int) -> "FrontmatterNotes":
+        """Prepare to observe the frontmatter `text` of `data`, a whole `SKILL.md`."""
         notes = cls(text, first_line)
         if _LOOSE_OPENING.match(data):
             notes.outside.append((1, "blanks after the opening ---"))

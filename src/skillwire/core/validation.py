@@ -16,7 +16,13 @@ from skillwire.core.entry import size_findings
 from skillwire.core.errors import FrontmatterError
 from skillwire.core.fields import Frontmatter, LineOf, annotations_in, field_findings, is_name, needs_in
 from skillwire.core.finding import SKILL_FILE, Finding, Line
-from skillwire.core.frontmatter import BYTE_ORDER_MARK, SkillDocument, parse_skill_md, walk_strings
+from skillwire.core.frontmatter import (
+    BYTE_ORDER_MARK,
+    SkillDocument,
+    frontmatter_text,
+    parse_skill_md,
+    walk_strings,
+)
 from skillwire.core.manifest import MAX_FILES
 from skillwire.core.media import media_type_of
 from skillwire.core.paths import as_text, folders_of, path_findings
@@ -300,7 +306,7 @@ def _missing_skill_file(files: Mapping[str, Content]) -> Finding:
 
 def _skill_file_findings(folder: str | None, data: bytes, files: Mapping[str, Content]) -> list[Finding]:
     try:
-        notes = FrontmatterNotes.of(data)
+        notes = FrontmatterNotes.of(data, *frontmatter_text(data))
         document = parse_skill_md(data, notes)
     except FrontmatterError as error:
         findings = [Finding(error.reason, str(error), line=error.line, fix=error.fix)]

@@ -35,7 +35,7 @@ from skillwire.core import (
 from skillwire.core.archive import unpack
 from skillwire.core.archive_tree import DEFAULT_LIMITS, UnpackBudget
 from skillwire.host.calls import DirectoryItem
-from skillwire.host.connect.site import AnyConnection
+from skillwire.host.dialects.base import SkillConnection
 
 Digests: TypeAlias = Literal["upstream", "computed"]
 
@@ -58,7 +58,7 @@ class CompletedEntry:
 class Completer:
     """Completes the entries of one upstream."""
 
-    def __init__(self, connection: AnyConnection, budget: UnpackBudget) -> None:
+    def __init__(self, connection: SkillConnection, budget: UnpackBudget) -> None:
         self._connection = connection
         self._budget = budget
 

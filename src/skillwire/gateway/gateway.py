@@ -21,7 +21,7 @@ from skillwire.gateway.upstream import Upstream, upstream_errors
 from skillwire.host.connect.config import read_servers
 from skillwire.host.model import NotDeclaredError, ServerConfig
 from skillwire.host.state.content import ContentCache
-from skillwire.sources import Source
+from skillwire.sources.snapshot import Source
 
 # Skills that an upstream serves but does not list: requested one by one, and passed on.
 

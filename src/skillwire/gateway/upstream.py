@@ -34,7 +34,7 @@ from skillwire.core import (
 from skillwire.core.archive_tree import UnpackBudget
 from skillwire.gateway.complete import Completer, Digests
 from skillwire.host.calls import Listing
-from skillwire.host.connect.site import connection_for
+from skillwire.host.connect.connection import connection_for
 from skillwire.host.model import (
     KnownSkill,
     NotDeclaredError,

@@ -15,7 +15,7 @@ from skillwire.host.approval.provenance import ProvenanceCheck
 from skillwire.host.approval.store import ApprovalStore
 from skillwire.host.connect.config import Servers, read_servers
 from skillwire.host.connect.config_file import require_distinct
-from skillwire.host.connect.site import AnyConnection, connection_for
+from skillwire.host.connect.connection import AnyConnection, connection_for
 from skillwire.host.conversation import Inspection
 from skillwire.host.model import (
     LOCAL,

@@ -18,10 +18,12 @@ from skillwire.core import (
     DEFAULT_SCHEME,
     SKILL_FILE,
     InvalidUriError,
+    JsonDict,
     NotFoundError,
     SkillEntry,
     SkillUri,
     canonical_uri,
+    encode,
     media_type_of,
     quoted,
     segment_of,
@@ -29,14 +31,13 @@ from skillwire.core import (
 from skillwire.server.browse import MAX_COMPLETED, children_of, completions, schemes_of
 from skillwire.server.meta import NO_NOTES, Notes
 from skillwire.server.visibility import EVERYTHING_LISTED, ListingFilter, ListingRules
-from skillwire.sources import CombinedSource, Snapshot
+from skillwire.sources.combined import CombinedSource
+from skillwire.sources.snapshot import Snapshot
 from skillwire.wire.core import (
     LIST_RESOURCES,
     LIST_SKILLS,
     READ_DIRECTORY,
     CacheScope,
-    JsonDict,
-    encode,
     file_contents,
     read_cursor,
     skill_resource,

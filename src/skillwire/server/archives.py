@@ -22,7 +22,7 @@ from skillwire.core import (
 )
 from skillwire.core.archive import pack
 from skillwire.server.answers import ByteCache
-from skillwire.sources import CombinedSource
+from skillwire.sources.combined import CombinedSource
 
 _KEPT_BYTES = 32 * 1024 * 1024
 _MAX_DIGESTS = 262_144

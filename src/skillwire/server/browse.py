@@ -6,9 +6,9 @@ from itertools import islice, repeat, takewhile
 from operator import attrgetter
 from typing import Final
 
-from skillwire.core import DIRECTORY_MEDIA_TYPE, SkillEntry, media_type_of
-from skillwire.sources import Snapshot
-from skillwire.wire.core import JsonDict, directory_resource, file_resource, skill_resource
+from skillwire.core import DIRECTORY_MEDIA_TYPE, JsonDict, SkillEntry, media_type_of
+from skillwire.sources.snapshot import Snapshot
+from skillwire.wire.core import directory_resource, file_resource, skill_resource
 
 Describe = Callable[[SkillEntry], JsonDict]
 """Describes a skill's `SKILL.md` as a resource."""

@@ -14,7 +14,8 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.subscriptions import ResourcesListChanged, ResourceUpdated, ServerEvent, SubscriptionBus
 
 from skillwire.core import MAX_URI_LENGTH, SkillEntry
-from skillwire.sources import CombinedSource, Snapshot
+from skillwire.sources.combined import CombinedSource
+from skillwire.sources.snapshot import Snapshot
 
 MAX_SUBSCRIPTIONS = 4096
 # Changes within this time of each other are announced together.

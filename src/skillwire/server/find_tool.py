@@ -16,13 +16,12 @@ from mcp.server.context import HandlerResult
 from mcp.server.lowlevel import Server
 from mcp.server.lowlevel.server import HandlerEntry
 
-from skillwire.core import MAX_URI_LENGTH, InvalidUriError, SkillError, visible
+from skillwire.core import MAX_URI_LENGTH, InvalidUriError, JsonDict, SkillError, visible
 from skillwire.server.answers import Answers
 from skillwire.server.dialects.base import Binding, Context, as_json, combined_terms, is_modern
 from skillwire.server.messages import invalid_params, wire_errors
 from skillwire.server.search import MAX_QUERY, NO_FILTERS, Filters, ServerSearch, SkillMatch
 from skillwire.server.visibility import EVERYTHING
-from skillwire.wire.core import JsonDict
 
 # The input and output schemas of `find_skills`, and parsing its arguments.
 

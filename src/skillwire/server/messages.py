@@ -17,8 +17,15 @@ from mcp_types import (
 from pydantic import ValidationError
 from pydantic_core import from_json
 
-from skillwire.core import INTERNAL_ERROR, INVALID_PARAMS, NotFoundError, SkillError, SourceError, visible
-from skillwire.wire.core import JsonDict
+from skillwire.core import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    JsonDict,
+    NotFoundError,
+    SkillError,
+    SourceError,
+    visible,
+)
 
 # Translates internal errors to errors that a peer may read.
 

@@ -10,8 +10,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
-from skillwire.core import KNOWN_FIELDS, JsonValue, SkillEntry, needs_in, quoted
-from skillwire.wire.core import JsonDict, encode, is_unreserved_key
+from skillwire.core import (
+    KNOWN_FIELDS,
+    JsonDict,
+    JsonValue,
+    SkillEntry,
+    encode,
+    is_unreserved_key,
+    needs_in,
+    quoted,
+)
 
 MIRROR_PREFIX: Final = "io.modelcontextprotocol.skills/"
 """The extension's prefix, used only for frontmatter fields."""

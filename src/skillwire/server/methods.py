@@ -11,7 +11,7 @@ from mcp.server.lowlevel.server import HandlerEntry
 from mcp.server.subscriptions import ListenHandler, PromptsListChanged
 from mcp.shared.exceptions import MCPError
 
-from skillwire.core import INVALID_PARAMS, NotFoundError, SkillEntry, SkillError, SkillUri, quoted
+from skillwire.core import INVALID_PARAMS, JsonDict, NotFoundError, SkillEntry, SkillError, SkillUri, quoted
 from skillwire.server.changes import ChangeBus, connection_of
 from skillwire.server.dialects.base import Binding, Context, DialectServer, as_json, combined_terms, is_modern
 from skillwire.server.messages import invalid_params, peer_error, wire_errors
@@ -29,7 +29,6 @@ from skillwire.wire.core import (
     READ_DIRECTORY,
     READ_RESOURCE,
     SETTINGS,
-    JsonDict,
     is_cursor_of,
 )
 

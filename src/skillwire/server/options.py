@@ -22,7 +22,7 @@ from skillwire.server.hosts import LOOPBACK
 from skillwire.server.messages import MAX_MESSAGE_BYTES
 from skillwire.server.ops.peers import Proxies
 from skillwire.server.visibility import ListingRules
-from skillwire.sources import Source
+from skillwire.sources.snapshot import Source
 
 _T = TypeVar("_T")
 

@@ -22,9 +22,11 @@ from mcp.shared.exceptions import MCPError
 
 from skillwire.core import (
     EXECUTION_FAILED,
+    JsonDict,
     RunnerError,
     SandboxUnavailableError,
     SkillUri,
+    encode,
     media_type_of,
     quoted,
     visible,
@@ -32,7 +34,7 @@ from skillwire.core import (
 from skillwire.runner import LimitHit, Outcome, OutputFile, Policy, Runner
 from skillwire.server.answers import FileContent
 from skillwire.server.changes import connection_of
-from skillwire.wire.core import JsonDict, encode, file_contents
+from skillwire.wire.core import file_contents
 
 OUTPUT_SCHEME: Final = "skill-output"
 

@@ -18,6 +18,7 @@ from skillwire.core import (
     Dialect,
     InvalidSkillError,
     InvalidUriError,
+    JsonDict,
     Severity,
     Skill,
     SkillError,
@@ -37,18 +38,13 @@ from skillwire.server.meta import NO_NOTES, Notes
 from skillwire.server.outputs import RunsScripts, Scripts
 from skillwire.server.search import ServerSearch, require_fts5
 from skillwire.server.visibility import EVERYTHING_LISTED, ListingRules, summary_of
-from skillwire.sources import (
-    DirectorySource,
-    DynamicSkill,
-    LiveSource,
-    MemorySource,
-    PackageSource,
-    Report,
-    Source,
-)
-from skillwire.sources.catalog import CombinedSource, is_reserved
+from skillwire.sources.combined import CombinedSource, is_reserved
+from skillwire.sources.directory.source import DirectorySource
 from skillwire.sources.directory.walk import FolderReader
-from skillwire.wire.core import JsonDict, directory_resource, file_resource
+from skillwire.sources.memory import DynamicSkill, MemorySource
+from skillwire.sources.package import PackageSource
+from skillwire.sources.snapshot import LiveSource, Report, Source
+from skillwire.wire.core import directory_resource, file_resource
 
 # `ServedFolder`: a folder that is not a skill, served with `resources/directory/read`.
 

@@ -19,7 +19,7 @@ from skillwire.server.methods import add_listening, install
 from skillwire.server.options import ServeOptions
 from skillwire.server.outputs import Scripts
 from skillwire.server.skills import Skills
-from skillwire.sources import Source
+from skillwire.sources.snapshot import Source
 
 _NAME = "skillwire"
 _KEPT_OF_PART = 5 * 1024 * 1024

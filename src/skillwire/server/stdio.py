@@ -26,12 +26,13 @@ from mcp.shared.message import SessionMessage
 from mcp_types import PROTOCOL_VERSION_META_KEY
 from pydantic_core import PydanticSerializationError
 
+from skillwire.core import encode
 from skillwire.server.fast.hot import HotAnswers
 from skillwire.server.fast.requests import FastRequest, response
 from skillwire.server.messages import MAX_MESSAGE_BYTES, MalformedMessageError, parse_message, too_large
 from skillwire.server.options import ServeOptions
 from skillwire.server.standalone import SkillServer, freeze_gc, limit_malloc_arenas
-from skillwire.wire.core import READ_RESOURCE, encode
+from skillwire.wire.core import READ_RESOURCE
 
 # `StdioConnection`: one client on a pair of pipes.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from skillwire.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from skillwire.sources.catalog import CombinedSource
+    from skillwire.sources.combined import CombinedSource
     from skillwire.sources.directory.source import DirectorySource
     from skillwire.sources.memory import DynamicSkill, MemorySource
     from skillwire.sources.package import PackageSource

@@ -1,10 +1,9 @@
 """Tasks that run during an `async with` block, and end with it."""
 
-import gc
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import anyio
@@ -76,27 +75,6 @@ async def opened_together(managers: Sequence[AbstractAsyncContextManager[Any]]) 
 
 
 # Pausing the garbage collector while many long-lived objects are created.
-
-
-@contextmanager
-def collector_paused() -> Generator[None]:
-    """Pause Python's cycle collector while many long-lived objects are created.
-
-    They form no cycles, so collections would only cost time. Afterwards all
-    objects are in the oldest generation, as they would be after collections:
-    `gc.freeze` and `gc.unfreeze` move them there without a traversal. Nothing
-    is moved when the program has frozen objects itself.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if gc.get_freeze_count() == 0:
-            gc.freeze()
-            gc.unfreeze()
-        if was_enabled:
-            gc.enable()
 
 
 # `FailureLog`: logs a repeated failure when it starts and when it ends, not every time.

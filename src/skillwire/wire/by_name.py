@@ -12,30 +12,26 @@ from typing import Final, cast
 
 from skillwire.core import (
     MAX_FILES,
+    MAX_ITEMS,
+    MAX_TEXT,
     MAX_TOTAL_SIZE,
     NO_ANNOTATIONS,
     AuthorAnnotations,
     Finding,
     Frontmatter,
+    JsonDict,
     JsonValue,
+    Members,
     SkillArgument,
     annotations_in,
-    quoted,
-)
-from skillwire.wire.core import (
-    GET_SKILL,
-    LIST_SKILLS,
-    MAX_ITEMS,
-    MAX_TEXT,
-    JsonDict,
-    Members,
     is_unreserved_key,
     open_object,
+    quoted,
 )
 
 CAPABILITY: Final = "skills"
-LIST_METHOD: Final = LIST_SKILLS
-GET_METHOD: Final = GET_SKILL
+LIST_METHOD: Final = "skills/list"
+GET_METHOD: Final = "skills/get"
 LIST_CHANGED: Final = "notifications/skills/list_changed"
 PROMPT_REFERENCE: Final = "ref/prompt"
 RESOURCE_REFERENCE: Final = "ref/resource"

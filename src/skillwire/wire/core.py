@@ -1,43 +1,24 @@
 """The `core` dialect: the released extension, at protocol revisions 2026-07-28 and 2025-11-25."""
 
-import json
 import re
 from base64 import b64encode, urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, Literal, TypeAlias, TypeVar, cast
-
-import orjson
+from typing import Any, Final, Literal, TypeAlias
 
 from skillwire.core import (
     DIRECTORY_MEDIA_TYPE,
     DYNAMIC,
     MAX_URI_LENGTH,
     UNKNOWN_SIZE,
-    Finding,
     InvalidCursorError,
-    JsonValue,
+    JsonDict,
     SkillEntry,
     annotations_in,
+    encode,
     media_type_of,
-    quoted,
     segment_of,
 )
-
-# Compact JSON output.
-
-
-def encode(value: object) -> bytes:
-    """Write a JSON value.
-
-    orjson supports neither integers beyond 64 bits nor lone surrogates, and
-    untrusted entries may contain both; the standard library writes those.
-    """
-    try:
-        return orjson.dumps(value)
-    except TypeError:
-        return json.dumps(value, separators=(",", ":")).encode("ascii")
-
 
 EXTENSION: Final = "io.modelcontextprotocol/skills"
 SETTINGS: Final[Mapping[str, Any]] = {"directoryRead": True}
@@ -53,12 +34,7 @@ LIST_TEMPLATES: Final = "resources/templates/list"
 SKILL_PRIORITY: Final = 0.8
 FILE_PRIORITY: Final = 0.3
 
-_LABEL = r"[A-Za-z](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
-_META_KEY = re.compile(rf"({_LABEL}(?:\.{_LABEL})*)/[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
-_RESERVED_LABELS = frozenset({"modelcontextprotocol", "mcp"})
-
 CacheScope: TypeAlias = Literal["public", "private"]
-JsonDict: TypeAlias = dict[str, Any]
 
 
 def write_entry(entry: SkillEntry) -> bytes:
@@ -138,16 +114,6 @@ def file_contents(uri: str, *, media_type: str, content: bytes) -> JsonDict:
         return {"blob": b64encode(content).decode("ascii"), "mimeType": media_type, "uri": uri}
 
 
-def is_unreserved_key(key: str) -> bool:
-    """Return whether a `_meta` key may be used by anyone: it has a prefix that is not reserved for MCP."""
-    match = _META_KEY.fullmatch(key)
-    if match is None:
-        return False
-    labels = match[1].lower().split(".")
-    # Revisions differ on which label of the prefix counts: the second, or any but the last.
-    return not _RESERVED_LABELS & {*labels[:2], *labels[:-1]}
-
-
 def _annotations(priority: float, modified: float | None, audience: Sequence[str] = ()) -> JsonDict:
     annotations: JsonDict = {"audience": [*audience] or ["assistant"], "priority": priority}
     if modified is not None:
@@ -225,141 +191,3 @@ def prompt_result(entry: SkillEntry, text: str) -> JsonDict:
 def is_prompt_name(name: str) -> bool:
     """Return whether a name may be used for our prompts: one that never needs quoting."""
     return len(name) <= MAX_PROMPT_NAME and _NAME.fullmatch(name) is not None
-
-
-# `Members`: reads an untrusted JSON object member by member.
-
-
-MAX_TEXT = 4096
-"""The maximum length of a text member other than instructions, in characters."""
-
-MAX_ITEMS = 256
-"""The maximum number of items of a list inside a skill; a skill's files have a separate limit."""
-
-MAX_FINDINGS = 32
-"""The maximum number of findings about one object."""
-
-Kind = TypeVar("Kind")
-
-
-class Members:
-    """Reads members of an object and reports invalid ones as findings.
-
-    A member that is missing, or null, is valid unless it is required; one that
-    is malformed is left out with a finding. No method raises.
-    """
-
-    def __init__(
-        self, value: Mapping[str, object], findings: list[Finding], *, required: str, optional: str
-    ) -> None:
-        self.value = value
-        self.findings = findings
-        self._required = required
-        self._optional = optional
-
-    def inside(self, value: Mapping[str, object]) -> "Members":
-        """Return the members of a nested object; its findings count as those of an optional member."""
-        return Members(value, self.findings, required=self._optional, optional=self._optional)
-
-    def required_text(self, name: str, *, most: int = MAX_TEXT) -> str | None:
-        """Return a text that is required and not empty; None, with a finding, when it is not."""
-        value = self.value.get(name)
-        problem = _text_problem(value, most)
-        if value == "" or problem:
-            self._add(self._required, f"`{name}` {problem or 'is empty'}")
-            return None
-        return cast(str, value)
-
-    def text(self, name: str, *, most: int = MAX_TEXT) -> str | None:
-        value = self.value.get(name)
-        if value is None:
-            return None
-        problem = _text_problem(value, most)
-        if problem:
-            self.malformed(name, problem)
-            return None
-        return cast(str, value)
-
-    def texts(self, name: str, *, most: int = MAX_TEXT) -> tuple[str, ...]:
-        """Return the texts of a list; each that is malformed is left out."""
-        found: list[str] = []
-        for item in self._items(name, MAX_ITEMS):
-            problem = _text_problem(item, most)
-            if problem:
-                self.malformed(name, f"has an item that {problem}")
-            else:
-                found.append(cast(str, item))
-        return tuple(found)
-
-    def objects(self, name: str, *, most: int = MAX_ITEMS) -> list[Mapping[str, object]]:
-        """Return the objects of a list; everything else in it is left out."""
-        found: list[Mapping[str, object]] = []
-        for item in self._items(name, most):
-            if isinstance(item, dict):
-                found.append(cast("dict[str, object]", item))
-            else:
-                self.malformed(name, "has an item that is not an object")
-        return found
-
-    def flag(self, name: str) -> bool | None:
-        return self._of_kind(name, bool, "is neither true nor false")
-
-    def mapping(self, name: str) -> Mapping[str, JsonValue] | None:
-        return cast("Mapping[str, JsonValue] | None", self._of_kind(name, dict, "is not an object"))
-
-    def rest(self, *known: str) -> Mapping[str, JsonValue]:
-        """Return the members this version does not know, so that a relay passes them on (NEG-19)."""
-        return {key: cast(JsonValue, item) for key, item in self.value.items() if key not in known}
-
-    def malformed(self, name: str, problem: str, *, code: str = "") -> None:
-        """Add a finding about an optional member that is left out."""
-        self._add(code or self._optional, f"`{name}` {problem}")
-
-    def _of_kind(self, name: str, kind: type[Kind], problem: str) -> Kind | None:
-        value = self.value.get(name)
-        if value is None or isinstance(value, kind):
-            return value
-        self.malformed(name, problem)
-        return None
-
-    def _items(self, name: str, most: int) -> list[object]:
-        value = self.value.get(name)
-        if value is None:
-            return []
-        if not isinstance(value, list):
-            self.malformed(name, "is not a list")
-            return []
-        items = cast(list[object], value)
-        if len(items) > most:
-            self.malformed(name, f"has {len(items)} items; only the first {most} are used")
-        return items[:most]
-
-    def _add(self, code: str, message: str) -> None:
-        if len(self.findings) < MAX_FINDINGS:
-            self.findings.append(Finding(code, message, file=""))
-
-
-def open_object(
-    value: object, *, required: str, optional: str, what: str
-) -> tuple[Members | None, list[Finding]]:
-    """Return the members of an object; None, with a finding, when the value is not an object."""
-    findings: list[Finding] = []
-    if not isinstance(value, dict):
-        return None, [Finding(required, f"{what} is not an object", file="")]
-    members = cast("dict[str, object]", value)
-    return Members(members, findings, required=required, optional=optional), findings
-
-
-def _text_problem(value: object, most: int) -> str:
-    """Return what is wrong with a text; empty when nothing is."""
-    if value is None:
-        return "is missing"
-    if not isinstance(value, str):
-        return "is not a string"
-    if len(value) > most:
-        return f"is longer than {most} characters: {quoted(value[:40])}"
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return "contains a lone surrogate"
-    return ""

@@ -20,15 +20,17 @@ from skillwire.core import (
     MAX_TOTAL_SIZE,
     Finding,
     InvalidUriError,
+    JsonDict,
     JsonValue,
+    Members,
     SkillUri,
+    open_object,
     quoted,
 )
-from skillwire.wire.core import LIST_SKILLS, JsonDict, Members, open_object
 
 CAPABILITY: Final = "skills"
 SCRIPTS: Final = "scripts"
-LIST_METHOD: Final = LIST_SKILLS
+LIST_METHOD: Final = "skills/list"
 READ_METHOD: Final = "skills/read"
 READ_REFERENCE_METHOD: Final = "skills/read_reference"
 EXECUTE_METHOD: Final = "skills/execute"

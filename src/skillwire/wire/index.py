@@ -15,6 +15,7 @@ from skillwire.core import (
     Dialect,
     Finding,
     InvalidUriError,
+    JsonDict,
     JsonValue,
     SkillUri,
     canonical_uri,
@@ -24,7 +25,6 @@ from skillwire.core import (
     name_findings,
     quoted,
 )
-from skillwire.wire.core import JsonDict
 
 INDEX_URI: Final = "skill://index.json"
 INDEX_MEDIA_TYPE: Final = "application/json"

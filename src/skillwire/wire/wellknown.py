@@ -21,17 +21,13 @@ from skillwire.core import (
     SKILL_FILE,
     Finding,
     JsonValue,
+    encode,
     is_digest,
     is_name,
     path_findings,
     quoted,
 )
-from skillwire.wire.core import encode
 
-SITE_PATH: Final = "/.well-known/agent-skills/"
-INDEX_PATH: Final = "/.well-known/agent-skills/index.json"
-OLD_INDEX_PATH: Final = "/.well-known/skills/index.json"
-"""The path of the 0.1.0 index; a client requests it when there is none at `INDEX_PATH`."""
 SCHEMA: Final = "https://schemas.agentskills.io/discovery/0.2.0/schema.json"
 KNOWN_SCHEMAS: Final = frozenset({SCHEMA})
 INDEX_MEDIA_TYPE: Final = "application/json"

@@ -2,7 +2,7 @@
 
 from fuzz.properties import text_of
 from skillwire.core.errors import FrontmatterError, LimitError
-from skillwire.core.prompt_text import PromptBuilder, join_prompt, split_prompt
+from skillwire.core.skill import PromptBuilder, join_prompt, split_prompt
 
 
 def check(data: bytes) -> None:

@@ -6,7 +6,7 @@ from typing import Any, cast
 import jsonschema.validators
 
 from fuzz.properties import require_fit
-from skillwire.core.strictjson import StrictJsonError, parse_strictly
+from skillwire.core.json import StrictJsonError, parse_strictly
 from skillwire.core.yaml12 import JsonValue
 from skillwire.runner.schema import CostlyCheckError, first_failure, schema_problem
 

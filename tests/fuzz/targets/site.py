@@ -3,12 +3,11 @@
 from urllib.parse import urlsplit
 
 from fuzz.properties import require_fit, require_fit_findings
+from skillwire.core import INDEX_PATH, encode
 from skillwire.core.fields import is_name
-from skillwire.core.strictjson import StrictJsonError, parse_strictly
+from skillwire.core.json import StrictJsonError, parse_strictly
 from skillwire.core.uri import SkillUri
-from skillwire.wire.core import encode
 from skillwire.wire.wellknown import (
-    INDEX_PATH,
     FilesEntry,
     Site,
     SiteEntry,

@@ -6,8 +6,8 @@ from typing import cast
 import orjson
 
 from fuzz.properties import require_fit, same_json
-from skillwire.core.strictjson import MAX_DEPTH, StrictJsonError, parse_strictly
-from skillwire.wire.core import encode
+from skillwire.core import encode
+from skillwire.core.json import MAX_DEPTH, StrictJsonError, parse_strictly
 
 
 def check(data: bytes) -> None:

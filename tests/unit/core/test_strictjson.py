@@ -2,7 +2,7 @@
 
 import pytest
 
-from skillwire.core.strictjson import MAX_DEPTH, MAX_VALUES, StrictJsonError, parse_strictly
+from skillwire.core.json import MAX_DEPTH, MAX_VALUES, StrictJsonError, parse_strictly
 
 
 def test_a_document_is_read_with_or_without_a_byte_order_mark() -> None:

@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
+from skillwire.core import is_unreserved_key
 from skillwire.core.entry import SkillEntry
 from skillwire.core.skill import Skill
 from skillwire.core.yaml12 import JsonValue
 from skillwire.server.meta import FORMAT, MAX_ADDED, Annotate, Notes, Subject, mirrored, with_format
-from skillwire.wire.core import is_unreserved_key, skill_resource
+from skillwire.wire.core import skill_resource
 
 
 def entry(**frontmatter: JsonValue) -> SkillEntry:

@@ -30,8 +30,8 @@ from skillwire.sources import (
     Snapshot,
     Source,
 )
-from skillwire.sources import catalog as catalog_module
-from skillwire.sources.merge import MergedSnapshots, merge, merge_changes
+from skillwire.sources import combined as catalog_module
+from skillwire.sources.combined import MergedSnapshots, merge, merge_changes
 
 
 def skill(path: str, *, body: str = "Do it.\n", scheme: str = "skill") -> Skill:

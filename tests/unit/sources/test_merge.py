@@ -14,8 +14,9 @@ from skillwire.core.errors import InvalidSkillError
 from skillwire.core.manifest import MAX_TOTAL_SIZE, Manifest, ManifestFile
 from skillwire.core.skill import Skill
 from skillwire.core.uri import SkillUri
-from skillwire.sources import DynamicSkill, MemorySource, Snapshot, merge
-from skillwire.sources.merge import MergedSnapshots, merge_changes, merge_strictly, reuse_only_part
+from skillwire.sources import DynamicSkill, MemorySource, Snapshot
+from skillwire.sources import combined as merge
+from skillwire.sources.combined import MergedSnapshots, merge_changes, merge_strictly, reuse_only_part
 
 properties = settings(deadline=None, max_examples=200)
 

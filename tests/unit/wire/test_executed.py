@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skillwire.core import MAX_FINDINGS
 from skillwire.core.yaml12 import JsonValue
 from skillwire.wire import execute
-from skillwire.wire.core import MAX_FINDINGS
 from skillwire.wire.execute import MAX_PIECES, ExecutionResult, Piece, parse_execution_result
 
 ANY_JSON: st.SearchStrategy[JsonValue] = st.recursive(

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
+from skillwire.core import MAX_FINDINGS
 from skillwire.core.errors import EXECUTION_FAILED
 from skillwire.core.yaml12 import JsonValue
-from skillwire.wire.core import MAX_FINDINGS
 from skillwire.wire.execute import (
     REFERENCE_NOT_FOUND,
     SKILL_NOT_FOUND,

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from skillwire.core import SkillArgument
+from skillwire.core import MAX_FINDINGS, MAX_ITEMS, MAX_TEXT, SkillArgument
 from skillwire.core.yaml12 import JsonValue
 from skillwire.wire.by_name import (
     MAX_NAME,
@@ -22,7 +22,6 @@ from skillwire.wire.by_name import (
     parse_definition,
     parse_item,
 )
-from skillwire.wire.core import MAX_FINDINGS, MAX_ITEMS, MAX_TEXT
 
 HERE = Path(__file__).parent
 SCHEMA = json.loads((HERE.parents[2] / "docs/schemas/wire/primitive.json").read_text("utf-8"))

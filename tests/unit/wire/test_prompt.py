@@ -10,8 +10,14 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from skillwire.core.errors import FrontmatterError, LimitError
-from skillwire.core.prompt_text import MAX_PROMPT_BYTES, PromptBuilder, PromptParts, join_prompt, split_prompt
-from skillwire.core.skill import Skill
+from skillwire.core.skill import (
+    MAX_PROMPT_BYTES,
+    PromptBuilder,
+    PromptParts,
+    Skill,
+    join_prompt,
+    split_prompt,
+)
 from skillwire.wire.core import MAX_PROMPT_NAME, is_prompt_name, prompt_item, prompt_result
 
 GOLDEN = Path(__file__).parent / "golden"

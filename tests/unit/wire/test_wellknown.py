@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
+from skillwire.core import INDEX_PATH
 from skillwire.core.finding import RULES, Severity
 from skillwire.wire.wellknown import (
-    INDEX_PATH,
     MAX_ENTRIES,
     SCHEMA,
     ArtifactType,

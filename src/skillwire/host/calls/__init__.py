@@ -35,10 +35,12 @@ from skillwire.host.calls.session import (
     MAX_PENDING_WRITES,
     Backoff,
     ConnectionLimits,
+    ConnectionState,
     Deadlines,
     MessageCap,
     RestartBudget,
     ServerLink,
+    SharedCalls,
     Streams,
 )
 
@@ -49,6 +51,7 @@ __all__ = [
     "Answer",
     "Backoff",
     "ConnectionLimits",
+    "ConnectionState",
     "Deadlines",
     "Declaration",
     "DirectoryItem",
@@ -63,6 +66,7 @@ __all__ = [
     "ResourceContent",
     "RestartBudget",
     "ServerLink",
+    "SharedCalls",
     "Streams",
     "complete",
     "declared",

@@ -15,7 +15,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import METHOD_NOT_FOUND, PaginatedRequestParams, Request, RequestParams
 from pydantic import RootModel, ValidationError
 
-from skillwire.core import INVALID_PARAMS, NotFoundError, quoted
+from skillwire.core import INVALID_PARAMS, NotFoundError, encode, quoted
 from skillwire.host.model import (
     EndlessListingError,
     InvalidAnswerError,
@@ -23,7 +23,7 @@ from skillwire.host.model import (
     PeerError,
     TooSlowError,
 )
-from skillwire.wire.core import EXTENSION, GET_SKILL, LIST_SKILLS, READ_DIRECTORY, encode
+from skillwire.wire.core import EXTENSION, GET_SKILL, LIST_SKILLS, READ_DIRECTORY
 
 DEFAULT_SECONDS: Final = 60.0
 RESOURCE_NOT_FOUND: Final = -32002

@@ -19,6 +19,7 @@ from skillwire.core import (
     SkillUri,
     check_entries,
     check_entry,
+    collector_paused,
     quoted,
 )
 from skillwire.host.calls.exchange import (
@@ -39,7 +40,6 @@ from skillwire.host.calls.exchange import (
     within,
 )
 from skillwire.host.model import EndlessListingError, InvalidAnswerError, PeerError, TooSlowError
-from skillwire.sources.background import collector_paused
 from skillwire.wire.core import GET_SKILL, LIST_SKILLS, CacheScope
 from skillwire.wire.index import SkillTemplate
 

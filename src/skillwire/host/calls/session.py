@@ -4,10 +4,11 @@ import math
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Hashable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias, cast
+from enum import StrEnum
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
 import anyio
 from mcp.client import Client
@@ -17,7 +18,7 @@ from mcp.types import JSONRPCNotification, JSONRPCResponse
 
 from skillwire.core import SkillError, quoted
 from skillwire.host.calls.exchange import DEFAULT_BYTES, DEFAULT_ENTRIES, DEFAULT_PAGES
-from skillwire.host.model import FloodError, TooSlowError
+from skillwire.host.model import FloodError, TooSlowError, UnavailableError
 
 # Limits for a connection: size and rate of messages, backoff and restarts.
 
@@ -352,3 +353,81 @@ class Deadlines:
     def _shift(self, seconds: float) -> None:
         for scope in self._scopes:
             scope.deadline += seconds
+
+
+class ConnectionState(StrEnum):
+    """The state of a connection. `resting` is a backoff; `failed` lasts until attempts are allowed again."""
+
+    IDLE = "idle"
+    CONNECTING = "connecting"
+    READY = "ready"
+    RESTING = "resting"
+    FAILED = "failed"
+    CLOSED = "closed"
+
+
+# Sharing of concurrent identical calls: one request, one outcome.
+
+
+T = TypeVar("T")
+
+
+class SharedCalls:
+    """The calls in progress, by their keys.
+
+    Each runs in its own task, so the cancellation of one caller does not affect
+    the others; when the last one is cancelled, so is the call.
+    """
+
+    def __init__(self) -> None:
+        self._calls: dict[Hashable, _SharedCall] = {}
+
+    async def share(self, tasks: anyio.abc.TaskGroup, key: Hashable, call: Callable[[], Awaitable[T]]) -> T:
+        """Return the result of the call with this key, which is started unless it is in progress.
+
+        Raises:
+            SkillError: `call` raised it; all callers get it.
+        """
+        shared = self._calls.get(key)
+        if shared is None:
+            shared = self._calls[key] = _SharedCall()
+            tasks.start_soon(self._run, key, shared, call)
+        shared.waiting += 1
+        try:
+            await shared.done.wait()
+        finally:
+            shared.waiting -= 1
+            if not shared.waiting and not shared.done.is_set():
+                self._forget(key, shared)
+                shared.scope.cancel()
+        if shared.failure is not None:
+            # All callers share the exception, so the traceback of another caller is removed.
+            raise shared.failure.with_traceback(None)
+        return cast(T, shared.value)
+
+    async def _run(self, key: Hashable, shared: "_SharedCall", call: Callable[[], Awaitable[Any]]) -> None:
+        try:
+            with shared.scope:
+                shared.value = await call()
+                shared.failure = None
+        except SkillError as error:
+            shared.failure = error
+        finally:
+            self._forget(key, shared)
+            shared.done.set()
+
+    def _forget(self, key: Hashable, shared: "_SharedCall") -> None:
+        if self._calls.get(key) is shared:
+            del self._calls[key]
+
+
+class _SharedCall:
+    """One call in progress, with the number of its callers and its outcome."""
+
+    def __init__(self) -> None:
+        self.scope = anyio.CancelScope()
+        self.done = anyio.Event()
+        self.waiting = 0
+        self.value: object = None
+        # The outcome for remaining callers if the task is cancelled from outside.
+        self.failure: SkillError | None = UnavailableError("the connection was closed")

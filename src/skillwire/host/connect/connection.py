@@ -4,9 +4,8 @@ import logging
 import math
 import time
 from collections.abc import Awaitable, Callable, Hashable
-from enum import StrEnum
 from types import TracebackType
-from typing import Any, Final, Generic, Self, TypeVar, cast
+from typing import Final, Generic, Self, TypeAlias, TypeVar
 
 import anyio
 import anyio.abc
@@ -24,6 +23,7 @@ from skillwire.core import (
 from skillwire.host.calls import (
     Backoff,
     ConnectionLimits,
+    ConnectionState,
     Deadlines,
     Declaration,
     DirectoryItem,
@@ -32,12 +32,14 @@ from skillwire.host.calls import (
     ResourceContent,
     RestartBudget,
     ServerLink,
+    SharedCalls,
     declared,
     read_directory,
     read_resource,
 )
 from skillwire.host.connect.changes import ChangeSignals
 from skillwire.host.connect.session import client_for, connection_failure, describe_error, request_failure
+from skillwire.host.connect.site import SiteConnection
 from skillwire.host.dialects.base import (
     NO_ARGUMENTS,
     Arguments,
@@ -54,76 +56,13 @@ from skillwire.host.model import (
     PeerError,
     ServerConfig,
     SessionLostError,
+    SiteEndpoint,
     TooSlowError,
     UnavailableError,
 )
 from skillwire.wire.core import GET_SKILL, LIST_SKILLS, READ_DIRECTORY, READ_RESOURCE
 
-# Sharing of concurrent identical calls: one request, one outcome.
-
-
 T = TypeVar("T")
-
-
-class SharedCalls:
-    """The calls in progress, by their keys.
-
-    Each runs in its own task, so the cancellation of one caller does not affect
-    the others; when the last one is cancelled, so is the call.
-    """
-
-    def __init__(self) -> None:
-        self._calls: dict[Hashable, _SharedCall] = {}
-
-    async def share(self, tasks: anyio.abc.TaskGroup, key: Hashable, call: Callable[[], Awaitable[T]]) -> T:
-        """Return the result of the call with this key, which is started unless it is in progress.
-
-        Raises:
-            SkillError: `call` raised it; all callers get it.
-        """
-        shared = self._calls.get(key)
-        if shared is None:
-            shared = self._calls[key] = _SharedCall()
-            tasks.start_soon(self._run, key, shared, call)
-        shared.waiting += 1
-        try:
-            await shared.done.wait()
-        finally:
-            shared.waiting -= 1
-            if not shared.waiting and not shared.done.is_set():
-                self._forget(key, shared)
-                shared.scope.cancel()
-        if shared.failure is not None:
-            # All callers share the exception, so the traceback of another caller is removed.
-            raise shared.failure.with_traceback(None)
-        return cast(T, shared.value)
-
-    async def _run(self, key: Hashable, shared: "_SharedCall", call: Callable[[], Awaitable[Any]]) -> None:
-        try:
-            with shared.scope:
-                shared.value = await call()
-                shared.failure = None
-        except SkillError as error:
-            shared.failure = error
-        finally:
-            self._forget(key, shared)
-            shared.done.set()
-
-    def _forget(self, key: Hashable, shared: "_SharedCall") -> None:
-        if self._calls.get(key) is shared:
-            del self._calls[key]
-
-
-class _SharedCall:
-    """One call in progress, with the number of its callers and its outcome."""
-
-    def __init__(self) -> None:
-        self.scope = anyio.CancelScope()
-        self.done = anyio.Event()
-        self.waiting = 0
-        self.value: object = None
-        # The outcome for remaining callers if the task is cancelled from outside.
-        self.failure: SkillError | None = UnavailableError("the connection was closed")
 
 
 # Escaping of text from servers in the log records of the MCP SDK.
@@ -175,17 +114,6 @@ _CLOSE_SECONDS = 15.0
 _PARTIAL_LISTING_SECONDS = 1.0
 
 logger = logging.getLogger(__name__)
-
-
-class ConnectionState(StrEnum):
-    """The state of a connection. `resting` is a backoff; `failed` lasts until attempts are allowed again."""
-
-    IDLE = "idle"
-    CONNECTING = "connecting"
-    READY = "ready"
-    RESTING = "resting"
-    FAILED = "failed"
-    CLOSED = "closed"
 
 
 class Connection:
@@ -588,3 +516,22 @@ class _Exchange(Generic[T]):
         if self._failure is not None:
             raise self._failure.with_traceback(None)
         return self._values[0]
+
+
+# Creating the connection for a server: MCP, or plain HTTP for a web site.
+
+
+AnyConnection: TypeAlias = Connection | SiteConnection
+
+
+def connection_for(
+    server: ServerConfig,
+    *,
+    limits: ConnectionLimits | None = None,
+    formats: frozenset[ArchiveFormat] = frozenset(),
+    on_change: Callable[[], None] | None = None,
+) -> AnyConnection:
+    """Return a connection to a server, not yet open. A web site never calls `on_change`."""
+    if isinstance(server.endpoint, SiteEndpoint):
+        return SiteConnection(server, limits=limits, formats=formats)
+    return Connection(server, limits=limits, formats=formats, on_change=on_change)

@@ -12,9 +12,9 @@ import orjson
 from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCResponse
 
+from skillwire.core import collector_paused
 from skillwire.host.calls import MessageCap
 from skillwire.host.model import InvalidAnswerError, MessageTooLargeError
-from skillwire.sources.background import collector_paused
 
 EVENT_ENDS: Final = (b"\n\n", b"\n\r", b"\r\r")
 

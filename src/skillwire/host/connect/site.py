@@ -7,7 +7,7 @@ index is fetched until a skill is needed, and then only the files of that skill.
 import re
 from collections.abc import Awaitable, Callable, Hashable
 from types import TracebackType
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeVar
 
 import anyio
 import anyio.abc
@@ -24,20 +24,30 @@ from skillwire.core import (
     SkillEntry,
     SkillError,
     SkillUri,
+    collector_paused,
 )
 from skillwire.host.calls import (
     MAX_TTL_MS,
     Backoff,
     ConnectionLimits,
+    ConnectionState,
     Declaration,
     DirectoryItem,
     Listing,
     RefusedEntry,
     ResourceContent,
+    SharedCalls,
     shortened,
 )
-from skillwire.host.connect.connection import Connection, ConnectionState, SharedCalls
-from skillwire.host.dialects.base import NO_ARGUMENTS, Arguments, archives_off, require_no_arguments
+from skillwire.host.dialects.base import (
+    NO_ARGUMENTS,
+    Arguments,
+    DialectClient,
+    DialectOptions,
+    Session,
+    archives_off,
+    require_no_arguments,
+)
 from skillwire.host.model import (
     EndlessListingError,
     InvalidAnswerError,
@@ -48,7 +58,6 @@ from skillwire.host.model import (
     TooSlowError,
     UnavailableError,
 )
-from skillwire.sources.background import collector_paused
 from skillwire.sources.wellknown.client import SiteClient, SiteIndex, name_in, skill_entry
 from skillwire.sources.wellknown.web import (
     Resolve,
@@ -206,6 +215,24 @@ class SiteConnection:
         """
         raise NotDeclaredError("a web site has no directories to read", violates="NEG-06")
 
+    async def query(
+        self, key: Hashable, method: str, call: Callable[[Session, DialectOptions], Awaitable[T]]
+    ) -> T:
+        """Raise an error: a site does not answer MCP requests.
+
+        Raises:
+            NotDeclaredError: Always.
+        """
+        raise NotDeclaredError(f"a web site does not answer {method}", violates="NEG-05")
+
+    async def call_once(self, method: str, call: Callable[[Session, DialectClient], Awaitable[T]]) -> T:
+        """Raise an error: a site does not answer MCP requests.
+
+        Raises:
+            NotDeclaredError: Always.
+        """
+        raise NotDeclaredError(f"a web site does not answer {method}", violates="NEG-05")
+
     # One request
 
     async def _fetch_index(self) -> SiteIndex:
@@ -302,22 +329,3 @@ def _refused(finding: Finding) -> RefusedEntry:
     """Return the refused entry for a finding, whose message starts with the position."""
     place = _POSITION.match(finding.message)
     return RefusedEntry(int(place[1]) if place else 0, None, shortened([finding]))
-
-
-# Creating the connection for a server: MCP, or plain HTTP for a web site.
-
-
-AnyConnection: TypeAlias = Connection | SiteConnection
-
-
-def connection_for(
-    server: ServerConfig,
-    *,
-    limits: ConnectionLimits | None = None,
-    formats: frozenset[ArchiveFormat] = frozenset(),
-    on_change: Callable[[], None] | None = None,
-) -> AnyConnection:
-    """Return a connection to a server, not yet open. A web site never calls `on_change`."""
-    if isinstance(server.endpoint, SiteEndpoint):
-        return SiteConnection(server, limits=limits, formats=formats)
-    return Connection(server, limits=limits, formats=formats, on_change=on_change)

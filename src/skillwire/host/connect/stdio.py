@@ -22,12 +22,11 @@ from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
 from mcp.types import RequestId
 
-from skillwire.core import LimitError, quoted
+from skillwire.core import LimitError, collector_paused, quoted
 from skillwire.host.calls import MAX_PENDING_WRITES, ServerLink, Streams
 from skillwire.host.connect.diagnosis import not_started
 from skillwire.host.connect.messages import MIN_LARGE_BYTES, LineBuffer, require_bounded, require_small
 from skillwire.host.model import InvalidAnswerError, MessageTooLargeError, StdioEndpoint, UnavailableError
-from skillwire.sources.background import collector_paused
 
 _CHUNK = 64 * 1024
 _STDERR_BYTES = 4 * 1024

@@ -2,10 +2,10 @@
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Final, Protocol, TypeAlias, cast, runtime_checkable
+from typing import Any, Final, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
 from mcp.client import Client
 from mcp.types import METHOD_NOT_FOUND, Request
@@ -36,9 +36,13 @@ from skillwire.core import (
 )
 from skillwire.host.calls import (
     Answer,
+    ConnectionState,
+    Declaration,
+    DirectoryItem,
     Listing,
     ListingLimits,
     RefusedEntry,
+    ResourceContent,
     ServerLink,
     declared,
     read_resource,
@@ -46,7 +50,7 @@ from skillwire.host.calls import (
     send_request,
     shortened,
 )
-from skillwire.host.model import InvalidArgumentsError, KnownSkill, PeerError
+from skillwire.host.model import InvalidArgumentsError, KnownSkill, Origin, PeerError
 from skillwire.wire.index import SkillTemplate
 
 MAX_INDEX_BYTES: Final = 32 * 1024 * 1024
@@ -430,3 +434,36 @@ def archive_unsupported(message: str) -> Finding:
         file="",
         fix=f"ask the server's author for {' or '.join(ArchiveFormat)}",
     )
+
+
+T = TypeVar("T")
+
+
+class SkillConnection(Protocol):
+    """A connection to a server or web site, as loading, explaining and scripts use it."""
+
+    @property
+    def origin(self) -> Origin: ...
+
+    @property
+    def state(self) -> ConnectionState: ...
+
+    @property
+    def dialect(self) -> Dialect | None: ...
+
+    @property
+    def declaration(self) -> Declaration | None: ...
+
+    async def get_skill(self, uri: SkillUri | str, *, arguments: Arguments = ...) -> SkillEntry: ...
+
+    async def read_file(self, uri: str, *, max_bytes: int, arguments: Arguments = ...) -> bytes: ...
+
+    async def read_resource(self, uri: str) -> ResourceContent: ...
+
+    async def read_directory(self, uri: str) -> tuple[DirectoryItem, ...]: ...
+
+    async def query(
+        self, key: Hashable, method: str, call: Callable[[Session, DialectOptions], Awaitable[T]]
+    ) -> T: ...
+
+    async def call_once(self, method: str, call: Callable[[Session, DialectClient], Awaitable[T]]) -> T: ...

@@ -1,397 +1,536 @@
-"""Skills that a server identifies by name: the URIs and the `SKILL.md` this host generates for them.
+"""The dialects that identify skills by name: `primitive` (SEP-2076) and `exec` (the skills page).
 
-Such a dialect has neither URIs nor frontmatter. So each name becomes a URI
-that is valid only inside its server's origin, and the fields of the listing
-become the frontmatter of a file that is composed when the skill is read. There
-are no digests: every such skill is dynamic.
+A server of `primitive` that does not answer `skills/get` is asked with
+`skills/read`, as one of `exec`. Scripts of an `exec` server run on the server
+and cannot be read: only their paths are known. `ExecDialectClient.execute` asks
+the server to run one; the caller checks beforehand that this is allowed.
 """
 
-import re
-import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import count
-from typing import Any, Final, TypeAlias, cast
+import copy
+import logging
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypeAlias, cast
 
-from mcp.types import PaginatedRequestParams, Request, RequestParams
+from mcp.types import METHOD_NOT_FOUND, PaginatedRequestParams, Request
 
 from skillwire.core import (
-    DEFAULT_SCHEME,
+    INVALID_PARAMS,
+    MAX_FILES,
+    MAX_TOTAL_SIZE,
     SKILL_FILE,
     Dialect,
     Finding,
-    Frontmatter,
-    InvalidUriError,
     JsonValue,
-    LimitError,
-    NotFoundError,
     SkillEntry,
     SkillUri,
-    canonical_uri,
     fold_path,
-    folders_of,
-    is_name,
-    published_findings,
     quoted,
-    write_frontmatter,
 )
-from skillwire.host.calls import (
-    Listing,
-    ListingBuilder,
-    ListSkillsRequest,
-    Pager,
-    RefusedEntry,
-    shortened,
-    walk,
+from skillwire.host.calls import Answer, Listing, Pager, not_found_errors
+from skillwire.host.dialects.base import (
+    NO_ARGUMENTS,
+    Arguments,
+    DialectClient,
+    DialectMatch,
+    DialectOptions,
+    Session,
+    require_no_arguments,
+    try_list,
 )
-from skillwire.host.dialects.base import Arguments, DialectOptions, Session
-from skillwire.host.model import ArgumentsNeededError, InvalidAnswerError
-from skillwire.wire.by_name import PrimitiveFile
+from skillwire.host.dialects.named_skills import (
+    NamedSkill,
+    NamedSkills,
+    NameParams,
+    assign_uris,
+    build_named_skill,
+    is_free,
+    joined,
+    not_found,
+    require_size,
+    skills_page,
+    unusable_answer,
+)
+from skillwire.host.model import InvalidAnswerError, NotDeclaredError, PeerError
+from skillwire.wire.by_name import (
+    GET_METHOD,
+    PrimitiveItem,
+    SkillDefinition,
+    SkillDependencies,
+    parse_definition,
+    parse_item,
+)
+from skillwire.wire.core import GET_SKILL
+from skillwire.wire.execute import (
+    EXECUTE_METHOD,
+    MAX_CONTENT,
+    READ_METHOD,
+    READ_REFERENCE_METHOD,
+    REFERENCE_NOT_FOUND,
+    SCRIPTS,
+    SKILL_NOT_FOUND,
+    ExecSkill,
+    ExecutionResult,
+    parse_content,
+    parse_execution_result,
+    parse_skill,
+)
+from skillwire.wire.execute import (
+    parse_item as parse_exec_item,
+)
 
-MAX_METADATA: Final = 1024
-"""The longest text that is copied to `metadata`, in characters; longer texts are left out."""
-
-_MAX_UNLISTED = 256
-_NO_MEMBERS: Mapping[str, JsonValue] = {}
-# Members of an item that must not be copied to the entry: there they have another meaning.
-_ENTRY_MEMBERS = frozenset({"uri", "frontmatter", "resources"})
-
-ParseNamedSkill: TypeAlias = "Callable[[object], tuple[NamedSkill | None, list[Finding]]]"
+_MAX_SKILLS = 256
+_NOT_FOUND = (INVALID_PARAMS, SKILL_NOT_FOUND, REFERENCE_NOT_FOUND)
+_EXEC_FRONTMATTER = ("name", "title", "description", "keywords")
 
 
-class NameParams(RequestParams):
-    """Parameters that name one skill."""
+class ReferenceParams(NameParams):
+    """Parameters that name one file of a skill."""
 
-    name: str
+    reference: str
+
+
+class ExecuteParams(NameParams):
+    """Parameters that name one script of a skill, with the arguments that the user approved."""
+
+    script: str
+    arguments: dict[str, Any]
+
+
+class ReadRequest(Request[NameParams, Literal["skills/read"]]):
+    method: Literal["skills/read"] = READ_METHOD
+
+
+class ReadReferenceRequest(Request[ReferenceParams, Literal["skills/read_reference"]]):
+    method: Literal["skills/read_reference"] = READ_REFERENCE_METHOD
+
+
+class ExecuteRequest(Request[ExecuteParams, Literal["skills/execute"]]):
+    method: Literal["skills/execute"] = EXECUTE_METHOD
 
 
 @dataclass(frozen=True, slots=True)
-class NamedSkill:
-    """One skill as the server lists it by name.
+class ExecFiles:
+    """The readable files and the scripts of one skill: the server's names for them, by their URIs here."""
 
-    `remote_name` is the server's own name for it, and `required_arguments` are
-    the names of the arguments that each request for it must have.
-    """
+    references: dict[str, str] = field(default_factory=dict[str, str])
+    scripts: dict[str, str] = field(default_factory=dict[str, str])
 
-    remote_name: str
-    uri: SkillUri
-    frontmatter: Frontmatter
-    extra: Mapping[str, JsonValue] = field(default_factory=lambda: _NO_MEMBERS)
-    required_arguments: tuple[str, ...] = ()
+    @property
+    def uris(self) -> tuple[str, ...]:
+        return (*self.references, *sorted(self.scripts))
 
-    def entry(self, files: Iterable[str] = ()) -> SkillEntry:
-        """Return the entry of this skill, with the URIs of its known files."""
-        return SkillEntry(self.uri, self.frontmatter, None, self.extra, tuple(files))
 
-    def skill_md(self, instructions: str, *, max_bytes: int) -> bytes:
-        """Compose the `SKILL.md` with exactly these fields and, as its body, exactly these instructions.
+class ExecDialectClient:
+    """A client for servers that identify skills by name and return them with `skills/read`."""
 
-        Raises:
-            LimitError: It is larger than `max_bytes`.
-            InvalidAnswerError: The instructions are not valid Unicode.
-        """
-        try:
-            body = instructions.encode()
-        except UnicodeEncodeError as error:
-            raise InvalidAnswerError(
-                f"the text of {quoted(self.remote_name)} is not valid Unicode"
-            ) from error
-        content = f"---\n{write_frontmatter(self.frontmatter.fields)}---\n".encode() + body
-        require_size(content, self.uri.text, max_bytes)
-        return content
+    def __init__(self, skills: NamedSkills | None = None) -> None:
+        self._skills = skills or NamedSkills()
+        self._files: dict[str, ExecFiles] = {}
 
-    def require_arguments(self, arguments: Arguments) -> None:
-        """Check that all required arguments are given.
+    @property
+    def dialect(self) -> Dialect:
+        return Dialect.EXEC
 
-        Raises:
-            ArgumentsNeededError: One is missing; no value is ever guessed.
-        """
-        missing = [name for name in self.required_arguments if name not in arguments]
-        if missing:
-            names = ", ".join(quoted(name) for name in missing[:10])
-            raise ArgumentsNeededError(
-                f"{quoted(self.remote_name)} needs arguments: {names}", reference=self.uri.text
+    async def list(self, session: Session, options: DialectOptions) -> Listing:
+        return await self._skills.list(
+            session, options, skills_page, parse_exec_skill, member="skills", dialect=Dialect.EXEC
+        )
+
+    async def get(self, session: Session, uri: SkillUri) -> SkillEntry:
+        named = self._skills.skill_at(uri)
+        skill = await self._skill(session, named, MAX_TOTAL_SIZE)
+        named = self._skills.remember(named, skill.description)
+        return named.entry(self._files[named.uri.text].uris)
+
+    async def read(self, session: Session, uri: str, *, max_bytes: int) -> bytes:
+        named, canonical = self._skills.owner(uri)
+        if canonical == named.uri.text:
+            skill = await self._skill(session, named, max_bytes)
+            named = self._skills.remember(named, skill.description)
+            return named.skill_md(skill.instructions, max_bytes=max_bytes)
+        files = await self._files_at(session, named)
+        if canonical in files.scripts:
+            raise NotDeclaredError(
+                f"{quoted(canonical)} is a script that only its server can read and run",
+                violates="EXEC-04",
+                fix="continue without its text: this dialect cannot read scripts",
             )
+        reference = files.references.get(canonical)
+        if reference is None:
+            raise not_found(uri)
+        return await self._reference(session, named, reference, canonical, max_bytes)
+
+    async def scripts(self, session: Session, uri: SkillUri) -> tuple[str, ...]:
+        """Return the paths of the scripts of a skill that the server can run.
+
+        Raises:
+            NotDeclaredError: The server does not run scripts; nothing was sent.
+            SkillError: It does not have the skill, or cannot be reached.
+        """
+        _require_scripts(session)
+        named = self._skills.skill_at(uri)
+        files = await self._files_at(session, named)
+        return tuple(named.uri.relative_path(script) for script in files.scripts)
+
+    async def execute(
+        self, session: Session, uri: SkillUri, path: str, arguments: Mapping[str, JsonValue]
+    ) -> ExecutionResult:
+        """Ask the server to run one of the scripts it lists, and return the result it reports.
+
+        Raises:
+            NotDeclaredError: The server does not run scripts, or does not list this one; nothing was sent.
+            PeerError: It answered with an error.
+            InvalidAnswerError: Its answer cannot be used.
+        """
+        _require_scripts(session)
+        named = self._skills.skill_at(uri)
+        script_name = (await self._files_at(session, named)).scripts.get(named.uri.join(path))
+        if script_name is None:
+            raise NotDeclaredError(f"the server does not list a script {quoted(path)}", violates="EXEC-15")
+        params = ExecuteParams(name=named.remote_name, script=script_name, arguments=dict(arguments))
+        answer = await session.send_request(ExecuteRequest(params=params), max_bytes=MAX_CONTENT)
+        found, findings = parse_execution_result(answer)
+        if found is None:
+            raise unusable_answer(named, findings, "EXEC-05")
+        return found
+
+    async def _files_at(self, session: Session, named: NamedSkill) -> ExecFiles:
+        if named.uri.text not in self._files:
+            self._skills.remember(named, (await self._skill(session, named, MAX_TOTAL_SIZE)).description)
+        return self._files[named.uri.text]
+
+    async def _skill(self, session: Session, named: NamedSkill, max_bytes: int) -> ExecSkill:
+        """Request a whole skill, and remember its files."""
+        request = ReadRequest(params=NameParams(name=named.remote_name))
+        try:
+            answer = await _send(session, request, named.uri.text, max_bytes)
+        except PeerError as error:
+            if error.peer_code != METHOD_NOT_FOUND:
+                raise
+            raise PeerError(
+                f"the server lists skills but does not support {READ_METHOD}: {error}",
+                method=error.method,
+                peer_code=error.peer_code,
+                fix=f'if it supports {GET_SKILL}, set "dialect": "{Dialect.PRIMITIVE}" in its `skills`',
+            ) from error
+        skill, findings = parse_skill(answer)
+        if skill is None:
+            raise unusable_answer(named, findings, "EXEC-03")
+        if skill.name != named.remote_name:
+            raise InvalidAnswerError(
+                f"the server was asked for {quoted(named.remote_name)} and returned {quoted(skill.name)}",
+                violates="GET-06",
+            )
+        self._files.pop(named.uri.text, None)
+        self._files[named.uri.text] = _files_of(named.uri, skill)
+        if len(self._files) > _MAX_SKILLS:
+            del self._files[next(iter(self._files))]
+        return skill
+
+    async def _reference(
+        self, session: Session, named: NamedSkill, reference: str, uri: str, max_bytes: int
+    ) -> bytes:
+        params = ReferenceParams(name=named.remote_name, reference=reference)
+        answer = await _send(session, ReadReferenceRequest(params=params), uri, max_bytes)
+        found, findings = parse_content(answer)
+        if found is None:
+            raise unusable_answer(named, findings, "EXEC-04")
+        require_size(found.content, uri, max_bytes)
+        return found.content
 
 
-def build_named_skill(
-    remote_name: str,
-    *,
-    path: str | None = None,
-    description: str | None = None,
-    metadata: Mapping[str, str | None] | None = None,
-    extra: Mapping[str, JsonValue] = _NO_MEMBERS,
-    required_arguments: Sequence[str] = (),
-    is_described: bool = False,
-) -> tuple[NamedSkill | None, list[Finding]]:
-    """Build a skill at `path`, by default its own name; return it with all findings about it.
-
-    With `is_described`, a missing description is an error, as some dialects demand.
-    """
-    uri = uri_for_name(remote_name if path is None else path)
-    if isinstance(uri, Finding):
-        return None, [uri]
-    fields: dict[str, JsonValue] = {"name": uri.name}
-    if description and description.strip():
-        fields["description"] = description
-    short = {key: text for key, text in (metadata or {}).items() if text and len(text) <= MAX_METADATA}
-    if short:
-        fields["metadata"] = cast("dict[str, JsonValue]", short)
-    frontmatter = Frontmatter(fields)
-    findings = [
-        replace(finding, file="")
-        for finding in published_findings(frontmatter)
-        if finding.is_error and (is_described or finding.code != "description-missing")
-    ]
-    passed_on = {key: value for key, value in extra.items() if key not in _ENTRY_MEMBERS}
-    return NamedSkill(remote_name, uri, frontmatter, passed_on, tuple(required_arguments)), findings
+async def find_exec(session: Session, options: DialectOptions) -> DialectMatch | None:
+    """Return this client if the server declared the capability `skills` with its member for scripts."""
+    capability = session.skills_capability
+    if capability is None or (SCRIPTS not in capability and options.dialect is not Dialect.EXEC):
+        return None
+    client = ExecDialectClient()
+    return await try_list(client, session, options)
 
 
-def uri_for_name(path: str) -> SkillUri | Finding:
-    """Return the URI for the name of a skill, or for several names separated by slashes."""
-    if all(map(is_name, path.split("/"))):
-        return SkillUri.build(path)
-    message = f"the name {quoted(path)} is not made of a-z, 0-9 and single hyphens, at most 64 characters"
-    return Finding("name-invalid", message, file="", fix="ask the server's author to rename it")
+def parse_exec_skill(value: object) -> tuple[NamedSkill | None, list[Finding]]:
+    """Parse one item of a listing; members that are no frontmatter stay in `extra`."""
+    item, findings = parse_exec_item(value)
+    if item is None:
+        return None, findings
+    extra = {key: value for key, value in item.to_json().items() if key not in _EXEC_FRONTMATTER}
+    named, more = build_named_skill(
+        item.name,
+        description=item.description,
+        metadata={"title": item.title, "keywords": joined(item.keywords)},
+        extra=cast("dict[str, JsonValue]", extra),
+        is_described=True,
+    )
+    return named, [*findings, *more]
 
 
-def joined(texts: Iterable[str]) -> str:
-    """Join untrusted texts to one text of bounded length."""
-    return ", ".join(texts)[:MAX_METADATA]
+def _files_of(skill: SkillUri, found: ExecSkill) -> ExecFiles:
+    """Assign each file the URI of its path; a file whose path conflicts with another is left out."""
+    readable = (*found.references, *found.assets)
+    names = Counter(file.name for file in readable)
+    script_names = Counter(file.name for file in found.scripts)
+    references: dict[str, str] = {}
+    scripts: dict[str, str] = {}
+    taken = {fold_path(SKILL_FILE)}
+    for number, file in enumerate((*readable, *found.scripts)[:MAX_FILES]):
+        if not is_free(file.path, taken):
+            continue
+        taken.add(fold_path(file.path))
+        uri = skill.join(file.path)
+        # Files are requested by name; where two files share a name, by path.
+        if number >= len(readable):
+            scripts[uri] = file.name if script_names[file.name] == 1 else file.path
+        else:
+            references[uri] = file.name if names[file.name] == 1 else file.path
+    return ExecFiles(references, scripts)
 
 
-def require_size(content: bytes, uri: str, max_bytes: int) -> None:
-    """Check the size of content that a server sent.
+def _require_scripts(session: Session) -> None:
+    """Check that the server declared that it runs scripts.
 
     Raises:
-        LimitError: It is larger than `max_bytes`.
+        NotDeclaredError: It declared false, or nothing.
     """
-    if len(content) > max_bytes:
-        raise LimitError(f"{quoted(uri)} is larger than the {max_bytes} bytes that are accepted")
-
-
-class NamedSkills:
-    """The skills of one server by their generated URIs, which map back to the server's names."""
-
-    def __init__(self) -> None:
-        self._last_complete: dict[str, NamedSkill] = {}
-        self._listed: dict[str, NamedSkill] = {}
-        self._unlisted: dict[str, NamedSkill] = {}
-
-    async def list(
-        self,
-        session: Session,
-        options: DialectOptions,
-        request_for: Callable[[str | None], Request[Any, Any]],
-        read: ParseNamedSkill,
-        *,
-        member: str,
-        dialect: Dialect,
-    ) -> Listing:
-        """Request all pages of a listing, and remember its skills.
-
-        Raises:
-            SkillError: There is not even a first page.
-        """
-        skills: dict[str, NamedSkill] = {}
-
-        def check(items: Sequence[object]) -> Iterator[tuple[SkillEntry | None, list[Finding]]]:
-            for item in items:
-                named, findings = read(item)
-                if named is not None:
-                    skills[named.uri.text] = named
-                yield None if named is None else named.entry(), findings
-
-        def uri_of(item: object) -> str | None:
-            named = read(item)[0]
-            return None if named is None else named.uri.text
-
-        pager = Pager(session.client, request_for, member=member, limits=options.limits)
-        method = str(request_for(None).method)
-        listing = await walk(
-            pager,
-            ListingBuilder(check, uri_of, dialect),
-            method,
-            max_seconds=options.seconds,
-            keep_partial=True,
+    if (session.skills_capability or {}).get(SCRIPTS) is not True:
+        raise NotDeclaredError(
+            "the server has not declared that it runs scripts",
+            violates="EXEC-14",
+            fix="continue without its scripts",
         )
-        listing = without_nested(listing)
-        found = {entry.uri.text: skills[entry.uri.text] for entry in listing.entries}
-        if listing.problem is None:
-            self._last_complete = found
-        # An incomplete listing adds to the last complete one, as in the registry.
-        self._listed = {**self._last_complete, **found}
-        return listing
 
-    def find(self, uri: str) -> NamedSkill | None:
-        """Return the known skill that the file at `uri` belongs to, if any."""
-        root = uri
-        while root.count("/") > 2:
-            root = root.rpartition("/")[0]
-            own = f"{root}/{SKILL_FILE}"
-            named = self._listed.get(own) or self._unlisted.get(own)
-            if named is not None:
-                return named
-        return None
 
-    def skill_at(self, uri: SkillUri) -> NamedSkill:
-        """Return the skill at `uri`, listed or not: an unlisted one is requested by its path.
+async def _send(
+    session: Session, request: ReadRequest | ReadReferenceRequest, uri: str, max_bytes: int
+) -> Answer:
+    with not_found_errors(uri, codes=_NOT_FOUND):
+        return await session.send_request(request, max_bytes=max_bytes)
+
+
+DEPENDENCIES: Final = "dependencies"
+"""The member of an entry's `extra` that holds the dependencies of a skill."""
+
+_FilesKey: TypeAlias = tuple[str, tuple[tuple[str, str], ...]]
+_IN_FRONTMATTER = ("name", "title", "description", "version", "tags")
+
+logger = logging.getLogger(__name__)
+
+
+class GetParams(NameParams):
+    """Parameters that name one skill, with the arguments that the user approved."""
+
+    arguments: dict[str, str] | None = None
+
+
+class GetRequest(Request[GetParams, Literal["skills/get"]]):
+    method: Literal["skills/get"] = GET_METHOD
+
+
+class PrimitiveDialectClient:
+    """A client for servers that identify skills by name and return them with `skills/get`.
+
+    With `may_switch`, a server that does not support `skills/get` is used with
+    the `exec` dialect instead: its capability did not say which of both it speaks.
+    """
+
+    def __init__(self, *, may_switch: bool = False) -> None:
+        self._skills = NamedSkills()
+        self._files: dict[_FilesKey, dict[str, str]] = {}
+        self._arguments = NO_ARGUMENTS
+        self._may_switch = may_switch
+        self._replacement: DialectClient | None = None
+
+    @property
+    def dialect(self) -> Dialect:
+        return Dialect.PRIMITIVE if self._replacement is None else self._replacement.dialect
+
+    def with_arguments(self, arguments: Arguments) -> "PrimitiveDialectClient":
+        """Return a client that sends these arguments with each request for a skill.
 
         Raises:
-            NotFoundError: No skill of this dialect could be there.
+            InvalidArgumentsError: The server turned out to speak a dialect without arguments.
         """
-        named = self.find(uri.text)
-        if named is not None and named.uri == uri:
-            return named
-        generated = uri_for_name(uri.path)
-        if (
-            named is not None
-            or isinstance(generated, Finding)
-            or generated != uri
-            or uri.scheme != DEFAULT_SCHEME
-        ):
-            raise not_found(uri.text)
-        return NamedSkill(uri.path, uri, Frontmatter({"name": uri.name}))
+        if self._replacement is not None:
+            require_no_arguments(arguments, self._replacement.dialect)
+        bound = copy.copy(self)  # Both share the known names and files.
+        bound._arguments = arguments
+        return bound
 
-    def remember(self, named: NamedSkill, description: str | None) -> NamedSkill:
-        """Remember an unlisted skill, and return it with its description."""
-        if named.uri.text in self._listed or named.uri.text in self._unlisted:
-            return named
-        described, findings = build_named_skill(
-            named.remote_name, path=named.uri.path, description=description
+    async def list(self, session: Session, options: DialectOptions) -> Listing:
+        if self._replacement is not None:
+            return await self._replacement.list(session, options)
+        return await self._skills.list(
+            session, options, skills_page, parse_primitive_skill, member="skills", dialect=Dialect.PRIMITIVE
         )
-        if described is None or findings:
-            messages = "; ".join(finding.message for finding in shortened(findings))
-            raise InvalidAnswerError(
-                f"the server's description of {quoted(named.remote_name)} is invalid: {messages}"
-            )
-        self._unlisted[named.uri.text] = described
-        if len(self._unlisted) > _MAX_UNLISTED:
-            del self._unlisted[next(iter(self._unlisted))]
-        return described
 
-    def owner(self, uri: str) -> tuple[NamedSkill, str]:
-        """Return the skill that the file at `uri` belongs to, and the URI in canonical form.
+    async def get(self, session: Session, uri: SkillUri) -> SkillEntry:
+        if self._replacement is None:
+            named = self._skills.skill_at(uri)
+            definition = await self._definition(session, named, MAX_TOTAL_SIZE)
+            if definition is not None:
+                named = self._skills.remember(named, definition.description)
+                return named.entry(self._files[self._key(named)])
+        return await self._other.get(session, uri)
+
+    async def read(self, session: Session, uri: str, *, max_bytes: int) -> bytes:
+        if self._replacement is None:
+            content = await self._read(session, uri, max_bytes)
+            if content is not None:
+                return content
+        return await self._other.read(session, uri, max_bytes=max_bytes)
+
+    @property
+    def _other(self) -> DialectClient:
+        assert self._replacement is not None, "the server turned out to speak the other dialect"
+        return self._replacement
+
+    async def _read(self, session: Session, uri: str, max_bytes: int) -> bytes | None:
+        named, canonical = self._skills.owner(uri)
+        is_skill = canonical == named.uri.text
+        if is_skill or self._key(named) not in self._files:
+            definition = await self._definition(session, named, max_bytes if is_skill else MAX_TOTAL_SIZE)
+            if definition is None:
+                return None
+            named = self._skills.remember(named, definition.description)
+            if is_skill:
+                return named.skill_md(definition.instructions, max_bytes=max_bytes)
+        declared = self._files[self._key(named)].get(canonical)
+        if declared is None:
+            raise not_found(uri)
+        return await session.read_any(declared, max_bytes=max_bytes)
+
+    async def _definition(
+        self, session: Session, named: NamedSkill, max_bytes: int
+    ) -> SkillDefinition | None:
+        """Request a skill, and remember where its files are; None if the server speaks the other dialect.
 
         Raises:
-            NotFoundError: It belongs to none.
+            NotFoundError: There is no such skill.
+            ArgumentsNeededError: It needs arguments.
+            SkillError: The answer cannot be used.
         """
+        named.require_arguments(self._arguments)
+        request = GetRequest(
+            params=GetParams(name=named.remote_name, arguments=dict(self._arguments) or None)
+        )
         try:
-            canonical = canonical_uri(uri)
-            named = self.find(canonical)
-            if named is None:
-                named = self.skill_at(SkillUri.parse(canonical))
-        except InvalidUriError as error:
-            raise not_found(uri) from error
-        return named, canonical
+            with not_found_errors(named.uri.text, codes=self._absent_codes):
+                answer = await session.send_request(request, max_bytes=max_bytes)
+        except PeerError as error:
+            if error.peer_code != METHOD_NOT_FOUND:
+                raise
+            self._switch_dialect(error)
+            require_no_arguments(self._arguments, self.dialect)
+            return None
+        definition, findings = parse_definition(answer)
+        if definition is None:
+            raise unusable_answer(named, findings, "P2076-03")
+        self._files.pop(self._key(named), None)
+        self._files[self._key(named)] = assign_uris(named.uri, definition.files)
+        if len(self._files) > _MAX_SKILLS:
+            del self._files[next(iter(self._files))]
+        return definition
+
+    @property
+    def _absent_codes(self) -> tuple[int, ...]:
+        """The error codes for "no such skill"; with arguments, invalid params may refer to them."""
+        return (SKILL_NOT_FOUND,) if self._arguments else (INVALID_PARAMS, SKILL_NOT_FOUND)
+
+    def _key(self, named: NamedSkill) -> _FilesKey:
+        return named.uri.text, tuple(sorted(self._arguments.items()))
+
+    def _switch_dialect(self, error: PeerError) -> None:
+        """Switch to the `exec` dialect, if the declaration allows both.
+
+        Raises:
+            PeerError: It does not, or the user chose this dialect.
+        """
+        if not self._may_switch:
+            raise PeerError(
+                f"the server lists skills but does not support {GET_METHOD}: {error}",
+                method=error.method,
+                peer_code=error.peer_code,
+                fix=f'if it supports {READ_METHOD}, set "dialect": "{Dialect.EXEC}" in its `skills`',
+            ) from error
+        logger.info("the server does not support %s; trying %s", GET_METHOD, READ_METHOD)
+        self._replacement = ExecDialectClient(self._skills)
 
 
-def without_nested(listing: Listing) -> Listing:
-    """Refuse the skills whose generated URIs lie inside another skill: a file there would belong to both."""
-    roots = {entry.uri.root for entry in listing.entries}
-    inner = {entry.uri.text for entry in listing.entries if not roots.isdisjoint(_ancestors(entry.uri.root))}
-    if not inner:
-        return listing
-    finding = Finding("uri-overlap", "its name starts with the full name of another skill", file="")
-    taken = {refused.position for refused in listing.refused}
-    free = (position for position in count() if position not in taken)
-    refused = list(listing.refused)
-    for position, entry in zip(free, listing.entries, strict=False):
-        if entry.uri.text in inner:
-            refused.append(RefusedEntry(position, entry.uri.text, (finding,)))
-    remaining = tuple(entry for entry in listing.entries if entry.uri.text not in inner)
-    ordered = sorted(refused, key=lambda entry: entry.position)
-    return replace(listing, entries=remaining, refused=tuple(ordered))
+async def find_primitive(session: Session, options: DialectOptions) -> DialectMatch | None:
+    """Return this client if the server declared the capability `skills`, without the scripts of `exec`."""
+    capability = session.skills_capability
+    is_pinned = options.dialect is Dialect.PRIMITIVE
+    if capability is None or (SCRIPTS in capability and not is_pinned):
+        return None
+    client = PrimitiveDialectClient(may_switch=not is_pinned and SCRIPTS not in capability)
+    return await try_list(client, session, options)
 
 
-def skills_page(cursor: str | None) -> ListSkillsRequest:
-    """Return the request for one page of `skills/list`, which is the same in every dialect that has it."""
-    return ListSkillsRequest(params=PaginatedRequestParams(cursor=cursor))
+def parse_primitive_skill(value: object) -> tuple[NamedSkill | None, list[Finding]]:
+    """Parse one item of a listing; members that are no frontmatter stay in `extra`."""
+    item, findings = parse_item(value)
+    if item is None:
+        return None, findings
+    extra = {key: value for key, value in item.to_json().items() if key not in _IN_FRONTMATTER}
+    named, more = build_named_skill(
+        item.name,
+        description=item.description,
+        metadata=_metadata(item),
+        extra=cast("dict[str, JsonValue]", extra),
+        required_arguments=[argument.name for argument in item.arguments if argument.required],
+    )
+    return named, [*findings, *more]
 
 
-def unusable_answer(named: NamedSkill, findings: Iterable[Finding], violates: str) -> InvalidAnswerError:
-    """Return the error for an answer about a skill that cannot be used."""
-    messages = "; ".join(finding.message for finding in shortened(findings))
-    return InvalidAnswerError(
-        f"the server's answer for {quoted(named.remote_name)} cannot be used: {messages}", violates=violates
+async def missing_dependencies(
+    session: Session, options: DialectOptions, entry: SkillEntry
+) -> SkillDependencies:
+    """Return the tools and prompts that a skill depends on and its server does not list (ASK-15).
+
+    Resources are not checked: an unlisted one may be readable.
+
+    Raises:
+        SkillError: The server's tools or prompts cannot be listed.
+    """
+    item, _ = parse_item({"name": entry.name, DEPENDENCIES: entry.extra.get(DEPENDENCIES)})
+    needed = item.dependencies if item is not None else SkillDependencies()
+    tools = (
+        await _names(session, options, "tools", has=session.client.server_capabilities.tools is not None)
+        if needed.tools
+        else set[str]()
+    )
+    prompts = (
+        await _names(session, options, "prompts", has=session.has_prompts) if needed.prompts else set[str]()
+    )
+    return SkillDependencies(
+        tools=tuple(name for name in needed.tools if name not in tools),
+        prompts=tuple(name for name in needed.prompts if name not in prompts),
     )
 
 
-def not_found(uri: str) -> NotFoundError:
-    return NotFoundError(f"nothing is served at {quoted(uri)}", uri=uri[:500])
+class _AnyListRequest(Request[PaginatedRequestParams, str]):
+    method: str
 
 
-def _ancestors(root: str) -> Iterator[str]:
-    """Yield the parent directories of a skill's directory."""
-    while root.count("/") > 2:
-        root = root.rpartition("/")[0]
-        yield root
+async def _names(session: Session, options: DialectOptions, member: str, *, has: bool) -> set[str]:
+    found: set[str] = set()
+    if not has:
+        return found
+
+    def page_request(cursor: str | None) -> _AnyListRequest:
+        return _AnyListRequest(method=f"{member}/list", params=PaginatedRequestParams(cursor=cursor))
+
+    pager = Pager(session.client, page_request, member=member, limits=options.limits)
+    while (page := await pager.next_page()) is not None:
+        if page.is_first:
+            found = set()
+        for item in page.items:
+            name = cast("dict[str, Any]", item).get("name") if isinstance(item, dict) else None
+            if isinstance(name, str):
+                found.add(name)
+    return found
 
 
-# Paths for files that a server declares with its own URIs, mapped back to these URIs.
-
-
-FOLDER: Final = "files"
-"""The folder inside the skill for files that have no path of their own in it."""
-
-_MAX_NAME = 64
-_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
-
-
-def assign_uris(skill: SkillUri, files: Sequence[PrimitiveFile]) -> dict[str, str]:
-    """Assign each declared file a URI inside `skill`; return the declared URIs by the assigned ones.
-
-    A file inside the skill's own directory keeps its path there (P2076-13). Any
-    other gets a path made from its name. The declared URI is sent only to the
-    server that declared it.
-    """
-    first: dict[str, PrimitiveFile] = {}
-    for file in files:
-        first.setdefault(file.uri, file)
-    paths: dict[str, str] = {}
-    taken = {fold_path(SKILL_FILE)}
-    for uri, file in first.items():
-        path = _own_path(skill, file)
-        if path is not None and is_free(path, taken):
-            taken.add(fold_path(path))
-            paths[uri] = path
-    for uri, file in first.items():
-        if uri not in paths:
-            path = next(path for path in _generated_paths(file.name) if is_free(path, taken))
-            taken.add(fold_path(path))
-            paths[uri] = path
-    return {skill.join(paths[uri]): uri for uri in first}
-
-
-def _own_path(skill: SkillUri, file: PrimitiveFile) -> str | None:
-    """Return the path of a file inside its skill, if its URI or its name determines it."""
-    try:
-        canonical = canonical_uri(file.uri)
-        if canonical.startswith(skill.root + "/"):
-            path = skill.relative_path(canonical)
-        elif canonical.endswith(skill.join(file.name).removeprefix(skill.root)):
-            path = file.name
-        else:
-            return None
-    except InvalidUriError:
-        return None
-    # A file must not have the name of the folder for all others.
-    return None if fold_path(path) == FOLDER else path
-
-
-def _generated_paths(name: str) -> Iterator[str]:
-    plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
-    stem = _UNSAFE.sub("-", plain).strip(".-")[:_MAX_NAME].rstrip(".-") or "file"
-    head, dot, suffix = stem.rpartition(".")
-    yield f"{FOLDER}/{stem}"
-    for number in count(2):
-        yield f"{FOLDER}/{head}-{number}.{suffix}" if dot else f"{FOLDER}/{stem}-{number}"
-
-
-def is_free(path: str, taken: set[str]) -> bool:
-    """Return whether `path` conflicts with no other file: neither the same path, nor a file as a folder.
-
-    `taken` are the paths of the other files, folded with `fold_path`.
-    """
-    folded = fold_path(path)
-    return folded not in taken and folded not in folders_of(taken) and taken.isdisjoint(folders_of([folded]))
+def _metadata(item: PrimitiveItem) -> dict[str, str | None]:
+    return {"title": item.title, "version": item.version, "tags": joined(item.tags)}

@@ -39,6 +39,7 @@ from skillwire.core import (
     canonical_uri,
     check_entry,
     check_frontmatter,
+    collector_paused,
     parse_strictly,
     quoted,
 )
@@ -68,7 +69,6 @@ from skillwire.host.model import (
     PeerError,
     TooSlowError,
 )
-from skillwire.sources.background import collector_paused
 from skillwire.wire.core import LIST_RESOURCES
 from skillwire.wire.index import (
     INDEX_URI,

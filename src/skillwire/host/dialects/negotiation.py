@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 
 from skillwire.core import Dialect, SkillError
-from skillwire.host.dialects import core, core0804, execute, index, primitive, prompt, resources
+from skillwire.host.dialects import by_name, core, core0804, index, prompt, resources
 from skillwire.host.dialects.base import DialectMatch, DialectOptions, Session
 from skillwire.host.dialects.index import is_closed
 from skillwire.host.model import NotDeclaredError
@@ -25,8 +25,8 @@ ORDER: Final[tuple[tuple[Dialect, Finder], ...]] = (
     (Dialect.INDEX_JUNE, index.find),
     (Dialect.INDEX_APRIL, index.find_april),
     (Dialect.LIST_MARCH, resources.find),
-    (Dialect.PRIMITIVE, primitive.find),
-    (Dialect.EXEC, execute.find),
+    (Dialect.PRIMITIVE, by_name.find_primitive),
+    (Dialect.EXEC, by_name.find_exec),
     (Dialect.LIST_MARCH, resources.find_undeclared),
     (Dialect.PROMPT, prompt.find),
     (Dialect.CORE_0804, core0804.find),

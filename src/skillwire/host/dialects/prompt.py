@@ -27,6 +27,7 @@ from skillwire.core import (
     SkillEntry,
     SkillUri,
     canonical_uri,
+    open_object,
     parse_skill_md,
     quoted,
     split_prompt,
@@ -41,7 +42,7 @@ from skillwire.host.dialects.base import (
     Session,
     is_absent,
 )
-from skillwire.host.dialects.by_name import (
+from skillwire.host.dialects.named_skills import (
     NamedSkill,
     NamedSkills,
     build_named_skill,
@@ -50,7 +51,6 @@ from skillwire.host.dialects.by_name import (
 )
 from skillwire.host.model import ARGUMENTS, InvalidAnswerError, PeerError
 from skillwire.wire.by_name import parse_arguments
-from skillwire.wire.core import open_object
 
 PROMPT: Final = "prompt"
 """The member of an entry's `extra` that holds the prompt's own name."""

@@ -29,6 +29,7 @@ from skillwire.core import (
     SkillError,
     SkillUri,
     SourceError,
+    collector_paused,
     quoted,
     visible,
 )
@@ -53,7 +54,7 @@ from skillwire.host.model import (
 )
 from skillwire.host.registry.local import LocalScan, LocalSkills
 from skillwire.host.registry.servers import ListingHistory, Remote, ServerRecord
-from skillwire.sources.background import collector_paused, run_in_background
+from skillwire.sources.background import run_in_background
 
 # `ViewBuilder`: builds the registry's view from all origins.
 

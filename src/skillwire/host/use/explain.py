@@ -15,9 +15,8 @@ from skillwire.core import Coverage, Dialect, SkillError, coverage_words, quoted
 from skillwire.host.approval.lock_trust import ProjectLock
 from skillwire.host.calls import COMPLETE, complete
 from skillwire.host.connect.config_file import label_of
-from skillwire.host.connect.connection import Connection
 from skillwire.host.dialects.base import DialectOptions, Session
-from skillwire.host.dialects.primitive import DEPENDENCIES, missing_dependencies
+from skillwire.host.dialects.by_name import DEPENDENCIES, missing_dependencies
 from skillwire.host.model import (
     REFUSALS,
     Approval,
@@ -147,7 +146,7 @@ async def missing_dependency(files: Files, skill: KnownSkill) -> Refusal | None:
     if skill.dialect is not Dialect.PRIMITIVE or not skill.entry.extra.get(DEPENDENCIES):
         return None
     connection = files.connection(skill.id.origin.label)
-    if not isinstance(connection, Connection):
+    if connection.dialect is Dialect.WELL_KNOWN:
         return None
 
     async def look(session: Session, options: DialectOptions) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -190,7 +189,7 @@ async def complete_variable(
             reference=label,
             fix=f"use one of {', '.join(known.template.variables)}",
         )
-    if not isinstance(connection, Connection):
+    if connection.dialect is Dialect.WELL_KNOWN:
         return ()
     key = (COMPLETE, template, variable, typed, tuple(sorted((others or {}).items())))
 

@@ -48,9 +48,8 @@ from skillwire.core.archive_tree import (
     UnpackBudget,
     UnpackedFile,
 )
-from skillwire.host.connect.connection import ConnectionState
-from skillwire.host.connect.site import AnyConnection
-from skillwire.host.dialects.base import require_valid
+from skillwire.host.calls import ConnectionState
+from skillwire.host.dialects.base import SkillConnection, require_valid
 from skillwire.host.model import (
     Approval,
     ArchiveBudgetError,
@@ -373,7 +372,7 @@ class Files:
 
     def __init__(
         self,
-        connections: Mapping[str, AnyConnection],
+        connections: Mapping[str, SkillConnection],
         cache: ContentCache,
         archives: Archives,
         audit: AuditLog,
@@ -383,7 +382,7 @@ class Files:
         self._cache = cache
         self._audit = audit
 
-    def connection(self, label: str) -> AnyConnection:
+    def connection(self, label: str) -> SkillConnection:
         """Return the connection to the server with this label.
 
         Raises:

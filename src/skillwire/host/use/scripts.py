@@ -30,9 +30,8 @@ from skillwire.core import (
     visible,
 )
 from skillwire.host.approval.consent import Actor
-from skillwire.host.connect.connection import Connection
 from skillwire.host.dialects.base import NO_ARGUMENTS, Arguments, DialectClient, Session
-from skillwire.host.dialects.execute import ExecDialectClient
+from skillwire.host.dialects.by_name import ExecDialectClient
 from skillwire.host.model import (
     Activation,
     ApprovalDeniedError,
@@ -298,7 +297,7 @@ async def preview_on_server(
     async def ask(session: Session, client: DialectClient) -> tuple[str, ...]:
         return await _exec(client).scripts(session, skill.entry.uri)
 
-    paths = await _connection(machinery, skill).call_once(EXECUTE_METHOD, ask)
+    paths = await machinery.files.connection(skill.id.origin.label).call_once(EXECUTE_METHOD, ask)
     path = find_script(paths, script)
     value: object = {} if arguments is None else plain_object(arguments)
     check = partial(check_arguments, value, ScriptInterface(), script=path)
@@ -316,7 +315,7 @@ async def _execute(
     async def ask(session: Session, client: DialectClient) -> ExecutionResult:
         return await _exec(client).execute(session, uri, path, given)
 
-    connection = _connection(machinery, skill)
+    connection = machinery.files.connection(skill.id.origin.label)
     started = time.monotonic()
     outcome = _CANCELLED
     try:
@@ -379,12 +378,6 @@ def _describe_unfetched(piece: Piece) -> str:
 
 def _text(piece: Piece) -> str:
     return (piece.content or b"").decode("utf-8", "replace")
-
-
-def _connection(machinery: Machinery, skill: KnownSkill) -> Connection:
-    found = machinery.files.connection(skill.id.origin.label)
-    assert isinstance(found, Connection), "web sites do not use this dialect"
-    return found
 
 
 def _exec(client: DialectClient) -> ExecDialectClient:

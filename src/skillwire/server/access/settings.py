@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from skillwire.core import CredentialError, SkillError, is_loopback, literal, quoted
-from skillwire.wire.core import JsonDict
+from skillwire.core import CredentialError, JsonDict, SkillError, is_loopback, literal, quoted
 
 ALGORITHMS: Final = (
     "RS256",

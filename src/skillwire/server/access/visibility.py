@@ -6,7 +6,7 @@ from itertools import chain
 
 from skillwire.core import InvalidUriError, NotFoundError, SkillEntry, SkillUri, canonical_uri
 from skillwire.server.visibility import Visibility
-from skillwire.sources import CombinedSource
+from skillwire.sources.combined import CombinedSource
 from skillwire.sources.snapshot import BY_URI, Snapshot, SnapshotSource
 
 

@@ -23,6 +23,7 @@ from skillwire.core import (
     MAX_NAME,
     MAX_TOTAL_SIZE,
     Dialect,
+    JsonDict,
     SkillArgument,
     SkillDocument,
     SkillEntry,
@@ -37,9 +38,8 @@ from skillwire.core import (
 from skillwire.server.answers import Answers, FileContent
 from skillwire.server.messages import invalid_params
 from skillwire.server.outputs import Scripts
-from skillwire.sources import Report, Snapshot
+from skillwire.sources.snapshot import Report, Snapshot
 from skillwire.wire.by_name import CAPABILITY, LIST_CHANGED, Declarations, declarations_in
-from skillwire.wire.core import JsonDict
 
 # One name for each skill of a server, for dialects that identify skills by name.
 

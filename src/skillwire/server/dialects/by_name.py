@@ -12,6 +12,7 @@ from mcp.server.lowlevel import Server
 from skillwire.core import (
     Dialect,
     Finding,
+    JsonDict,
     NotFoundError,
     SkillEntry,
     SkillUri,
@@ -28,16 +29,9 @@ from skillwire.server.dialects.base import (
     fill_placeholders,
     render_instructions,
 )
-from skillwire.sources import Report, Snapshot
+from skillwire.sources.snapshot import Report, Snapshot
 from skillwire.wire.by_name import FileNote, PrimitiveFile, PrimitiveItem, SkillDefinition, SkillDependencies
-from skillwire.wire.core import (
-    GET_SKILL,
-    LIST_RESOURCES,
-    LIST_SKILLS,
-    LIST_TEMPLATES,
-    READ_RESOURCE,
-    JsonDict,
-)
+from skillwire.wire.core import GET_SKILL, LIST_RESOURCES, LIST_SKILLS, LIST_TEMPLATES, READ_RESOURCE
 
 # Checks whether a server has the tools, prompts and resources that its skills depend on.
 

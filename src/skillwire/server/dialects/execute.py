@@ -17,6 +17,7 @@ from skillwire.core import (
     Finding,
     Frontmatter,
     InvalidScriptArgumentsError,
+    JsonDict,
     JsonValue,
     LimitError,
     NotFoundError,
@@ -46,9 +47,9 @@ from skillwire.server.changes import connection_of
 from skillwire.server.dialects.base import Binding, ByNameDialectServer, Context, SupportingFile, is_modern
 from skillwire.server.messages import echoed, invalid_params, peer_error, wire_errors
 from skillwire.server.outputs import Scripts, caller_of, limit_error, result_of
-from skillwire.sources import CombinedSource
+from skillwire.sources.combined import CombinedSource
 from skillwire.wire.by_name import PREFIX, FileNote, file_notes
-from skillwire.wire.core import FILE_PRIORITY, JsonDict, skill_resource
+from skillwire.wire.core import FILE_PRIORITY, skill_resource
 from skillwire.wire.execute import (
     CAPABILITY,
     EXECUTE_METHOD,

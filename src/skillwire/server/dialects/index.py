@@ -17,20 +17,21 @@ from skillwire.core import (
     Dialect,
     InvalidArchiveError,
     InvalidUriError,
+    JsonDict,
     LimitError,
     NotFoundError,
     SkillEntry,
     SkillError,
     canonical_uri,
     digest_of,
+    encode,
 )
 from skillwire.server.answers import FileContent
 from skillwire.server.archives import ArchiveCache, ArchiveDigest
 from skillwire.server.browse import has_skills_below
 from skillwire.server.dialects.base import DialectServer, DialectSkills
-from skillwire.sources import CombinedSource
+from skillwire.sources.combined import CombinedSource
 from skillwire.sources.snapshot import LiveSource, Snapshot, Source, enclosures, upwards
-from skillwire.wire.core import JsonDict, encode
 from skillwire.wire.index import (
     INDEX_MEDIA_TYPE,
     INDEX_URI,

@@ -15,12 +15,14 @@ from skillwire.core import (
     SKILL_FILE,
     Dialect,
     InvalidSkillError,
+    JsonDict,
     LimitError,
     NotFoundError,
     PromptBuilder,
     SkillEntry,
     SourceError,
     VerificationError,
+    encode,
     quoted,
 )
 from skillwire.server.answers import ByteCache, cut
@@ -35,14 +37,13 @@ from skillwire.server.dialects.base import (
     names_of,
 )
 from skillwire.server.messages import invalid_params, peer_error, wire_errors
-from skillwire.sources import CombinedSource, Snapshot
+from skillwire.sources.combined import CombinedSource
+from skillwire.sources.snapshot import Snapshot
 from skillwire.wire.core import (
     GET_PROMPT,
     LIST_PROMPTS,
     MAX_PROMPT_NAME,
     PROMPTS_CHANGED,
-    JsonDict,
-    encode,
     is_cursor_of,
     is_prompt_name,
     prompt_item,

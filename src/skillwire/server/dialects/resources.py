@@ -5,12 +5,21 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import ClassVar, Final, TypeVar
 
-from skillwire.core import DEFAULT_SCHEME, Dialect, InvalidUriError, SkillEntry, canonical_uri, media_type_of
+from skillwire.core import (
+    DEFAULT_SCHEME,
+    Dialect,
+    InvalidUriError,
+    JsonDict,
+    SkillEntry,
+    canonical_uri,
+    encode,
+    media_type_of,
+)
 from skillwire.server.answers import cut
 from skillwire.server.browse import has_skills_below, skill_around, skills_below
 from skillwire.server.dialects.base import DialectServer
-from skillwire.sources import Snapshot
-from skillwire.wire.core import JsonDict, encode, file_resource, read_cursor, skill_resource, write_cursor
+from skillwire.sources.snapshot import Snapshot
+from skillwire.wire.core import file_resource, read_cursor, skill_resource, write_cursor
 
 SCOPED: Final = "resources/list/scoped"
 

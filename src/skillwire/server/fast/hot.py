@@ -20,21 +20,13 @@ from mcp_types.methods import validate_client_request
 from mcp_types.version import LATEST_MODERN_VERSION
 from pydantic import ValidationError
 
-from skillwire.core import SkillError, SkillUri, canonical_uri
+from skillwire.core import SkillError, SkillUri, canonical_uri, encode
 from skillwire.server.answers import ByteCache, FileContent
 from skillwire.server.fast.requests import FastRequest, Parts, RequestReader
 from skillwire.server.parameters import ListSkillsRequestParams
 from skillwire.server.skills import Skills
-from skillwire.sources import CombinedSource
-from skillwire.wire.core import (
-    EXTENSION,
-    LIST_SKILLS,
-    READ_RESOURCE,
-    encode,
-    file_contents,
-    read_cursor,
-    write_entry,
-)
+from skillwire.sources.combined import CombinedSource
+from skillwire.wire.core import EXTENSION, LIST_SKILLS, READ_RESOURCE, file_contents, read_cursor, write_entry
 
 MODERN_VERSION: Final = LATEST_MODERN_VERSION
 

@@ -13,7 +13,7 @@ from mcp.server.context import CallNext, HandlerResult
 from mcp.shared.exceptions import MCPError
 from pydantic import Field
 
-from skillwire.core import NotFoundError, SkillEntry, SourceError, canonical_uri
+from skillwire.core import JsonDict, NotFoundError, SkillEntry, SourceError, canonical_uri
 from skillwire.server.answers import FileContent, Terms
 from skillwire.server.dialects.base import Context, Handler, as_json, is_modern
 from skillwire.server.fastmcp.visibility import (
@@ -27,8 +27,8 @@ from skillwire.server.messages import wire_errors
 from skillwire.server.methods import HandshakeMiddleware
 from skillwire.server.outputs import caller_of
 from skillwire.server.skills import Skills
-from skillwire.sources import Snapshot
-from skillwire.wire.core import GET_SKILL, LIST_RESOURCES, READ_DIRECTORY, READ_RESOURCE, CacheScope, JsonDict
+from skillwire.sources.snapshot import Snapshot
+from skillwire.wire.core import GET_SKILL, LIST_RESOURCES, READ_DIRECTORY, READ_RESOURCE, CacheScope
 
 # Files of skills as FastMCP resources, and the results of reading them.
 

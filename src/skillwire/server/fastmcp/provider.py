@@ -22,6 +22,7 @@ from mcp.shared.exceptions import MCPError
 from skillwire.core import (
     DEFAULT_SCHEME,
     Dialect,
+    JsonDict,
     NotFoundError,
     SkillEntry,
     SkillError,
@@ -65,8 +66,8 @@ from skillwire.server.outputs import OUTPUT_SCHEME
 from skillwire.server.parameters import RequestCheck
 from skillwire.server.skills import Skills
 from skillwire.server.wellknown.app import add_site
-from skillwire.sources import Snapshot
-from skillwire.wire.core import EXTENSION, LIST_RESOURCES, SETTINGS, JsonDict, skill_resource
+from skillwire.sources.snapshot import Snapshot
+from skillwire.wire.core import EXTENSION, LIST_RESOURCES, SETTINGS, skill_resource
 
 # Skills as prompts of a FastMCP server, behind its middleware, transforms and visibility rules.
 

@@ -16,7 +16,15 @@ from fastmcp.server.transforms import Namespace, Transform
 from fastmcp.server.transforms.visibility import get_visibility_rules
 from fastmcp.utilities.versions import VersionSpec
 
-from skillwire.core import DIRECTORY_MEDIA_TYPE, NotFoundError, SkillEntry, SkillError, canonical_uri, quoted
+from skillwire.core import (
+    DIRECTORY_MEDIA_TYPE,
+    JsonDict,
+    NotFoundError,
+    SkillEntry,
+    SkillError,
+    canonical_uri,
+    quoted,
+)
 from skillwire.server.browse import skill_around, skills_below
 from skillwire.server.dialects.base import Context
 from skillwire.server.messages import wire_errors
@@ -24,7 +32,6 @@ from skillwire.server.methods import DirectoryRequestParams, GetRequestParams, S
 from skillwire.server.outputs import Caller
 from skillwire.server.parameters import ListSkillsRequestParams
 from skillwire.server.skills import Skills
-from skillwire.wire.core import JsonDict
 
 AnyFastMCP: TypeAlias = FastMCP[Any]
 ProviderPath: TypeAlias = tuple[Provider, ...]

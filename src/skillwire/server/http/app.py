@@ -17,7 +17,7 @@ from mcp.server.auth.provider import AccessToken
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
-from skillwire.core import CredentialError
+from skillwire.core import SITE_PATH, CredentialError
 from skillwire.server.access.admission import Admission, Admitted, LiveGrants, Rates
 from skillwire.server.access.settings import (
     ANONYMOUS,
@@ -43,7 +43,6 @@ from skillwire.server.page import PageApp
 from skillwire.server.skills import Skills
 from skillwire.server.standalone import SkillServer
 from skillwire.server.visibility import ALL
-from skillwire.wire.wellknown import SITE_PATH
 
 _READING = ("GET", "HEAD")
 _EVERYONE = Admitted(ANONYMOUS, ALL)

@@ -11,6 +11,7 @@ from mcp.server.transport_security import TransportSecuritySettings
 from mcp_types import INVALID_REQUEST, JSONRPCRequest
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
+from skillwire.core import JsonDict, encode
 from skillwire.server.fast.asgi import FastPath, read_body, refuse
 from skillwire.server.fast.hot import MODERN_VERSION
 from skillwire.server.fast.requests import App, Message, Receive, Scope, Send
@@ -18,7 +19,6 @@ from skillwire.server.http.observe import note_method
 from skillwire.server.messages import MalformedMessageError, not_initialized, parse_message
 from skillwire.server.ops.tracing import is_tracing
 from skillwire.server.standalone import SkillServer
-from skillwire.wire.core import JsonDict, encode
 from skillwire.wire.execute import EXECUTE_METHOD
 
 PATH: Final = "/mcp"

@@ -40,7 +40,7 @@ from skillwire.server.page.catalog import (
 from skillwire.server.page.skill import file_values, instruction_values, skill_values
 from skillwire.server.page.templates import asset_at, etag_of, fill, shortened
 from skillwire.server.search import MAX_QUERY, ServerSearch
-from skillwire.sources import Report
+from skillwire.sources.snapshot import Report
 from skillwire.wire.core import LIST_SKILLS
 
 # The response headers of the page: security policy and caching.

@@ -21,7 +21,7 @@ from skillwire.runner import scripts_of
 from skillwire.server.browse import skills_below
 from skillwire.server.page.templates import place_of
 from skillwire.server.search import SkillSearchPage
-from skillwire.sources import Report, Snapshot
+from skillwire.sources.snapshot import Report, Snapshot
 
 # `PageIndex`: folders and relations derived from a snapshot, cached until it changes.
 

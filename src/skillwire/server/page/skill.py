@@ -29,7 +29,7 @@ from skillwire.server.browse import skills_below
 from skillwire.server.page.catalog import TOOLS_FIELD, SkillRow, counts_of, crumbs_to, row_of
 from skillwire.server.page.markdown import Rendered, Resolve, render
 from skillwire.server.page.templates import FILES, place_of, safe, shortened
-from skillwire.sources import Report, Snapshot
+from skillwire.sources.snapshot import Report, Snapshot
 
 MAX_FINDINGS: Final = 200
 MAX_FIELDS: Final = 60

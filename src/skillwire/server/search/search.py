@@ -46,7 +46,7 @@ from skillwire.core import (
 )
 from skillwire.runner import scripts_of
 from skillwire.server.visibility import EVERYTHING, Visibility, parse_prefix
-from skillwire.sources import Snapshot
+from skillwire.sources.snapshot import Snapshot
 from skillwire.wire.core import read_cursor, write_cursor
 
 # `SearchIndex`: the words of the skills in one snapshot, in SQLite's FTS5.

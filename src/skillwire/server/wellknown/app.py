@@ -10,11 +10,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from skillwire.core import NotFoundError, SkillError
+from skillwire.core import INDEX_PATH, SITE_PATH, NotFoundError, SkillError
 from skillwire.server.answers import Answers, etag_matches
 from skillwire.server.wellknown.site import PublishedSite, Publisher
 from skillwire.wire.core import CacheScope
-from skillwire.wire.wellknown import INDEX_MEDIA_TYPE, INDEX_PATH, SITE_PATH
+from skillwire.wire.wellknown import INDEX_MEDIA_TYPE
 
 logger = logging.getLogger(__name__)
 

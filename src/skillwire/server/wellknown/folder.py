@@ -23,9 +23,9 @@ from typing import Final
 
 import orjson
 
-from skillwire.core import SKILL_FILE, SkillError, digest_of
+from skillwire.core import SITE_PATH, SKILL_FILE, SkillError, digest_of
 from skillwire.server.wellknown.site import FORMAT
-from skillwire.wire.wellknown import SITE_PATH, SiteEntry, SiteForm, parse_site
+from skillwire.wire.wellknown import SiteEntry, SiteForm, parse_site
 
 fcntl: ModuleType | None
 try:

@@ -23,7 +23,7 @@ from skillwire.core import (
 )
 from skillwire.server.archives import ArchiveCache
 from skillwire.server.visibility import EVERYTHING_LISTED
-from skillwire.sources import CombinedSource
+from skillwire.sources.combined import CombinedSource
 from skillwire.sources.snapshot import Report, Snapshot, enclosures
 from skillwire.wire.wellknown import ArtifactType, SiteEntry, write_index
 

@@ -5,8 +5,7 @@ import os
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
-from skillwire.core import SKILL_FILE, Finding, SourceError
-from skillwire.sources.background import collector_paused
+from skillwire.core import SKILL_FILE, Finding, SourceError, collector_paused
 from skillwire.sources.directory.publish import MountPoint, Publication, Published, combine, publish
 from skillwire.sources.directory.scan import ScanIndex, Scanner, SkillRecord
 from skillwire.sources.directory.walk import MAX_DEPTH, SKIPPED_FOLDERS, Walk

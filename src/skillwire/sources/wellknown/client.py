@@ -26,6 +26,7 @@ from skillwire.core import (
     SkillEntry,
     SkillUri,
     StrictJsonError,
+    collector_paused,
     entry_findings,
     parse_skill_md,
     parse_strictly,
@@ -33,7 +34,6 @@ from skillwire.core import (
 )
 from skillwire.core.archive import unpack
 from skillwire.core.archive_tree import DEFAULT_LIMITS, UnpackBudget
-from skillwire.sources.background import collector_paused
 from skillwire.sources.wellknown.web import (
     DEFAULT_SECONDS,
     Resolve,

@@ -23,6 +23,8 @@ import httpx2
 
 import skillwire
 from skillwire.core import (
+    INDEX_PATH,
+    OLD_INDEX_PATH,
     Address,
     LimitError,
     Reach,
@@ -33,7 +35,6 @@ from skillwire.core import (
     quoted,
     reach_of,
 )
-from skillwire.wire.wellknown import INDEX_PATH, OLD_INDEX_PATH
 
 # Errors of requests to a web site.
 

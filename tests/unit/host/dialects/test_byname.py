@@ -15,8 +15,8 @@ from skillwire.core.frontmatter import parse_skill_md
 from skillwire.core.manifest import MAX_TOTAL_SIZE
 from skillwire.core.uri import SkillUri
 from skillwire.host.calls.listing import Listing, RefusedEntry
-from skillwire.host.dialects import execute, primitive, prompt
-from skillwire.host.dialects.by_name import (
+from skillwire.host.dialects import by_name, prompt
+from skillwire.host.dialects.named_skills import (
     NamedSkill,
     NamedSkills,
     ParseNamedSkill,
@@ -67,7 +67,7 @@ def listing_of(*called: str) -> Listing:
     item={"name": "a", "description": "x" * 1024, "tags": ["\x85" * 256] * 256}, instructions="\ufeff---"
 )
 @pytest.mark.parametrize(
-    "read_card", [primitive.parse_named_skill, execute.parse_named_skill, prompt.parse_named_skill]
+    "read_card", [by_name.parse_primitive_skill, by_name.parse_exec_skill, prompt.parse_named_skill]
 )
 def test_a_composed_file_says_exactly_what_was_listed_whatever_a_stranger_sends(
     read_card: ParseNamedSkill, item: dict[str, Any], instructions: str
@@ -93,7 +93,7 @@ def test_a_composed_file_says_exactly_what_was_listed_whatever_a_stranger_sends(
 def test_an_entry_that_is_listed_is_one_that_the_released_extension_allows_too(
     item: dict[str, Any],
 ) -> None:
-    card, findings = execute.parse_named_skill(item)
+    card, findings = by_name.parse_exec_skill(item)
     if card is None or any(finding.is_error for finding in findings):
         return
 
@@ -209,7 +209,7 @@ def test_what_an_item_says_never_replaces_a_member_of_its_entry() -> None:
         "new": 1,
     }
 
-    card, _ = primitive.parse_named_skill(item)
+    card, _ = by_name.parse_primitive_skill(item)
 
     assert card is not None
     entry = card.entry(["skill://refunds/a.md"])

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from skillwire.core.paths import path_findings
 from skillwire.core.uri import SkillUri
-from skillwire.host.dialects.by_name import assign_uris
+from skillwire.host.dialects.named_skills import assign_uris
 from skillwire.wire.by_name import PrimitiveFile
 
 SKILL = SkillUri.parse("skill://refunds/SKILL.md")

@@ -9,7 +9,7 @@ from skillwire.core.dialects import Dialect
 from skillwire.core.errors import INTERNAL_ERROR, INVALID_PARAMS, LimitError, NotFoundError
 from skillwire.core.uri import SkillUri
 from skillwire.host.dialects.base import DialectOptions
-from skillwire.host.dialects.execute import ExecDialectClient, find
+from skillwire.host.dialects.by_name import ExecDialectClient, find_exec
 from skillwire.host.model.errors import InvalidAnswerError, NotDeclaredError, PeerError
 from skillwire.wire.execute import ExecutionResult, Piece
 from unit.host.calls.strangers import MODES, Answers, Params, Stranger, always
@@ -53,14 +53,14 @@ def failing(code: int) -> Answers:
 async def test_the_dialect_is_told_by_scripts_whatever_they_are_set_to(scripts: object, mode: str) -> None:
     there = stranger(skill())
     async with speaking(there, {}, mode) as peer:
-        assert await find(peer, HEARING) is None
-        assert await find(peer, DialectOptions(dialect=Dialect.EXEC)) is None
+        assert await find_exec(peer, HEARING) is None
+        assert await find_exec(peer, DialectOptions(dialect=Dialect.EXEC)) is None
     async with speaking(there, {"skills": {}}, mode) as peer:
-        assert await find(peer, HEARING) is None
+        assert await find_exec(peer, HEARING) is None
         assert there.requests == []
-        assert await find(peer, DialectOptions(dialect=Dialect.EXEC)) is not None
+        assert await find_exec(peer, DialectOptions(dialect=Dialect.EXEC)) is not None
     async with speaking(there, {"skills": {"scripts": scripts}}, mode) as peer:
-        found = await find(peer, HEARING)
+        found = await find_exec(peer, HEARING)
 
         assert found is not None and found.listing.dialect is Dialect.EXEC
         [entry] = found.listing.entries

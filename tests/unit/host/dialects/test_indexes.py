@@ -9,8 +9,8 @@ from mcp.types import METHOD_NOT_FOUND
 
 from skillwire.core.dialects import Dialect
 from skillwire.core.errors import InvalidEntryError, SkillError
+from skillwire.core.json import MAX_VALUES
 from skillwire.core.manifest import Coverage, digest_of
-from skillwire.core.strictjson import MAX_VALUES
 from skillwire.core.uri import SkillUri
 from skillwire.host.calls.exchange import ListingLimits
 from skillwire.host.dialects import index

@@ -11,7 +11,7 @@ from skillwire.core.errors import INTERNAL_ERROR, INVALID_PARAMS, LimitError, No
 from skillwire.core.uri import SkillUri
 from skillwire.host.calls.exchange import ListingLimits
 from skillwire.host.dialects.base import DialectOptions
-from skillwire.host.dialects.primitive import PrimitiveDialectClient, find, missing_dependencies
+from skillwire.host.dialects.by_name import PrimitiveDialectClient, find_primitive, missing_dependencies
 from skillwire.host.model.errors import (
     ArgumentsNeededError,
     EndlessListingError,
@@ -55,14 +55,14 @@ async def test_nothing_is_sent_without_the_capability_or_with_the_scripts_of_the
 ) -> None:
     there = stranger()
     async with speaking(there, {}, mode) as peer:
-        assert await find(peer, HEARING) is None
-        assert await find(peer, DialectOptions(dialect=Dialect.PRIMITIVE)) is None
+        assert await find_primitive(peer, HEARING) is None
+        assert await find_primitive(peer, DialectOptions(dialect=Dialect.PRIMITIVE)) is None
     async with speaking(there, {"skills": True}, mode) as peer:
-        assert await find(peer, HEARING) is None
+        assert await find_primitive(peer, HEARING) is None
     async with speaking(there, {"skills": {"scripts": False}}, mode) as peer:
-        assert await find(peer, HEARING) is None
+        assert await find_primitive(peer, HEARING) is None
         assert there.requests == []
-        assert await find(peer, DialectOptions(dialect=Dialect.PRIMITIVE)) is not None
+        assert await find_primitive(peer, DialectOptions(dialect=Dialect.PRIMITIVE)) is not None
 
 
 @both_generations
@@ -88,7 +88,7 @@ async def test_a_listing_is_read_page_by_page_and_one_bad_item_costs_only_itself
     }
     there = Stranger({"skills/list": listing(pages)}, declares=False)
     async with speaking(there, SKILLS, mode) as peer:
-        found = await find(peer, HEARING)
+        found = await find_primitive(peer, HEARING)
 
         assert found is not None
         listed = found.listing
@@ -118,7 +118,7 @@ async def test_a_listing_without_end_is_cut_off_and_what_came_is_kept(mode: str)
         declares=False,
     )
     async with speaking(there, SKILLS, mode) as peer:
-        found = await find(peer, DialectOptions(limits=ListingLimits(max_pages=5), seconds=20))
+        found = await find_primitive(peer, DialectOptions(limits=ListingLimits(max_pages=5), seconds=20))
 
         assert found is not None
         assert len(found.listing.entries) == 5
@@ -127,11 +127,11 @@ async def test_a_listing_without_end_is_cut_off_and_what_came_is_kept(mode: str)
 
 async def test_a_server_that_does_not_know_the_method_does_not_speak_the_dialect() -> None:
     async with speaking(Stranger({}, declares=False), SKILLS) as peer:
-        assert await find(peer, HEARING) is None
+        assert await find_primitive(peer, HEARING) is None
     broken = Stranger({"skills/list": failing(INTERNAL_ERROR)}, declares=False)
     async with speaking(broken, SKILLS) as peer:
         with pytest.raises(PeerError):
-            await find(peer, HEARING)
+            await find_primitive(peer, HEARING)
 
 
 @both_generations

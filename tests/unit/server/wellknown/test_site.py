@@ -10,6 +10,7 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
+from skillwire.core import INDEX_PATH, SITE_PATH
 from skillwire.core.archive import unpack
 from skillwire.core.errors import NotFoundError, SourceError
 from skillwire.core.media import ArchiveFormat
@@ -18,7 +19,6 @@ from skillwire.server.answers import Answers, Terms
 from skillwire.server.wellknown.app import SiteApp, site_endpoint
 from skillwire.server.wellknown.site import Artifact, Publisher
 from skillwire.sources import CombinedSource, DynamicSkill, MemorySource
-from skillwire.wire.wellknown import INDEX_PATH, SITE_PATH
 from talking import eventually, skill
 
 
