@@ -24,7 +24,7 @@ from approving import FILES, approval, entry, manifest, origin, skill_id
 from skillwire.core.manifest import ManifestFile, digest_of
 from skillwire.host.approval.lock import lock_bytes, read_lock, write_lock
 from skillwire.host.approval.lock_trust import LockState, LockTrust
-from skillwire.host.approval.store import FILE, ApprovalStore
+from skillwire.host.approval.store import APPROVALS_FILE, ApprovalStore
 from skillwire.host.state.audit import AuditLog
 from skillwire.host.state.content import ContentCache
 from skillwire.host.state.trees import TreeKey, Trees
@@ -184,7 +184,7 @@ def cleared(folder: Path) -> str:
 
 def forge(folder: Path) -> None:
     granted("refunds")(folder)
-    path = folder / "state" / FILE
+    path = folder / "state" / APPROVALS_FILE
     path.write_bytes(path.read_bytes().replace(b'["load"]', b'["scripts"]'))
 
 
@@ -196,7 +196,7 @@ def nothing_approved(folder: Path) -> str:
     evidence = [path for path in (folder / "state").iterdir() if b'["scripts"]' in path.read_bytes()]
     if len(evidence) != 1:
         return f"{len(evidence)} copies of the forged file"
-    state = "old" if evidence[0].name == FILE else "new"
+    state = "old" if evidence[0].name == APPROVALS_FILE else "new"
     return state if ApprovalStore(folder / "state").find(skill_id()) is None else "approved"
 
 

@@ -19,7 +19,7 @@ from skillwire.host.approval.consent import PromptLimits
 from skillwire.host.calls.exchange import DEFAULT_ENTRIES, DEFAULT_PAGES
 from skillwire.host.host import Host
 from skillwire.host.model.approval import Occasion
-from skillwire.host.state.content import MAX_BYTES, MAX_BYTES_PER_ORIGIN
+from skillwire.host.state.content import MAX_BYTES_PER_ORIGIN, MAX_CACHE_BYTES
 from skillwire.host.use.gate import ToolCall, ToolKind, Verdict
 
 twice = pytest.mark.parametrize(("transport", "era"), [("stdio", "modern"), ("http", "legacy")])
@@ -291,7 +291,7 @@ async def test_the_quotas_nobody_changed_hold_too(kind: str, tmp_path: Path) -> 
 
     What was read earlier is played by files that have a size and take no room.
     """
-    quota = MAX_BYTES_PER_ORIGIN if kind == "server" else MAX_BYTES
+    quota = MAX_BYTES_PER_ORIGIN if kind == "server" else MAX_CACHE_BYTES
     async with hostile("bulky", transport="http", count=2, files=2, bytes=16 * KIB) as bulk:
         async with hosting(tmp_path, [config(bulk)], user=User()) as host:
             await read_all(host, LABEL, 0, 2, 16 * KIB)

@@ -10,7 +10,7 @@ from approving import LOAD, WHEN, entry, manifest, origin, skill_id
 from integration.cli_world import World
 from skillwire.core.manifest import ManifestFile
 from skillwire.host.approval.lock_trust import LockTrust
-from skillwire.host.approval.store import FILE, ApprovalStore
+from skillwire.host.approval.store import APPROVALS_FILE, ApprovalStore
 from skillwire.host.model.approval import Approval
 from skillwire.host.model.endpoints import HttpEndpoint
 from skillwire.host.model.origin import Origin, OriginKind
@@ -138,7 +138,7 @@ def test_gc_keeps_what_was_approved_before_a_change_so_that_it_can_be_compared(w
 def test_gc_takes_nothing_for_unneeded_when_approvals_were_tampered_with(world: World) -> None:
     keep(world, origin("acme"))
     approve(world, origin("acme"))
-    path = world.state / FILE
+    path = world.state / APPROVALS_FILE
     path.write_bytes(path.read_bytes().replace(b"acme", b"evil"))
 
     ended = world.run("cache", "gc")

@@ -9,7 +9,7 @@ import pytest
 from approving import LOAD, WHEN, manifest, skill_id
 from integration.cli_world import World, local_skill
 from skillwire.host.approval.lock_trust import LockTrust
-from skillwire.host.approval.store import FILE, ApprovalStore
+from skillwire.host.approval.store import APPROVALS_FILE, ApprovalStore
 from skillwire.host.model.approval import Approval
 
 SECRET = "s3cret-value"
@@ -103,7 +103,7 @@ def test_servers_that_fail_are_told_apart(world: World) -> None:
 @pytest.mark.requirement("APPR-01")
 def test_tampering_is_a_problem_and_stays_visible_afterwards(world: World) -> None:
     ApprovalStore(world.state).grant(Approval(skill_id(), manifest(), LOAD, WHEN))
-    path = world.state / FILE
+    path = world.state / APPROVALS_FILE
     path.write_bytes(path.read_bytes().replace(b"acme", b"evil"))
 
     first, second = world.run("doctor", "--json"), world.run("doctor", "--json")
@@ -115,12 +115,12 @@ def test_tampering_is_a_problem_and_stays_visible_afterwards(world: World) -> No
 def test_open_folders_and_files_are_warned_about(world: World) -> None:
     ApprovalStore(world.state).grant(Approval(skill_id(), manifest(), LOAD, WHEN))
     world.state.chmod(0o755)
-    (world.state / FILE).chmod(0o644)
+    (world.state / APPROVALS_FILE).chmod(0o644)
 
     places = by_subject(world.run("doctor", "--json").json, "places")
 
     assert (places["state"]["status"], places["state files"]["status"]) == ("warning", "warning")
-    assert FILE in places["state files"]["found"]
+    assert APPROVALS_FILE in places["state files"]["found"]
 
 
 @pytest.mark.requirement("CACHE-04")

@@ -23,12 +23,18 @@ from skillwire.cli.command import (
 )
 from skillwire.cli.hosting import SITE_PREFIX, Config, with_scheme
 from skillwire.core import digest_of
-from skillwire.host.connect.config import CONFIG_PATHS, find_config, project_of, servers_of
+from skillwire.host import (
+    CONFIG_PATHS,
+    ConfigError,
+    FileTrust,
+    ServerConfig,
+    Storage,
+    find_config,
+    project_of,
+    servers_of,
+)
 from skillwire.host.connect.config_edit import ConfigEdit, table_for
 from skillwire.host.connect.config_file import folded, label_of, parse_json
-from skillwire.host.model import ConfigError, ServerConfig
-from skillwire.host.state.places import Storage
-from skillwire.host.state.trust import FileTrust
 
 app = new_app()
 

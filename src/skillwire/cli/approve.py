@@ -22,21 +22,24 @@ from skillwire.cli.prompt import NO, YES, TerminalAsk
 from skillwire.cli.render import print_refusal, reason_of
 from skillwire.cli.show import approvals_of, skill_json
 from skillwire.core import is_digest
-from skillwire.host.host import Host
-from skillwire.host.model import (
+from skillwire.host import (
     ApprovalDeniedError,
     ApprovalRequiredError,
     Change,
     DynamicDeclinedError,
     Grant,
+    Host,
     KnownSkill,
     Occasion,
+    Paragraph,
     Question,
     RefusedError,
     SkillChangedError,
     binding_of,
+    name_of,
+    one_line,
+    paragraphs_of,
 )
-from skillwire.host.use.question import Paragraph, name_of, one_line, paragraphs_of
 
 GRANTS = {
     Grant.LOAD: "load: its text may enter a model's context",

@@ -22,14 +22,23 @@ from skillwire.cli.command import (
 )
 from skillwire.cli.hosting import LOCK_NAME, Config, HostRequest, Lock, resolve_targets
 from skillwire.core import SkillError
-from skillwire.host.approval.lock_trust import LockTrust
-from skillwire.host.approval.store import FILE, ApprovalRecords
-from skillwire.host.model import ConfigError, Origin, OriginKind, SkillId
-from skillwire.host.state.content import MAX_BYTES, CacheUsage, ContentCache, OriginUsage
-from skillwire.host.state.places import Storage
+from skillwire.host import (
+    APPROVALS_FILE,
+    MAX_CACHE_BYTES,
+    UNPACKED_FOLDER,
+    ApprovalRecords,
+    CacheUsage,
+    ConfigError,
+    ContentCache,
+    LockTrust,
+    Origin,
+    OriginKind,
+    OriginUsage,
+    SkillId,
+    Storage,
+    Trees,
+)
 from skillwire.host.state.sealed import SealedFolder
-from skillwire.host.state.trees import FOLDER as TREES
-from skillwire.host.state.trees import Trees
 
 # Find the servers whose cached files are still needed: those with approved or pinned skills.
 
@@ -49,7 +58,7 @@ def needed_origins(output: Output, places: Storage, lock: Path | None) -> frozen
 
 def _approved(state: Path) -> list[SkillId]:
     folder = SealedFolder(state)
-    ledger = folder.load(FILE, ApprovalRecords.parse) or ApprovalRecords()
+    ledger = folder.load(APPROVALS_FILE, ApprovalRecords.parse) or ApprovalRecords()
     _require_untampered(folder)
     return [*ledger.approvals, *ledger.previous]
 
@@ -98,7 +107,7 @@ class CachedContent:
     """Everything cached of servers' skills: files by digest, and unpacked archives."""
 
     def __init__(self, place: Path) -> None:
-        self._all = (ContentCache(place), Trees(place / TREES))
+        self._all = (ContentCache(place), Trees(place / UNPACKED_FOLDER))
 
     def usage(self) -> CacheUsage:
         found = [store.usage() for store in self._all]
@@ -188,7 +197,7 @@ def _list(output: Output, usage: CacheUsage, configured: Collection[Key]) -> Non
         return
     print_rows(output, [_row(origin, configured) for origin in usage.origins], right=(1, 2))
     output.message(
-        f"{plural(usage.files, 'file')}, {size_words(usage.size)} of at most {size_words(MAX_BYTES)}, "
+        f"{plural(usage.files, 'file')}, {size_words(usage.size)} of at most {size_words(MAX_CACHE_BYTES)}, "
         f"in {Storage().cache}",
         wrap=False,
     )
@@ -268,7 +277,7 @@ def _totals(usage: CacheUsage) -> dict[str, object]:
         "place": str(Storage().cache),
         "files": usage.files,
         "size": usage.size,
-        "quota": MAX_BYTES,
+        "quota": MAX_CACHE_BYTES,
     }
 
 

@@ -17,8 +17,7 @@ from skillwire.cli.hosting import (
     run_with_host,
 )
 from skillwire.cli.render import print_comparison
-from skillwire.host.host import Host
-from skillwire.host.use.diff import Basis
+from skillwire.host import Basis, Host
 
 __all__ = ["app", "print_comparison"]
 

@@ -38,12 +38,16 @@ from skillwire.cli.doctor_checks import (
 )
 from skillwire.cli.hosting import DEFAULT_WAIT, LOCK_NAME, Config, Frozen, Lock, Wait
 from skillwire.core import Dialect, RunnerError, SkillError
-from skillwire.host.calls import Listing
-from skillwire.host.connect.connection import connection_for
-from skillwire.host.model import REFUSALS, NotDeclaredError, ServerConfig
-from skillwire.host.registry.local import default_roots
-from skillwire.host.state.places import Storage
-from skillwire.host.use.question import one_line
+from skillwire.host import (
+    REFUSALS,
+    Listing,
+    NotDeclaredError,
+    ServerConfig,
+    Storage,
+    connection_for,
+    default_roots,
+    one_line,
+)
 from skillwire.runner import Availability, Limits, Policy, Runner, RunRecord, ScriptRun
 
 # Report the versions of the program and of what it depends on.

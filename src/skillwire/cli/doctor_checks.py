@@ -16,22 +16,29 @@ from urllib.parse import urlsplit
 from skillwire.cli.command import plural
 from skillwire.cli.render import is_used, place_of
 from skillwire.core import SkillError
-from skillwire.host.approval.lock_trust import LockReview, LockState, LockTrust
-from skillwire.host.approval.store import ApprovalStore
-from skillwire.host.connect.config import Servers, find_config, read_servers
-from skillwire.host.connect.config_file import parse_json, read_bytes
-from skillwire.host.model import (
+from skillwire.host import (
+    MAX_CACHE_BYTES,
+    ApprovalStore,
     ConfigError,
+    ContentCache,
+    FileTrust,
+    FolderTrust,
     HttpEndpoint,
+    LocalRoot,
+    LocalSkills,
+    LockReview,
+    LockState,
+    LockTrust,
     ServerConfig,
+    Servers,
     SiteEndpoint,
     StdioEndpoint,
+    Storage,
     UnsafePlaceError,
+    find_config,
+    read_servers,
 )
-from skillwire.host.registry.local import LocalRoot, LocalSkills
-from skillwire.host.state.content import MAX_BYTES, ContentCache
-from skillwire.host.state.places import Storage
-from skillwire.host.state.trust import FileTrust, FolderTrust
+from skillwire.host.connect.config_file import parse_json, read_bytes
 
 
 class Status(StrEnum):
@@ -347,7 +354,7 @@ def _cache(places: Storage) -> Check:
     except SkillError as error:
         return _PLACES_AREA.problem("cached files", str(error), "run `skillwire cache clear`")
     found = f"{plural(usage.files, 'file')}, {usage.size:,} bytes, of {plural(len(usage.origins), 'server')}"
-    if usage.size > MAX_BYTES:
+    if usage.size > MAX_CACHE_BYTES:
         return _PLACES_AREA.warning("cached files", f"{found}; over the quota", "run `skillwire cache gc`")
     return _PLACES_AREA.ok("cached files", found)
 

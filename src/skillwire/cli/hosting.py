@@ -18,27 +18,33 @@ from skillwire.cli.command import STYLES, MisuseError, Output, plural, progress
 from skillwire.cli.prompt import require_trusted_config
 from skillwire.cli.recent import RecentTargets, TargetKind, TypedTarget
 from skillwire.core import SkillError, SourceError, visible
-from skillwire.host.connect.config import Servers, find_config, read_servers
-from skillwire.host.connect.config_file import label_of
-from skillwire.host.host import Host
-from skillwire.host.model import (
+from skillwire.host import (
     LOCAL,
+    NO_ARCHIVES,
     REFUSALS,
     ApprovalRequiredError,
+    ArchivePolicy,
     Ask,
+    FolderTrust,
+    Host,
+    HostLimits,
+    HostPolicy,
     HttpEndpoint,
+    LocalRoot,
+    LocalSkills,
     Refusal,
     ServerConfig,
+    Servers,
     SiteEndpoint,
     SkillChangedError,
     StdioEndpoint,
+    Storage,
     UnknownReferenceError,
+    default_roots,
+    find_config,
+    read_servers,
 )
-from skillwire.host.options import HostLimits, HostPolicy
-from skillwire.host.registry.local import LocalRoot, LocalSkills, default_roots
-from skillwire.host.state.places import Storage
-from skillwire.host.state.trust import FolderTrust
-from skillwire.host.use.fetch import NO_ARCHIVES, ArchivePolicy
+from skillwire.host.connect.config_file import label_of
 from skillwire.runner import Policy
 
 SITE_PREFIX = "well-known:"

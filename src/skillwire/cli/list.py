@@ -46,12 +46,12 @@ from skillwire.cli.render import (
     state_of,
 )
 from skillwire.core import UNKNOWN_SIZE
-from skillwire.host.host import Host
-from skillwire.host.listing.render import DEFAULT_BUDGET
-from skillwire.host.listing.text import ListingForm
-from skillwire.host.model import (
+from skillwire.host import (
+    DEFAULT_BUDGET,
+    Host,
     KnownSkill,
     KnownTemplate,
+    ListingForm,
     OriginKind,
     Refusal,
     RegistryView,

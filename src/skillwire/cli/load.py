@@ -21,9 +21,7 @@ from skillwire.cli.hosting import (
 from skillwire.cli.prompt import TerminalAsk
 from skillwire.cli.render import print_refusal
 from skillwire.core import quoted
-from skillwire.host.host import Host
-from skillwire.host.model import ApprovalDeniedError, ArgumentsNeededError
-from skillwire.host.use.present import LoadedSkill
+from skillwire.host import ApprovalDeniedError, ArgumentsNeededError, Host, LoadedSkill
 
 app = new_app()
 

@@ -45,25 +45,29 @@ from skillwire.core import (
     is_digest,
     is_script,
 )
-from skillwire.host.approval.lock import InvalidLockError, LockDifference
-from skillwire.host.approval.lock_trust import LockReview, LockState
-from skillwire.host.host import Host
-from skillwire.host.model import (
+from skillwire.host import (
     Approval,
     ApprovalDeniedError,
     ApprovalRequiredError,
     Change,
+    Host,
+    InvalidLockError,
     KnownSkill,
+    LockDifference,
+    LockReview,
+    LockState,
     LockUntrustedError,
     Origin,
+    Paragraph,
     Refusal,
     ServerStatus,
     ShowRule,
     SkillId,
     binding_of,
     full_reference,
+    lines_of,
+    one_line,
 )
-from skillwire.host.use.question import Paragraph, lines_of, one_line
 
 _PAUSES: Final = (0.5, 1.0, 2.0, 4.0)
 

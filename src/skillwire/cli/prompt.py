@@ -20,28 +20,26 @@ from rich.text import Text
 from skillwire.cli.command import Output
 from skillwire.cli.render import comparison_lines, content_lines, content_paragraphs, path_of
 from skillwire.core import SkillArgument, SkillError, promised_files, visible
-from skillwire.host.connect.config import Servers
-from skillwire.host.host import Host
-from skillwire.host.model import (
-    ApprovalError,
-    KnownSkill,
-    Question,
-    Reply,
-    ServerConfig,
-    SkillChangedError,
-    StdioEndpoint,
-    UntrustedConfigError,
-    binding_of,
-)
-from skillwire.host.state.places import Storage
-from skillwire.host.state.trust import FileTrust
-from skillwire.host.use.load import Preview
-from skillwire.host.use.question import (
+from skillwire.host import (
     ANSWER_SECONDS,
     LONGEST_NAME,
+    ApprovalError,
+    FileTrust,
+    Host,
+    KnownSkill,
     Paragraph,
+    Preview,
+    Question,
     QuestionLine,
+    Reply,
+    ServerConfig,
+    Servers,
+    SkillChangedError,
+    StdioEndpoint,
+    Storage,
     Terminal,
+    UntrustedConfigError,
+    binding_of,
     choices_of,
     final_question,
     lines_of,

@@ -17,8 +17,7 @@ from typing import Final, cast
 
 from skillwire.cli.references import MAX_BYTES, MAX_REFERENCES, file_for, is_shell_safe
 from skillwire.core import SkillError
-from skillwire.host.model import KnownSkill
-from skillwire.host.state.places import Storage
+from skillwire.host import KnownSkill, Storage
 from skillwire.host.state.sealed import SealedFolder
 from skillwire.host.state.vault import make_folder, remove_leftovers, replace
 

@@ -16,33 +16,29 @@ from typing import Final
 
 from skillwire.cli.command import Output, Part, plural
 from skillwire.core import Coverage, ManifestFile, coverage_words, digest_of, is_promised, is_script, visible
-from skillwire.host.host import Host
-from skillwire.host.model import (
+from skillwire.host import (
     ApprovalState,
-    KnownSkill,
-    Refusal,
-    ServerConfig,
-    ServerStatus,
-    ShowRule,
-    StdioEndpoint,
-    Trust,
-    skeleton,
-)
-from skillwire.host.use.diff import (
     Basis,
     Comparison,
     DiffLine,
     FieldChange,
     FileChange,
     FileState,
+    Host,
     Hunk,
+    KnownSkill,
     OmissionReason,
-)
-from skillwire.host.use.load import Preview
-from skillwire.host.use.question import (
     Paragraph,
+    Preview,
     QuestionLine,
+    Refusal,
+    ServerConfig,
+    ServerStatus,
+    ShowRule,
+    StdioEndpoint,
+    Trust,
     one_line,
+    skeleton,
     skill_paragraphs,
     untrusted_lines,
     untrusted_paragraph,

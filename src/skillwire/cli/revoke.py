@@ -7,9 +7,7 @@ import typer
 from skillwire.cli.command import Json, Output, Verbose, command_output, new_app
 from skillwire.cli.hosting import At, Config, Frozen, HostRequest, Lock, run_with_host
 from skillwire.cli.render import print_refusal
-from skillwire.host.host import Host
-from skillwire.host.model import Approval, RefusedError
-from skillwire.host.use.question import one_line
+from skillwire.host import Approval, Host, RefusedError, one_line
 
 SERVER_WAIT = 0.1
 """Seconds to wait for servers: approvals are known without them."""

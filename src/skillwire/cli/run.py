@@ -58,32 +58,28 @@ from skillwire.core import (
     size_words,
     visible,
 )
-from skillwire.host.host import Host
-from skillwire.host.model import (
+from skillwire.host import (
     ApprovalDeniedError,
     ApprovalRequiredError,
     Ask,
     Grant,
+    Host,
     KnownSkill,
     Origin,
-    Question,
-    Reply,
-)
-from skillwire.host.use.question import (
     Paragraph,
+    Question,
+    RanScript,
+    Reply,
+    ScriptPreview,
+    format_amount,
+    format_limit_hit,
+    format_limits,
     lines_of,
     name_of,
     one_line,
     skill_paragraphs,
     untrusted_lines,
     untrusted_paragraph,
-)
-from skillwire.host.use.script_results import (
-    RanScript,
-    ScriptPreview,
-    format_amount,
-    format_limit_hit,
-    format_limits,
 )
 from skillwire.runner import (
     Limits,

@@ -32,8 +32,7 @@ from skillwire.cli.hosting import (
 from skillwire.cli.list import skill_json
 from skillwire.cli.recent import remember_references
 from skillwire.cli.render import reason_of, state_of
-from skillwire.host.host import Host
-from skillwire.host.use.search import MAX_LIMIT, Match, SearchPage
+from skillwire.host import MAX_LIMIT, Host, Match, SearchPage
 
 DEFAULT_LIMIT = 20
 

@@ -45,12 +45,15 @@ from skillwire.core import (
     promised_files,
     total_words,
 )
-from skillwire.host.host import Host
-from skillwire.host.model import Approval, KnownSkill, Refusal, binding_of
-from skillwire.host.use.load import Preview
-from skillwire.host.use.question import (
+from skillwire.host import (
+    Approval,
+    Host,
+    KnownSkill,
     Paragraph,
+    Preview,
+    Refusal,
     argument_paragraphs,
+    binding_of,
     lines_of,
     needs_paragraphs,
     one_line,

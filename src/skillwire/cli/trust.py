@@ -11,12 +11,21 @@ from skillwire.cli.command import ExitCode, Json, Output, Verbose, command_outpu
 from skillwire.cli.folders import NamedFolder
 from skillwire.cli.prompt import NO, YES, TerminalAsk, config_paragraph
 from skillwire.core import visible
-from skillwire.host.connect.config import Servers, find_config, read_servers
-from skillwire.host.model import ApprovalError
-from skillwire.host.registry.local import LocalRoot, LocalSkills, default_roots
-from skillwire.host.state.places import Storage
-from skillwire.host.state.trust import FileTrust, FolderTrust
-from skillwire.host.use.question import Paragraph, lines_of, list_paragraph
+from skillwire.host import (
+    ApprovalError,
+    FileTrust,
+    FolderTrust,
+    LocalRoot,
+    LocalSkills,
+    Paragraph,
+    Servers,
+    Storage,
+    default_roots,
+    find_config,
+    lines_of,
+    list_paragraph,
+    read_servers,
+)
 
 app = new_app()
 

@@ -33,10 +33,7 @@ from skillwire.cli.hosting import (
     run_with_host,
 )
 from skillwire.core import RULES, SkillError, visible
-from skillwire.host.host import Host
-from skillwire.host.model import REFUSALS, Question, Refusal, Reply
-from skillwire.host.use.explain import Explanation, Step
-from skillwire.host.use.question import one_line, wrapped
+from skillwire.host import REFUSALS, Explanation, Host, Question, Refusal, Reply, Step, one_line, wrapped
 
 # Explanations of all refusal codes: the meaning, the requirement behind each, and the remedy.
 

@@ -34,8 +34,7 @@ from skillwire.core import (
 )
 from skillwire.core.archive import unpack
 from skillwire.core.archive_tree import DEFAULT_LIMITS, UnpackBudget
-from skillwire.host.calls import DirectoryItem
-from skillwire.host.dialects.base import SkillConnection
+from skillwire.host import DirectoryItem, SkillConnection
 
 Digests: TypeAlias = Literal["upstream", "computed"]
 

@@ -18,9 +18,7 @@ from skillwire.core import (
     canonical_uri,
 )
 from skillwire.gateway.upstream import Upstream, upstream_errors
-from skillwire.host.connect.config import read_servers
-from skillwire.host.model import NotDeclaredError, ServerConfig
-from skillwire.host.state.content import ContentCache
+from skillwire.host import ContentCache, NotDeclaredError, ServerConfig, read_servers
 from skillwire.sources.snapshot import Source
 
 # Skills that an upstream serves but does not list: requested one by one, and passed on.

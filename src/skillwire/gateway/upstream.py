@@ -33,10 +33,10 @@ from skillwire.core import (
 )
 from skillwire.core.archive_tree import UnpackBudget
 from skillwire.gateway.complete import Completer, Digests
-from skillwire.host.calls import Listing
-from skillwire.host.connect.connection import connection_for
-from skillwire.host.model import (
+from skillwire.host import (
+    ContentCache,
     KnownSkill,
+    Listing,
     NotDeclaredError,
     PeerError,
     ServerConfig,
@@ -44,11 +44,11 @@ from skillwire.host.model import (
     ShowRules,
     SkillId,
     UnavailableError,
+    connection_for,
+    fresh_seconds,
     full_reference,
     references_for,
 )
-from skillwire.host.registry.servers import fresh_seconds
-from skillwire.host.state.content import ContentCache
 from skillwire.sources.background import run_in_background
 from skillwire.sources.snapshot import Report, Snapshot, SnapshotSource, nest, over_limits
 

@@ -23,6 +23,7 @@ from skillwire.host.model import (
     KnownSkill,
     NotLoadedError,
     Occasion,
+    Preview,
     ProvenanceResult,
     Question,
     Refusal,
@@ -49,7 +50,6 @@ from skillwire.host.use.files import (
 from skillwire.host.use.gate import Decision, OpenWindow, ToolCall, ToolKind, Verdict, allowed_tools, decide
 from skillwire.host.use.load import (
     Machinery,
-    Preview,
     content_of,
     is_current,
     load,

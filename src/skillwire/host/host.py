@@ -21,6 +21,7 @@ from skillwire.host.model import (
     LOCAL,
     Approval,
     Ask,
+    Comparison,
     Grant,
     KnownSkill,
     OnEvent,
@@ -43,10 +44,10 @@ from skillwire.host.registry.registry import Registry
 from skillwire.host.state.audit import AuditLog
 from skillwire.host.state.content import ContentCache
 from skillwire.host.state.places import Storage
-from skillwire.host.state.trees import FOLDER as TREES
+from skillwire.host.state.trees import UNPACKED_FOLDER as TREES
 from skillwire.host.state.trees import Trees
 from skillwire.host.state.trust import FolderTrust
-from skillwire.host.use.diff import Comparison, compare, previous_of
+from skillwire.host.use.diff import compare, previous_of
 from skillwire.host.use.explain import ExplainContext, Explanation, explain
 from skillwire.host.use.fetch import Archives, Files, cached_skills
 from skillwire.host.use.load import Machinery, recording_refusals

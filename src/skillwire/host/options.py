@@ -11,7 +11,7 @@ from typing import TypeVar, cast, get_args
 from skillwire.host.approval.consent import DynamicPolicy, PromptLimits
 from skillwire.host.calls import ConnectionLimits
 from skillwire.host.model import ConfigError, ProvenanceProvider, ShowRule, Visible
-from skillwire.host.state.content import MAX_BYTES, MAX_BYTES_PER_ORIGIN
+from skillwire.host.state.content import MAX_BYTES_PER_ORIGIN, MAX_CACHE_BYTES
 from skillwire.host.use.fetch import NO_ARCHIVES, ArchivePolicy
 from skillwire.host.use.present import DEFAULT_PAGE_LENGTH
 
@@ -74,7 +74,7 @@ class HostLimits:
 
     prompts: PromptLimits = field(default_factory=PromptLimits)
     connections: ConnectionLimits = field(default_factory=ConnectionLimits)
-    cache_bytes: int = MAX_BYTES
+    cache_bytes: int = MAX_CACHE_BYTES
     cache_bytes_per_server: int = MAX_BYTES_PER_ORIGIN
     page_length: int = DEFAULT_PAGE_LENGTH
     wait_seconds: float = DEFAULT_WAIT_SECONDS

@@ -1,6 +1,5 @@
 """`scripts/manifest.json`: what a skill declares about its scripts. It only requests; a policy grants."""
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeVar, cast
@@ -14,7 +13,7 @@ from skillwire.core import (
     parse_strictly,
     quoted,
 )
-from skillwire.runner.policy import SCRIPT_LIMITS, limit_problem
+from skillwire.runner.policy import SCRIPT_LIMITS, is_host, is_secret_name, limit_problem
 from skillwire.runner.schema import schema_problem
 
 FOLDER: Final = "scripts/"
@@ -29,10 +28,7 @@ ARGV: Final = "argv"
 STDIN: Final = "stdin"
 
 _MEMBERS = frozenset({"description", "arguments", "outputs", "limits", "network", "secrets", "args"})
-_SECRET_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
-_LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 # The last label starts with a letter, so that no spelling of an IP address is a host name.
-_HOST = re.compile(rf"(?=[^:]{{1,253}}(?::|\Z))(?:{_LABEL}\.)*(?=[a-z]){_LABEL}(?::([1-9][0-9]{{0,4}}))?")
 
 Value = TypeVar("Value")
 
@@ -98,17 +94,6 @@ def interface_of(content: bytes | None, path: str) -> tuple[ScriptInterface, lis
     if name not in declared:
         return ScriptInterface(), remarks.sentences
     return _interface(declared[name], remarks.about(f"{quoted(name)}: ")), remarks.sentences
-
-
-def is_host(text: object) -> bool:
-    """Return whether `text` is a lower-case DNS name, with or without a port: no address, no pattern."""
-    match = _HOST.fullmatch(text) if isinstance(text, str) else None
-    return match is not None and int(match[1] or 443) <= 65535
-
-
-def is_secret_name(text: object) -> bool:
-    """Return whether `text` can be the name of a secret, which is a file name in the sandbox."""
-    return isinstance(text, str) and _SECRET_NAME.fullmatch(text) is not None
 
 
 class _Remarks:

@@ -1,6 +1,7 @@
 """`Policy`: what an operator grants to scripts. Scripts only request."""
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -10,6 +11,10 @@ MIB = 1024 * 1024
 
 DEFAULT_UID = 65534
 """The user that scripts run as when this process is root: nobody."""
+
+_SECRET_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+_LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+_HOST = re.compile(rf"(?=[^:]{{1,253}}(?::|\Z))(?:{_LABEL}\.)*(?=[a-z]){_LABEL}(?::([1-9][0-9]{{0,4}}))?")
 
 SecretSource = Callable[[], bytes]
 """Returns the value of a secret; called when a script that was granted it is run."""
@@ -192,3 +197,14 @@ def limit_problem(value: object, limit: LimitName | None) -> str:
     if limit.is_whole and value != int(value):
         return "is not a whole number"
     return ""
+
+
+def is_host(text: object) -> bool:
+    """Return whether `text` is a lower-case DNS name, with or without a port: no address, no pattern."""
+    match = _HOST.fullmatch(text) if isinstance(text, str) else None
+    return match is not None and int(match[1] or 443) <= 65535
+
+
+def is_secret_name(text: object) -> bool:
+    """Return whether `text` can be the name of a secret, which is a file name in the sandbox."""
+    return isinstance(text, str) and _SECRET_NAME.fullmatch(text) is not None

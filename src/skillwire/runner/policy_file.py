@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import ClassVar, Final, cast
 
 from skillwire.core import InvalidUriError, RunnerError, SkillUri, is_digest, quoted
-from skillwire.runner.interface import FOLDER, is_host, is_secret_name
+from skillwire.runner.interface import FOLDER
 from skillwire.runner.policy import (
     MIB,
     OPERATOR_LIMITS,
@@ -21,6 +21,8 @@ from skillwire.runner.policy import (
     Policy,
     ScriptRule,
     SecretSource,
+    is_host,
+    is_secret_name,
     limit_problem,
 )
 

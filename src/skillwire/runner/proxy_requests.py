@@ -11,7 +11,7 @@ from http import HTTPStatus
 from typing import Final
 
 from skillwire.core import RunnerError, quoted
-from skillwire.runner.interface import is_host
+from skillwire.runner.policy import is_host
 
 HEAD_END: Final = b"\r\n\r\n"
 TUNNEL_OPEN: Final = b"HTTP/1.1 200 Connection established\r\n\r\n"

@@ -14,6 +14,14 @@ from skillwire.host.approval.consent import Consent, PromptLimits
 from skillwire.host.approval.lock_trust import LockTrust, ProjectLock
 from skillwire.host.approval.store import ApprovalStore
 from skillwire.host.model.approval import Approval, Grant, now
+from skillwire.host.model.comparison import (
+    MOST_FILE_BYTES,
+    Basis,
+    Comparison,
+    FieldChange,
+    FileState,
+    OmissionReason,
+)
 from skillwire.host.model.errors import UnavailableError
 from skillwire.host.model.origin import KnownSkill
 from skillwire.host.model.show_rules import ShowRules
@@ -21,17 +29,7 @@ from skillwire.host.registry.registry import Registry
 from skillwire.host.state.audit import AuditLog
 from skillwire.host.state.content import ContentCache
 from skillwire.host.state.trees import Trees
-from skillwire.host.use.diff import (
-    MOST_FILE_BYTES,
-    MOST_FILES,
-    Basis,
-    Comparison,
-    FieldChange,
-    FileState,
-    OmissionReason,
-    compare,
-    previous_of,
-)
+from skillwire.host.use.diff import MOST_FILES, compare, previous_of
 from skillwire.host.use.fetch import ArchivePolicy, Archives, Files
 from skillwire.host.use.load import Machinery
 from unit.host.covered import FILES as COVERED

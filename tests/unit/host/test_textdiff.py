@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillwire.host.use.diff import MOST_LINES, MOST_SHOWN, is_comparable, text_diff
+from skillwire.host.model.comparison import MOST_LINES, MOST_SHOWN, is_comparable, text_diff
 
 LINES = st.lists(st.sampled_from(["a", "b", "c", "\r", "\u2028", ""]), max_size=12)
 

@@ -17,11 +17,9 @@ from skillwire.runner.interface import (
     MAX_PROBLEMS,
     ScriptInterface,
     interface_of,
-    is_host,
-    is_secret_name,
     parse_interfaces,
 )
-from skillwire.runner.policy import MIB, Limits
+from skillwire.runner.policy import MIB, Limits, is_host, is_secret_name
 
 ROOT = Path(__file__).parents[3]
 PATH = "scripts/a.py"

@@ -362,7 +362,7 @@ def _without_kind(value: object) -> tuple[Row, OriginKind]:
     return row, OriginKind(cast(str, row.pop("kind", None)))
 
 
-FILE = "approvals.json"
+APPROVALS_FILE = "approvals.json"
 
 _Change: TypeAlias = Callable[[ApprovalRecords], ApprovalRecords]
 
@@ -452,12 +452,12 @@ class ApprovalStore:
         self._end(lambda records: records.without_server(label))
 
     def _current(self) -> ApprovalRecords:
-        stamp = self._folder.stamp(FILE)
+        stamp = self._folder.stamp(APPROVALS_FILE)
         with self._memory:
             if self._is_read and stamp == self._stamp:
                 return self._records
         try:
-            found = self._folder.load(FILE, ApprovalRecords.parse) or ApprovalRecords()
+            found = self._folder.load(APPROVALS_FILE, ApprovalRecords.parse) or ApprovalRecords()
         except SourceError as error:
             logger.warning("stored approvals are ignored because they cannot be read: %s", error)
             return ApprovalRecords()
@@ -482,7 +482,7 @@ class ApprovalStore:
     def _change(self, change: _Change) -> tuple[ApprovalRecords, ApprovalRecords]:
         """Apply a change to the current content of the file; return the content before and after."""
         with self._folder.locked():
-            before = self._folder.load_locked(FILE, ApprovalRecords.parse) or ApprovalRecords()
+            before = self._folder.load_locked(APPROVALS_FILE, ApprovalRecords.parse) or ApprovalRecords()
             with self._memory:
                 ended = list(self._unwritten)
             after = before
@@ -490,10 +490,10 @@ class ApprovalStore:
                 after = end(after)
             after = change(after)
             if after != before:
-                self._folder.save(FILE, after.to_bytes())
+                self._folder.save(APPROVALS_FILE, after.to_bytes())
             with self._memory:
                 self._unwritten = self._unwritten[len(ended) :]
-                self._remember(self._with_unwritten(after), self._folder.stamp(FILE))
+                self._remember(self._with_unwritten(after), self._folder.stamp(APPROVALS_FILE))
         return before, after
 
     def _with_unwritten(self, records: ApprovalRecords) -> ApprovalRecords:

@@ -6,7 +6,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from skillwire.core import Dialect, Finding, SkillEntry
+from skillwire.core import Dialect, Finding, HiddenCharacter, SkillEntry
 
 
 class OriginKind(StrEnum):
@@ -109,6 +109,20 @@ class KnownSkill:
     @property
     def is_remote(self) -> bool:
         return self.id.origin.is_remote
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """A file of a skill shown to a person: verified against the entry, and not loaded.
+
+    `text` has its hidden characters escaped; it is None if the file is not text.
+    """
+
+    skill: KnownSkill
+    uri: str
+    content: bytes
+    text: str | None
+    hidden: tuple[HiddenCharacter, ...]
 
 
 # Token counts of texts: an estimate, unless the caller passes a tokenizer.

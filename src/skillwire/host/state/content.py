@@ -21,7 +21,7 @@ from skillwire.host.state import folders
 from skillwire.host.state.vault import STALE_AFTER, NotPrivateError, make_folder
 
 MAX_BYTES_PER_ORIGIN = 200 * 1024 * 1024
-MAX_BYTES = 1024 * 1024 * 1024
+MAX_CACHE_BYTES = 1024 * 1024 * 1024
 
 ORIGIN_FILE = "origin.json"
 
@@ -60,7 +60,11 @@ class ContentCache:
     """
 
     def __init__(
-        self, root: Path, *, max_bytes_per_origin: int = MAX_BYTES_PER_ORIGIN, max_bytes: int = MAX_BYTES
+        self,
+        root: Path,
+        *,
+        max_bytes_per_origin: int = MAX_BYTES_PER_ORIGIN,
+        max_bytes: int = MAX_CACHE_BYTES,
     ) -> None:
         self._root = root
         self._max_bytes_per_origin = max_bytes_per_origin

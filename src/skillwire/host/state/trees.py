@@ -23,8 +23,8 @@ from skillwire.core import UNKNOWN_SIZE, ManifestFile, VerificationError
 from skillwire.host.model import Origin
 from skillwire.host.state import folders
 from skillwire.host.state.content import (
-    MAX_BYTES,
     MAX_BYTES_PER_ORIGIN,
+    MAX_CACHE_BYTES,
     ORIGIN_FILE,
     CacheUsage,
     OriginUsage,
@@ -43,7 +43,7 @@ from skillwire.host.state.vault import (
     write_whole,
 )
 
-FOLDER = "trees"
+UNPACKED_FOLDER = "trees"
 """The name of the folder for all trees, in a host's cache."""
 
 _ARCHIVE = "archive"
@@ -90,7 +90,11 @@ class Trees:
     """
 
     def __init__(
-        self, root: Path, *, max_bytes_per_origin: int = MAX_BYTES_PER_ORIGIN, max_bytes: int = MAX_BYTES
+        self,
+        root: Path,
+        *,
+        max_bytes_per_origin: int = MAX_BYTES_PER_ORIGIN,
+        max_bytes: int = MAX_CACHE_BYTES,
     ) -> None:
         self._root = root
         self._max_bytes_per_origin = max_bytes_per_origin

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 from skillwire.core import (
-    HiddenCharacter,
     SkillDocument,
     SkillError,
     UnlistedFileError,
@@ -33,6 +32,7 @@ from skillwire.host.model import (
     DynamicFiles,
     KnownSkill,
     OnEvent,
+    Preview,
     ShowRules,
     SkillChangedError,
     binding_of,
@@ -275,20 +275,6 @@ async def _require_permission(machinery: Machinery, window: Activation, uri: str
 
 
 _MOST_HIDDEN = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class Preview:
-    """A file of a skill shown to a person: verified against the entry, and not loaded.
-
-    `text` has its hidden characters escaped; it is None if the file is not text.
-    """
-
-    skill: KnownSkill
-    uri: str
-    content: bytes
-    text: str | None
-    hidden: tuple[HiddenCharacter, ...]
 
 
 async def preview(machinery: Machinery, reference: str, path: str) -> Preview:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from approving import FILES, LOAD, approval, entry, manifest, mode_of, origin, skill_id
 from commands import names_in
 from skillwire.core.errors import LimitError, SourceError
-from skillwire.host.approval.store import FILE, ApprovalRecords, ApprovalStore, EndedApproval
+from skillwire.host.approval.store import APPROVALS_FILE, ApprovalRecords, ApprovalStore, EndedApproval
 from skillwire.host.model.approval import Approval, Grant
 from skillwire.host.model.origin import Origin, OriginKind, SkillId
 from skillwire.host.state import sealed as seal
@@ -33,7 +33,7 @@ def store(tmp_path: Path) -> ApprovalStore:
 
 @pytest.fixture
 def document(tmp_path: Path) -> Path:
-    return tmp_path / "state" / FILE
+    return tmp_path / "state" / APPROVALS_FILE
 
 
 def again(tmp_path: Path) -> ApprovalStore:
@@ -86,7 +86,7 @@ def test_only_this_user_can_open_what_is_written(tmp_path: Path, store: Approval
     state = tmp_path / "state"
     assert {name: mode_of(state / name) for name in names_in(state)} == {
         ".lock": 0o600,
-        FILE: 0o600,
+        APPROVALS_FILE: 0o600,
         "key": 0o600,
     }
     assert mode_of(state) == 0o700
@@ -349,8 +349,8 @@ def sealed(path: Path, content: bytes) -> None:
     """Write what only a holder of the key could."""
     folder = seal.SealedFolder(path.parent)
     with folder.locked():
-        folder.load_locked(FILE, bytes)
-        folder.save(FILE, content)
+        folder.load_locked(APPROVALS_FILE, bytes)
+        folder.save(APPROVALS_FILE, content)
 
 
 @pytest.mark.requirement("APPR-01")
@@ -388,7 +388,7 @@ def test_a_file_someone_else_changed_counts_for_nothing_and_is_kept(
     assert found.tampering is not None
     assert found.tampering.code == "state-tampered"
     assert str(tmp_path) not in json.dumps(found.tampering.to_json())
-    aside = [name for name in names_in(tmp_path / "state") if name.startswith(f"{FILE}.tampered-")]
+    aside = [name for name in names_in(tmp_path / "state") if name.startswith(f"{APPROVALS_FILE}.tampered-")]
     assert len(aside) == 1
     assert not os.path.lexists(document)
 
@@ -449,8 +449,8 @@ def test_a_key_of_the_embedder_is_never_written(tmp_path: Path) -> None:
     key = b"k" * 32
     ApprovalStore(tmp_path, key=key).grant(approval())
 
-    assert names_in(tmp_path) == [".lock", FILE]
-    assert key not in (tmp_path / FILE).read_bytes()
+    assert names_in(tmp_path) == [".lock", APPROVALS_FILE]
+    assert key not in (tmp_path / APPROVALS_FILE).read_bytes()
     assert ApprovalStore(tmp_path, key=key).find(skill_id()) == approval()
     assert ApprovalStore(tmp_path, key=b"x" * 32).find(skill_id()) is None
 
