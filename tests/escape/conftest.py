@@ -8,8 +8,8 @@ import pytest
 
 from escape.harness import Arena
 from escape.house import House
-from skillwire.runner.availability import probe_sandbox
 from skillwire.runner.policy import Policy
+from skillwire.runner.sandbox.sandbox import probe_sandbox
 
 ArenaOf = Callable[[str], Arena]
 

@@ -18,11 +18,10 @@ from pathlib import Path
 
 from escape.worker import SKILL, become
 from skillwire.runner import Policy
-from skillwire.runner.availability import probe_sandbox
 from skillwire.runner.interface import ScriptRun
 from skillwire.runner.runner import assemble
 from skillwire.runner.sandbox.conversation import Job, StopSignal
-from skillwire.runner.sandbox.sandbox import Sandbox, SandboxConfig
+from skillwire.runner.sandbox.sandbox import Sandbox, SandboxConfig, probe_sandbox
 
 SETTLE_SECONDS = 20.0
 _PR_SET_CHILD_SUBREAPER = 36

@@ -19,7 +19,7 @@ import documents
 import skillwire
 from programs import skillwire_command
 from serving import environment
-from skillwire.cli import lock, render
+from skillwire.cli import lock, states
 from skillwire.cli.lock import PinState
 from skillwire.host import Grant, Host, Storage
 from terminals import ENDED_WITHIN, PROMPT, Window
@@ -210,9 +210,9 @@ def test_the_states_of_the_page_are_those_that_commands_print() -> None:
     documented = [row[0].strip("`") for row in rows("List skills")]
 
     *standings, offline, off = documented
-    assert standings == [words for words, _ in render.STANDINGS.values()]
+    assert standings == [words for words, _ in states.STATE_WORDS.values()]
     assert (offline, off) == ("offline, approved …", "off")
-    for words in (*render._ATTENTIONS.values(), "not listed"):  # pyright: ignore[reportPrivateUsage]
+    for words in (*states._SHOW_RULES.values(), "not listed"):  # pyright: ignore[reportPrivateUsage]
         assert f"`{words}`" in section("List skills")
 
 

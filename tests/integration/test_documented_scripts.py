@@ -21,7 +21,6 @@ from integration.runner.execute_world import peer
 from integration.runner.running import DEADLINE, needs_sandbox, ran, script_run
 from skillwire.core.manifest import digest_of
 from skillwire.runner import Limits, Policy, Runner, RunRecord
-from skillwire.runner.availability import PROFILE
 from skillwire.runner.interface import parse_interfaces
 from skillwire.runner.policy import DEFAULT_UID, MIB, MOST, OPERATOR_LIMITS, SCRIPT_LIMITS
 from skillwire.runner.policy_file import PolicyError, parse_policy
@@ -31,6 +30,7 @@ from skillwire.runner.redaction import MIN_SECRET_SIZE
 from skillwire.runner.runner import MAX_SECRET, PROXY_URL
 from skillwire.runner.sandbox.cgroups import UNUSABLE
 from skillwire.runner.sandbox.command import ENVIRONMENT
+from skillwire.runner.sandbox.sandbox import PROFILE
 from skillwire.server.outputs import MAX_EMBEDDED, Quota
 from terminals import Desk
 

@@ -22,7 +22,7 @@ from integration.web_sites import (
 )
 from skillwire.core.errors import InvalidUriError, NotFoundError, SkillError, SourceError
 from skillwire.core.manifest import ManifestFile
-from skillwire.gateway.upstream import Upstream
+from skillwire.gateway.gateway import Upstream
 from skillwire.host import get_skill, list_skills
 from skillwire.host.calls.read import read_skill_uri
 from skillwire.host.model.endpoints import ServerConfig, SiteEndpoint

@@ -1,8 +1,10 @@
 """`skillwire approve`: approve one skill with exactly its current files."""
 
+from __future__ import annotations
+
 import shlex
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,8 +21,7 @@ from skillwire.cli.hosting import (
     run_with_host,
 )
 from skillwire.cli.prompt import NO, YES, TerminalAsk
-from skillwire.cli.render import print_refusal, reason_of
-from skillwire.cli.show import approvals_of, skill_json
+from skillwire.cli.states import approvals_of, print_refusal, reason_of, skill_json
 from skillwire.core import is_digest
 from skillwire.host import (
     ApprovalDeniedError,
@@ -28,7 +29,6 @@ from skillwire.host import (
     Change,
     DynamicDeclinedError,
     Grant,
-    Host,
     KnownSkill,
     Occasion,
     Paragraph,
@@ -40,6 +40,10 @@ from skillwire.host import (
     one_line,
     paragraphs_of,
 )
+
+if TYPE_CHECKING:
+    from skillwire.host import Host
+
 
 GRANTS = {
     Grant.LOAD: "load: its text may enter a model's context",

@@ -1,6 +1,8 @@
 """`skillwire diff`: show what changed in a skill since it was approved."""
 
-from typing import Annotated
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,7 +19,11 @@ from skillwire.cli.hosting import (
     run_with_host,
 )
 from skillwire.cli.render import print_comparison
-from skillwire.host import Basis, Host
+from skillwire.host import Basis
+
+if TYPE_CHECKING:
+    from skillwire.host import Host
+
 
 __all__ = ["app", "print_comparison"]
 

@@ -1,5 +1,7 @@
 """`skillwire doctor`: check everything that could keep skills from working."""
 
+from __future__ import annotations
+
 import platform
 import sqlite3
 import sys
@@ -9,11 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import anyio
 import typer
 
+import skillwire.host
 from skillwire import __version__
 from skillwire.cli.command import (
     STYLES,
@@ -38,17 +41,12 @@ from skillwire.cli.doctor_checks import (
 )
 from skillwire.cli.hosting import DEFAULT_WAIT, LOCK_NAME, Config, Frozen, Lock, Wait
 from skillwire.core import Dialect, RunnerError, SkillError
-from skillwire.host import (
-    REFUSALS,
-    Listing,
-    NotDeclaredError,
-    ServerConfig,
-    Storage,
-    connection_for,
-    default_roots,
-    one_line,
-)
+from skillwire.host import REFUSALS, NotDeclaredError, ServerConfig, Storage, default_roots, one_line
 from skillwire.runner import Availability, Limits, Policy, Runner, RunRecord, ScriptRun
+
+if TYPE_CHECKING:
+    from skillwire.host import Listing
+
 
 # Report the versions of the program and of what it depends on.
 
@@ -106,7 +104,7 @@ async def _check(server: ServerConfig, seconds: float) -> Check:
     start = time.monotonic()
     speaks = ""
     try:
-        async with connection_for(server) as connection:
+        async with skillwire.host.connection_for(server) as connection:
             with anyio.fail_after(seconds):
                 await connection.connect()
                 version = connection.protocol_version

@@ -14,7 +14,7 @@ from typing import cast
 from urllib.parse import urlsplit
 
 from skillwire.cli.command import plural
-from skillwire.cli.render import is_used, place_of
+from skillwire.cli.states import is_used, place_of
 from skillwire.core import SkillError
 from skillwire.host import (
     MAX_CACHE_BYTES,

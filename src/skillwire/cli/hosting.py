@@ -1,5 +1,7 @@
 """Open a host for one command, from the configuration or from targets on the command line."""
 
+from __future__ import annotations
+
 import getpass
 import os
 import re
@@ -8,27 +10,23 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 from urllib.parse import urlsplit
 
 import anyio
 import typer
 
+import skillwire.host
 from skillwire.cli.command import STYLES, MisuseError, Output, plural, progress
 from skillwire.cli.prompt import require_trusted_config
 from skillwire.cli.recent import RecentTargets, TargetKind, TypedTarget
 from skillwire.core import SkillError, SourceError, visible
 from skillwire.host import (
     LOCAL,
-    NO_ARCHIVES,
     REFUSALS,
     ApprovalRequiredError,
-    ArchivePolicy,
     Ask,
     FolderTrust,
-    Host,
-    HostLimits,
-    HostPolicy,
     HttpEndpoint,
     LocalRoot,
     LocalSkills,
@@ -46,6 +44,10 @@ from skillwire.host import (
 )
 from skillwire.host.connect.config_file import label_of
 from skillwire.runner import Policy
+
+if TYPE_CHECKING:
+    from skillwire.host import Host
+
 
 SITE_PREFIX = "well-known:"
 """The prefix that marks the URL of a web site of skills; a bare URL is an MCP server."""
@@ -129,7 +131,7 @@ class HostRequest:
         frozen: bool,
         wait: float,
         archives: bool = False,
-    ) -> "HostRequest":
+    ) -> HostRequest:
         """Return the request of a command that is about one skill."""
         return cls(
             config=config,
@@ -217,20 +219,20 @@ async def open_host(
         await require_trusted_config(*places.found)
     if places.recalled is not None:
         output.message(("note:", STYLES["note"]), f" using {_shown(places)} from an earlier command")
-    policy = HostPolicy(
+    policy = skillwire.host.HostPolicy(
         frozen=wanted.frozen,
         dynamic="decline" if approve is None else "ask",
         granted_by=_user_name(),
-        archives=ArchivePolicy() if wanted.archives else NO_ARCHIVES,
+        archives=skillwire.host.ArchivePolicy() if wanted.archives else skillwire.host.NO_ARCHIVES,
     )
-    host = Host(
+    host = skillwire.host.Host(
         Servers(places.servers, places.refused),
         approve=approve,
         project=Path.cwd(),
         lock=_lock_of(wanted),
         roots=places.roots,
         policy=policy,
-        limits=HostLimits(wait_seconds=0),
+        limits=skillwire.host.HostLimits(wait_seconds=0),
         scripts=wanted.scripts,
     )
     async with host:

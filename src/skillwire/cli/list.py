@@ -1,10 +1,12 @@
 """`skillwire list`: list the skills of all servers and local folders."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from operator import attrgetter
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -36,8 +38,8 @@ from skillwire.cli.hosting import (
     run_with_host,
 )
 from skillwire.cli.recent import remember_references
-from skillwire.cli.render import (
-    common_json,
+from skillwire.cli.states import (
+    listed_skill_json,
     place_of,
     print_notice,
     print_refusal,
@@ -45,10 +47,8 @@ from skillwire.cli.render import (
     server_words,
     state_of,
 )
-from skillwire.core import UNKNOWN_SIZE
 from skillwire.host import (
     DEFAULT_BUDGET,
-    Host,
     KnownSkill,
     KnownTemplate,
     ListingForm,
@@ -59,6 +59,10 @@ from skillwire.host import (
     ServerStatus,
     estimated_tokens,
 )
+
+if TYPE_CHECKING:
+    from skillwire.host import Host
+
 
 _MOST_REMARKS = 5
 
@@ -153,7 +157,7 @@ def _report(output: Output, host: Host, wanted: HostRequest, places: ResolvedTar
         output.document(
             {
                 "origins": [group.to_json() for group in groups],
-                "skills": [skill_json(host, skill) for group in groups for skill in group.skills],
+                "skills": [listed_skill_json(host, skill) for group in groups for skill in group.skills],
                 "templates": [_template_json(template) for group in groups for template in group.templates],
                 "collisions": [
                     {"name": collision.name, "references": list(collision.references)}
@@ -168,17 +172,6 @@ def _report(output: Output, host: Host, wanted: HostRequest, places: ResolvedTar
         _print(output, host, wanted, groups)
     if not view.skills and (host.problems or any(group.is_missing for group in groups)):
         output.code = ExitCode.NO
-
-
-def skill_json(host: Host, skill: KnownSkill) -> dict[str, object]:
-    """Return a skill as JSON."""
-    files = skill.entry.files
-    is_sized = files is not None and UNKNOWN_SIZE not in files.sizes
-    return {
-        **common_json(host, skill),
-        "files": None if files is None else len(files),
-        "size": files.total_size if files is not None and is_sized else None,
-    }
 
 
 def _template_json(known: KnownTemplate) -> dict[str, object]:

@@ -1,8 +1,10 @@
 """`skillwire load`: print exactly what the model would receive, after the same approval questions."""
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,9 +21,13 @@ from skillwire.cli.hosting import (
     run_with_host,
 )
 from skillwire.cli.prompt import TerminalAsk
-from skillwire.cli.render import print_refusal
+from skillwire.cli.states import print_refusal
 from skillwire.core import quoted
-from skillwire.host import ApprovalDeniedError, ArgumentsNeededError, Host, LoadedSkill
+from skillwire.host import ApprovalDeniedError, ArgumentsNeededError, LoadedSkill
+
+if TYPE_CHECKING:
+    from skillwire.host import Host
+
 
 app = new_app()
 

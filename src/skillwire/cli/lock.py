@@ -1,15 +1,18 @@
 """`skillwire lock`: show, trust or write the project's lock, or compare it with the servers."""
 
+from __future__ import annotations
+
 import shlex
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import anyio
 import typer
 
+import skillwire.host
 from skillwire.cli.command import (
     STYLES,
     ExitCode,
@@ -50,7 +53,6 @@ from skillwire.host import (
     ApprovalDeniedError,
     ApprovalRequiredError,
     Change,
-    Host,
     InvalidLockError,
     KnownSkill,
     LockDifference,
@@ -68,6 +70,10 @@ from skillwire.host import (
     lines_of,
     one_line,
 )
+
+if TYPE_CHECKING:
+    from skillwire.host import Host
+
 
 _PAUSES: Final = (0.5, 1.0, 2.0, 4.0)
 
@@ -439,7 +445,7 @@ def _without_servers(path: Path, work: Callable[[Host], Awaitable[None]]) -> Non
     """Open a host with the lock and the approvals, and without servers."""
 
     async def main() -> None:
-        async with Host(roots=(), lock=path) as host:
+        async with skillwire.host.Host(roots=(), lock=path) as host:
             await work(host)
 
     anyio.run(main)

@@ -5,6 +5,8 @@ the answer is read from there. Input that was typed before a question appeared
 is discarded, and an unclear, late or interrupted answer means no.
 """
 
+from __future__ import annotations
+
 import io
 import os
 import time
@@ -12,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import aclosing
 from itertools import chain
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
 from rich.text import Text
@@ -25,7 +27,6 @@ from skillwire.host import (
     LONGEST_NAME,
     ApprovalError,
     FileTrust,
-    Host,
     KnownSkill,
     Paragraph,
     Preview,
@@ -50,6 +51,10 @@ from skillwire.host import (
     untrusted_paragraph,
     wrapped,
 )
+
+if TYPE_CHECKING:
+    from skillwire.host import Host
+
 
 NO: Final = "n"
 YES: Final = "y"
@@ -79,7 +84,7 @@ class TerminalAsk:
         )
 
     @classmethod
-    def find(cls) -> "TerminalAsk | None":
+    def find(cls) -> TerminalAsk | None:
         """Return a way to ask, or None without a terminal."""
         terminal = Terminal.find()
         return None if terminal is None else cls(terminal)

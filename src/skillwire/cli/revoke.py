@@ -1,13 +1,19 @@
 """`skillwire revoke`: revoke an approval, whether or not the server can be reached."""
 
-from typing import Annotated
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from skillwire.cli.command import Json, Output, Verbose, command_output, new_app
 from skillwire.cli.hosting import At, Config, Frozen, HostRequest, Lock, run_with_host
-from skillwire.cli.render import print_refusal
-from skillwire.host import Approval, Host, RefusedError, one_line
+from skillwire.cli.states import print_refusal
+from skillwire.host import Approval, RefusedError, one_line
+
+if TYPE_CHECKING:
+    from skillwire.host import Host
+
 
 SERVER_WAIT = 0.1
 """Seconds to wait for servers: approvals are known without them."""

@@ -1,5 +1,7 @@
 """`skillwire run`: run a script of a skill in a sandbox, after showing it and asking."""
 
+from __future__ import annotations
+
 import os
 import re
 import secrets
@@ -10,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, BinaryIO, Final, cast
+from typing import TYPE_CHECKING, Annotated, BinaryIO, Final, cast
 
 import anyio.to_thread
 import orjson
@@ -41,7 +43,7 @@ from skillwire.cli.hosting import (
     run_with_host,
 )
 from skillwire.cli.prompt import TerminalAsk, print_lines
-from skillwire.cli.render import print_refusal
+from skillwire.cli.states import print_refusal
 from skillwire.core import (
     MAX_DESCRIPTION,
     JsonValue,
@@ -63,7 +65,6 @@ from skillwire.host import (
     ApprovalRequiredError,
     Ask,
     Grant,
-    Host,
     KnownSkill,
     Origin,
     Paragraph,
@@ -92,6 +93,10 @@ from skillwire.runner import (
     load_policy,
     scripts_of,
 )
+
+if TYPE_CHECKING:
+    from skillwire.host import Host
+
 
 # Save the files that a script left. Their names are untrusted, and none may lead out of the folder.
 
@@ -637,7 +642,7 @@ class RunProgress:
         """The callback that asks the user; None without a terminal."""
         return None if self.asker is None else self._ask
 
-    def __enter__(self) -> "RunProgress":
+    def __enter__(self) -> RunProgress:
         self.has_begun = True
         self._bar.enter_context(progress(self._output, self._doing))
         return self

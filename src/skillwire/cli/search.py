@@ -1,7 +1,9 @@
 """`skillwire search`: find skills of all origins by words."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -29,10 +31,13 @@ from skillwire.cli.hosting import (
     Wait,
     run_with_host,
 )
-from skillwire.cli.list import skill_json
 from skillwire.cli.recent import remember_references
-from skillwire.cli.render import reason_of, state_of
-from skillwire.host import MAX_LIMIT, Host, Match, SearchPage
+from skillwire.cli.states import listed_skill_json, reason_of, state_of
+from skillwire.host import MAX_LIMIT, Match, SearchPage
+
+if TYPE_CHECKING:
+    from skillwire.host import Host
+
 
 DEFAULT_LIMIT = 20
 
@@ -116,7 +121,7 @@ def _report(output: Output, host: Host, page: SearchPage) -> None:
                     {
                         "score": round(match.score, 6),
                         "snippet": match.snippet,
-                        **skill_json(host, match.skill),
+                        **listed_skill_json(host, match.skill),
                     }
                     for match in page.matches
                 ],

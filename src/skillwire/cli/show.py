@@ -1,8 +1,10 @@
 """`skillwire show`: show a skill, or one of its files, before it is loaded."""
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Iterator
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import orjson
 import typer
@@ -21,18 +23,10 @@ from skillwire.cli.hosting import (
     run_with_host,
 )
 from skillwire.cli.prompt import print_lines
-from skillwire.cli.render import (
-    common_json,
-    content_lines,
-    content_paragraphs,
-    is_text,
-    path_of,
-    print_refusal,
-    state_of,
-)
+from skillwire.cli.render import content_lines, content_paragraphs, is_text, path_of
+from skillwire.cli.states import approvals_of, print_refusal, skill_json, state_of
 from skillwire.core import (
     SKILL_FILE,
-    UNKNOWN_SIZE,
     Coverage,
     Manifest,
     SkillError,
@@ -40,14 +34,10 @@ from skillwire.core import (
     coverage_words,
     digest_of,
     is_script,
-    needs_in,
-    packed_skill_file,
-    promised_files,
     total_words,
 )
 from skillwire.host import (
     Approval,
-    Host,
     KnownSkill,
     Paragraph,
     Preview,
@@ -61,6 +51,10 @@ from skillwire.host import (
     skill_paragraphs,
     untrusted_paragraph,
 )
+
+if TYPE_CHECKING:
+    from skillwire.host import Host
+
 
 SHORT_DIGEST = 12
 MOST_FIELDS = 50
@@ -128,78 +122,6 @@ async def _missing(host: Host, skill: KnownSkill) -> Refusal | None:
         return await host.missing_dependencies(skill)
     except SkillError as error:
         return Refusal.of(error, skill.reference)
-
-
-def approvals_of(host: Host, skill: KnownSkill) -> list[tuple[str, Approval]]:
-    """Return the approvals of a skill, each with where it is stored: `machine` or `lock`."""
-    kept = [("machine", approval) for approval in host.approvals if not host.lock.is_frozen]
-    kept += [("lock", approval) for approval in host.lock.approvals]
-    return [(place, approval) for place, approval in kept if approval.skill == skill.id]
-
-
-def skill_json(host: Host, skill: KnownSkill) -> dict[str, object]:
-    """Return everything known about a skill as JSON, for several commands."""
-    manifest, files = skill.entry.manifest, promised_files(skill.entry)
-    is_whole = skill.entry.files is not None and UNKNOWN_SIZE not in skill.entry.files.sizes
-    return {
-        **common_json(host, skill),
-        "binding": None if manifest is None else binding_of(manifest),
-        "approvals": [
-            _approval_json(place, approval, skill) for place, approval in approvals_of(host, skill)
-        ],
-        "frontmatter": dict(skill.entry.frontmatter.fields),
-        "requestedTools": requested_tools(skill),
-        "needs": _needs_json(skill),
-        "archive": _archive_json(skill),
-        "files": None if files is None else [*_files_json(skill, files)],
-        "totalSize": files.total_size if files is not None and is_whole else None,
-        "findings": [finding.to_json() for finding in skill.findings],
-    }
-
-
-def _approval_json(place: str, approval: Approval, skill: KnownSkill) -> dict[str, object]:
-    return {
-        "place": place,
-        "grants": sorted(approval.grants),
-        "approvedAt": approval.granted_at.isoformat(),
-        "approvedBy": approval.granted_by,
-        "binding": binding_of(approval.manifest),
-        "current": approval.is_for(skill.entry),
-    }
-
-
-def _needs_json(skill: KnownSkill) -> dict[str, object]:
-    needs = needs_in(skill.entry.frontmatter)
-    return {
-        "dependencies": [dependency.to_json() for dependency in needs.dependencies],
-        "scopes": [scope.to_json() for scope in needs.scopes],
-    }
-
-
-def _archive_json(skill: KnownSkill) -> dict[str, object] | None:
-    manifest = skill.entry.manifest
-    if manifest is None or manifest.coverage is not Coverage.ARCHIVE:
-        return None
-    line = archive_line(manifest, skill.id.uri)
-    inside = packed_skill_file(manifest, skill.id.uri)
-    return {
-        "uri": line.uri,
-        "digest": line.digest,
-        "size": line.known_size,
-        "skillFileDigest": None if inside is None else inside.digest,
-    }
-
-
-def _files_json(skill: KnownSkill, manifest: Manifest) -> Iterator[dict[str, object]]:
-    for file in manifest.files:
-        path = skill.entry.uri.relative_path(file.uri)
-        yield {
-            "path": path,
-            "uri": file.uri,
-            "size": file.known_size,
-            "digest": file.digest,
-            "script": is_script(path),
-        }
 
 
 def _content_json(preview: Preview) -> dict[str, object]:

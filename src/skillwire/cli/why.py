@@ -1,14 +1,17 @@
 """`skillwire why`: explain the state of a skill or server, or a refusal code, and what to do."""
 
+from __future__ import annotations
+
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import anyio
 import typer
 
+import skillwire.host
 from skillwire.cli.command import (
     STYLES,
     ExitCode,
@@ -33,7 +36,11 @@ from skillwire.cli.hosting import (
     run_with_host,
 )
 from skillwire.core import RULES, SkillError, visible
-from skillwire.host import REFUSALS, Explanation, Host, Question, Refusal, Reply, Step, one_line, wrapped
+from skillwire.host import REFUSALS, Question, Refusal, Reply, one_line, wrapped
+
+if TYPE_CHECKING:
+    from skillwire.host import Explanation, Host, Step
+
 
 # Explanations of all refusal codes: the meaning, the requirement behind each, and the remedy.
 
@@ -191,8 +198,8 @@ def _explained(output: Output, wanted: HostRequest, reference: str) -> Explanati
     except MisuseError:
         raise
     except SkillError as error:
-        step = Step("host", False, "the host cannot be opened", Refusal.of(error))
-        return Explanation(reference, (step,))
+        step = skillwire.host.Step("host", False, "the host cannot be opened", Refusal.of(error))
+        return skillwire.host.Explanation(reference, (step,))
     return found[0]
 
 
@@ -207,7 +214,7 @@ def _is_known_name(wanted: HostRequest, word: str) -> bool:
         places = resolve_targets(wanted)
         if any(server.label == word for server in places.servers):
             return True
-        return anyio.run(_is_local, Host(roots=places.roots, project=Path.cwd()), word)
+        return anyio.run(_is_local, skillwire.host.Host(roots=places.roots, project=Path.cwd()), word)
     except SkillError:
         return False
 

@@ -5,7 +5,6 @@ a host does and publishes their skills as a source does. It approves and
 validates nothing on behalf of the user; each entry names its upstream.
 """
 
-from skillwire.gateway.gateway import Gateway
-from skillwire.gateway.upstream import Upstream
+from skillwire.gateway.gateway import Gateway, Upstream
 
 __all__ = ["Gateway", "Upstream"]

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from skillwire.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from skillwire.runner.availability import Availability
     from skillwire.runner.interface import ScriptInterface, ScriptRun
     from skillwire.runner.outcome import (
         Ending,
@@ -27,17 +26,18 @@ if TYPE_CHECKING:
     from skillwire.runner.policy_file import PolicyError, load_policy, parse_policy
     from skillwire.runner.prepare import ReadFile, RunSlot, find_script, interfaces_of, prepare, scripts_of
     from skillwire.runner.runner import Runner
+    from skillwire.runner.sandbox.sandbox import Availability
 else:
     __getattr__ = lazy_names(
         __name__,
         {
-            "availability": "Availability",
             "interface": "ScriptInterface ScriptRun",
             "outcome": "Ending LimitHit Outcome OutputFile Recorder RunRecord SkippedOutput Usage",
             "policy": "Interpreter Limits Policy ScriptRule SecretSource",
             "policy_file": "PolicyError load_policy parse_policy",
             "prepare": "ReadFile RunSlot find_script interfaces_of prepare scripts_of",
             "runner": "Runner",
+            "sandbox.sandbox": "Availability",
         },
     )
 

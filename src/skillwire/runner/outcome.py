@@ -71,6 +71,19 @@ class SkippedOutput:
 
 
 @dataclass(frozen=True, slots=True)
+class RawOutcome:
+    """The unprocessed result of a sandbox. `status` is that of `os.waitpid`."""
+
+    status: int | None
+    limit: LimitHit | None
+    stdout: bytes
+    stderr: bytes
+    usage: Usage
+    files: tuple[OutputFile, ...] = ()
+    skipped: tuple[SkippedOutput, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """The result of a run: how it ended, what it wrote, what it used.
 

@@ -17,16 +17,31 @@ import anyio.lowlevel
 import anyio.to_thread
 
 from skillwire.core import RunnerBusyError, RunnerError, SkillEntry, digest_of, quoted
-from skillwire.runner.availability import Availability, SandboxSetup, probe_sandbox
 from skillwire.runner.interface import ScriptRun
-from skillwire.runner.outcome import Ending, LimitHit, Outcome, OutputFile, Recorder, RunRecord, log_record
+from skillwire.runner.outcome import (
+    Ending,
+    LimitHit,
+    Outcome,
+    OutputFile,
+    RawOutcome,
+    Recorder,
+    RunRecord,
+    log_record,
+)
 from skillwire.runner.policy import Interpreter, Limits, Policy
 from skillwire.runner.prepare import RunSlot, RunSlots, argv_for, bytes_to_hold, encode, held_bytes
 from skillwire.runner.proxy import AllowListProxy
 from skillwire.runner.redaction import Redactor, shown_text, structured_from
 from skillwire.runner.sandbox.command import ENVIRONMENT, PYTHON_SUFFIX
-from skillwire.runner.sandbox.conversation import Job, RawOutcome, Stopped, StopSignal
-from skillwire.runner.sandbox.sandbox import Pool, Sandbox, SandboxConfig
+from skillwire.runner.sandbox.conversation import Job, Stopped, StopSignal
+from skillwire.runner.sandbox.sandbox import (
+    Availability,
+    Pool,
+    Sandbox,
+    SandboxConfig,
+    SandboxSetup,
+    probe_sandbox,
+)
 
 # Build a sandbox job from a run and a policy, and an outcome from the sandbox's raw result.
 

@@ -12,9 +12,9 @@ import pytest
 from integration.runner.running import DEADLINE, needs_sandbox, ran, script_run
 from skillwire.core.errors import EXECUTION_FAILED, SandboxUnavailableError
 from skillwire.runner import Availability, Interpreter, Outcome, Policy, Runner, RunRecord
-from skillwire.runner.availability import PROFILE
 from skillwire.runner.sandbox import sandbox
 from skillwire.runner.sandbox.cgroups import delegated
+from skillwire.runner.sandbox.sandbox import PROFILE
 
 pytestmark = [needs_sandbox, pytest.mark.requirement("EXEC-12", "EXEC-16")]
 

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from skillwire.cli.command import Output
-from skillwire.cli.render import print_notice, print_refusal
+from skillwire.cli.states import print_notice, print_refusal
 from skillwire.core.characters import quoted
 from skillwire.core.errors import SkillError
 from skillwire.host import Refusal

@@ -26,10 +26,10 @@ from skillwire.runner import (
     SkippedOutput,
     Usage,
 )
+from skillwire.runner.outcome import RawOutcome
 from skillwire.runner.policy import MIB, MOST
 from skillwire.runner.runner import MAX_SECRET, PROXY_URL, PreparedRun, assemble
 from skillwire.runner.sandbox.command import ENVIRONMENT
-from skillwire.runner.sandbox.conversation import RawOutcome
 
 SKILL = "skill://lab/SKILL.md"
 CODE = b"print('hello')\n"

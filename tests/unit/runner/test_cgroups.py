@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from skillwire.core.errors import RunnerError, SandboxUnavailableError
-from skillwire.runner.outcome import LimitHit, Usage
+from skillwire.runner.outcome import LimitHit, RawOutcome, Usage
 from skillwire.runner.policy import MIB, Limits
 from skillwire.runner.sandbox import cgroups
 from skillwire.runner.sandbox.cgroups import Cgroup, CgroupParent, delegated
-from skillwire.runner.sandbox.conversation import Job, RawOutcome
+from skillwire.runner.sandbox.conversation import Job
 
 LIMITS = Limits(memory_bytes=64 * MIB, processes=20)
 RAW = RawOutcome(0, None, b"out", b"", Usage(wall_seconds=1.0, cpu_seconds=0.5, memory_bytes=7, processes=3))

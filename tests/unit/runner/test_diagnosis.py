@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from skillwire.core.errors import SandboxUnavailableError
-from skillwire.runner import Availability, Interpreter, Policy, availability
-from skillwire.runner.availability import (
+from skillwire.runner import Availability, Interpreter, Policy
+from skillwire.runner.sandbox import sandbox as availability
+from skillwire.runner.sandbox.sandbox import (
     CLONE,
     INSTALL,
     MOST,

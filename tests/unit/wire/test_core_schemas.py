@@ -9,7 +9,7 @@ from jsonschema import Draft202012Validator
 
 from skillwire.core.entry import parse_entry
 from skillwire.core.errors import InvalidEntryError
-from skillwire.host.dialects.core0804 import check_older_entry
+from skillwire.host.dialects.core import check_older_entry
 from skillwire.wire.core import write_entry
 
 ROOT = Path(__file__).parents[3]

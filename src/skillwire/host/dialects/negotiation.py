@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 
 from skillwire.core import Dialect, SkillError
-from skillwire.host.dialects import by_name, core, core0804, index, prompt, resources
+from skillwire.host.dialects import by_name, core, index, prompt, resources
 from skillwire.host.dialects.base import DialectMatch, DialectOptions, Session
 from skillwire.host.dialects.index import is_closed
 from skillwire.host.model import NotDeclaredError
@@ -29,7 +29,7 @@ ORDER: Final[tuple[tuple[Dialect, Finder], ...]] = (
     (Dialect.EXEC, by_name.find_exec),
     (Dialect.LIST_MARCH, resources.find_undeclared),
     (Dialect.PROMPT, prompt.find),
-    (Dialect.CORE_0804, core0804.find),
+    (Dialect.CORE_0804, core.find_0804),
 )
 """The dialects in the order of NEG-12. Each finder checks the declaration that its dialect needs."""
 

@@ -13,7 +13,7 @@ from typing import IO, Any, Protocol, cast
 import orjson
 
 from skillwire.core import RunnerError
-from skillwire.runner.outcome import LimitHit, OutputFile, SkippedOutput, Usage
+from skillwire.runner.outcome import LimitHit, OutputFile, RawOutcome, SkippedOutput, Usage
 from skillwire.runner.policy import Limits
 
 # Messages to and from the init of a sandbox: a length, that much JSON, and the bytes it announces.
@@ -158,19 +158,6 @@ class Job:
                 },
             }
         )
-
-
-@dataclass(frozen=True, slots=True)
-class RawOutcome:
-    """The unprocessed result of a sandbox. `status` is that of `os.waitpid`."""
-
-    status: int | None
-    limit: LimitHit | None
-    stdout: bytes
-    stderr: bytes
-    usage: Usage
-    files: tuple[OutputFile, ...] = ()
-    skipped: tuple[SkippedOutput, ...] = ()
 
 
 class _CapturedStream:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from skillwire.core.entry import check_entry
 from skillwire.core.errors import DigestMismatchError
 from skillwire.core.manifest import MAX_TOTAL_SIZE, UNKNOWN_SIZE, digest_of
-from skillwire.host.dialects.core0804 import check_older_entries, check_older_entry
+from skillwire.host.dialects.core import check_older_entries, check_older_entry
 
 CONTENT = b"Do it.\n"
 URI = "skill://acme/refunds/SKILL.md"
