@@ -4,7 +4,8 @@ from typing import Annotated
 
 import typer
 
-from skillwire.cli.command import ExitCode, Json, Output, Verbose, command_output, new_app
+from skillwire.cli.command import Json, Output, Verbose, command_output, new_app
+from skillwire.cli.common import ExitCode
 from skillwire.cli.hosting import (
     DEFAULT_WAIT,
     Archives,

@@ -17,7 +17,6 @@ import typer
 from skillwire import __version__
 from skillwire.cli.command import (
     STYLES,
-    ExitCode,
     Json,
     Output,
     Verbose,
@@ -27,6 +26,7 @@ from skillwire.cli.command import (
     print_hanging,
     progress,
 )
+from skillwire.cli.common import ExitCode
 from skillwire.cli.doctor_checks import (
     Area,
     Check,

@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from skillwire.cli.command import (
-    ExitCode,
     Json,
     Output,
     Part,
@@ -23,6 +22,7 @@ from skillwire.cli.command import (
     plural,
     print_rows,
 )
+from skillwire.cli.common import ExitCode
 from skillwire.cli.hosting import (
     DEFAULT_WAIT,
     Archives,

@@ -12,7 +12,6 @@ import typer
 
 from skillwire.cli.command import (
     STYLES,
-    ExitCode,
     Json,
     MisuseError,
     Output,
@@ -22,6 +21,7 @@ from skillwire.cli.command import (
     plural,
     progress,
 )
+from skillwire.cli.common import ExitCode
 from skillwire.cli.hosting import (
     DEFAULT_WAIT,
     LOCK_NAME,

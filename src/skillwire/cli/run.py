@@ -19,7 +19,6 @@ import typer
 from skillwire.cli.command import (
     STYLES,
     AlreadyExistsError,
-    ExitCode,
     Json,
     MisuseError,
     Output,
@@ -29,6 +28,7 @@ from skillwire.cli.command import (
     new_app,
     progress,
 )
+from skillwire.cli.common import ExitCode
 from skillwire.cli.hosting import (
     DEFAULT_WAIT,
     Archives,

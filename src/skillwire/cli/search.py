@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 
 from skillwire.cli.command import (
-    ExitCode,
     Json,
     Output,
     Part,
@@ -19,6 +18,7 @@ from skillwire.cli.command import (
     plural,
     print_rows,
 )
+from skillwire.cli.common import ExitCode
 from skillwire.cli.hosting import (
     DEFAULT_WAIT,
     Archives,

@@ -11,7 +11,6 @@ import typer
 
 from skillwire.cli.command import (
     STYLES,
-    ExitCode,
     Json,
     MisuseError,
     Output,
@@ -20,6 +19,7 @@ from skillwire.cli.command import (
     command_output,
     new_app,
 )
+from skillwire.cli.common import ExitCode
 from skillwire.cli.hosting import (
     DEFAULT_WAIT,
     Archives,
