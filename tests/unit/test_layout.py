@@ -104,7 +104,7 @@ def test_a_lazy_package_has_the_same_names_for_type_checkers_and_at_run_time(nam
 @pytest.mark.parametrize("name", LAZY)
 def test_every_name_of_a_lazy_package_is_the_one_of_its_module(name: str) -> None:
     # In a process of its own, where no other test has imported modules of the package. Each name is imported
-    # twice: importing a module sets an attribute of its package, which would hide a name that is spelled alike.
+    # twice: importing a module sets an attribute of its package, which would hide a name spelled like it.
     code = (
         "import importlib, inspect, sys\n"
         f"package = importlib.import_module({name!r})\n"
