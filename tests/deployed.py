@@ -282,7 +282,8 @@ def traced_server(collector: Collector, home: Path, *words: str | Path) -> Gener
         OTEL_BSP_SCHEDULE_DELAY="200",
     )
     plain = serving.COMMAND
-    serving.COMMAND = (instrument, *plain)
+    # Without the two hyphens it would take options of the command, such as --config, for its own.
+    serving.COMMAND = (instrument, "--", *plain)
     try:
         with http_server(*words, env=env) as server:
             yield server

@@ -196,8 +196,7 @@ async def test_nothing_is_run_by_a_runner_that_is_not_open() -> None:
 
 OWNER = """
 import anyio, sys
-from skillwire.runner import Policy, Runner
-from skillwire.runner.run import ScriptRun
+from skillwire.runner import Policy, Runner, ScriptRun
 
 async def main():
     async with Runner(Policy(pool=1)) as runner:

@@ -156,7 +156,7 @@ async def worlds(
     access = write_access(place / "etc")
     whole = write_world(place / "whole" / "skills", with_secrets=True)
     part = write_world(place / "part" / "skills", with_secrets=False)
-    options = {"dialects": request.param, "watch": False, "scripts": Policy(pool=0)}
+    options = {"dialect": request.param, "watch": False, "scripts": True, "policy": Policy(pool=0)}
     async with serving(whole, access, **options) as one, serving(part, access, **options) as other:
         yield Worlds(one, other)
 

@@ -518,6 +518,6 @@ def test_trouble_is_logged_now_and_then_however_often_it_happens(peer: Peer) -> 
         peer.say(b"garbage\r\n\r\n")
 
     words = peer.log.read_text()
-    kinds = re.findall(r"^WARNING:skillwire\.server\.protocol\.limits:.*\((.*): \d+ so far\)$", words, re.M)
+    kinds = re.findall(r"^WARNING:skillwire\.server\.limits:.*\((.*): \d+ so far\)$", words, re.M)
     assert "malformed" in kinds and set(kinds) <= set(CloseReason)
     assert len(kinds) == len(words.splitlines()) < 2 * len(CloseReason), words

@@ -257,9 +257,9 @@ async def test_logs_on_standard_output_that_quote_messages_do_no_harm(tmp_path: 
 MEASURED = """
 import resource, sys
 import anyio
-from skillwire.errors import SkillError
-from skillwire.host.connections.connection import Connection
-from skillwire.host.connections.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
+from skillwire.core import SkillError
+from skillwire.host.connect.connection import Connection
+from skillwire.host.model import HttpEndpoint, ServerConfig, StdioEndpoint
 
 async def main():
     where = sys.argv[1:]

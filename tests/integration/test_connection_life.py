@@ -264,8 +264,8 @@ def test_a_program_that_used_a_connection_ends_quietly(tmp_path: Path, transport
         endpoint = peer.server.endpoint
         code = f"""
 import anyio
-from skillwire.host.connections.connection import Connection
-from skillwire.host.connections.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
+from skillwire.host.connect.connection import Connection
+from skillwire.host.model import HttpEndpoint, ServerConfig, StdioEndpoint
 async def main():
     endpoint = {words_for(peer)}
     async with Connection(ServerConfig("a", endpoint)) as connection:

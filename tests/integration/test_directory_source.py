@@ -556,7 +556,7 @@ LOOK = """
 import json, os, sys
 from pathlib import Path
 import anyio
-from skillwire.errors import SkillError
+from skillwire.core import SkillError
 from skillwire.sources import DirectorySource
 
 async def look(root, forbidden):

@@ -25,10 +25,9 @@ WITHIN = 60
 WRITER = """
 import sys
 from pathlib import Path
-from skillwire.server.ops.metrics import Meter
-from skillwire.server.ops.series import METHOD_NUMBERS
+from skillwire.server.ops.metrics import METHOD_NUMBERS, WorkerMetrics
 
-meter = Meter.open(Path(sys.argv[1]), int(sys.argv[2]))
+meter = WorkerMetrics.open(Path(sys.argv[1]), int(sys.argv[2]))
 meter.streams = 7
 meter.refresh({"skills": 3})
 for line in sys.stdin:

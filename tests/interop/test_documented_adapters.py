@@ -21,7 +21,7 @@ PAGE = (FOLDER / "overview.md").read_text("utf-8")
 QUICK_START = documents.text_of("quickstart/agent-author.md")
 SKILLS = ROOT / "examples" / "skills"
 ADAPTERS = Path(skillwire.host.adapters.__file__).parent
-SHARED = {"__init__", "formats", "servertools"}
+SHARED = {"__init__", "mount", "tools"}
 DEADLINE = 120.0
 
 PRINTED = {

@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -63,6 +63,8 @@ class Peer:
         self._stream: anyio.abc.SocketStream | None = None
         self._session = ""
         self._number = 0
+        self.before_body: Callable[[], Awaitable[None]] | None = None
+        """Awaited when the head of an answer has been received and its body has not."""
 
     async def ask(self, method: str, **params: str) -> Reply:
         """Send a request and return its answer.
@@ -137,6 +139,8 @@ class Peer:
             length = _LENGTH.search(head)
             missing = (int(length[1]) if length else 0) - len(parts[0])
             assert missing < _LARGEST_ANSWER, "an answer without an end"
+            if self.before_body is not None:
+                await self.before_body()
             while missing > 0:
                 parts.append(await self._stream.receive(_CHUNK))
                 missing -= len(parts[-1])

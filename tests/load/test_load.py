@@ -111,7 +111,7 @@ async def at_full_speed_again(load: Load, asked: int) -> None:
 
 
 async def test_what_a_server_was_asked_before_it_is_told_to_stop_it_answers(tmp_path: Path) -> None:
-    """One slow answer to each of many clients is under way when the signal comes."""
+    """One large answer to each of many clients is under way when the signal comes."""
     steady = write_corpus(tmp_path / "skills", steady=1, restless=0)
     large = tmp_path / "skills" / "steady" / "s-0000" / "large.bin"
     large.write_bytes(os.urandom(4_000_000))
@@ -119,23 +119,44 @@ async def test_what_a_server_was_asked_before_it_is_told_to_stop_it_answers(tmp_
     assert steady
     with http_server(tmp_path / "skills", env=environment(tmp_path / "home")) as server:
         peers = [Peer(server.port, is_modern=number % 2 == 0) for number in range(8)]
-        for peer in peers:
-            await peer.ask("skills/list")
+        under_way, is_stopping = anyio.Semaphore(0), anyio.Event()
+
+        async def wait_for_the_signal() -> None:
+            under_way.release()
+            await is_stopping.wait()
 
         async def read(peer: Peer) -> None:
+            peer.before_body = wait_for_the_signal
             reply = await peer.ask("resources/read", uri="skill://steady/s-0000/large.bin")
             answers.append(len(reply.message["result"]["contents"][0]["blob"]))
             with pytest.raises(LostError):
                 await peer.ask("skills/list")
 
-        with anyio.fail_after(60):
-            async with anyio.create_task_group() as group:
+        try:
+            with anyio.fail_after(60):
                 for peer in peers:
-                    group.start_soon(read, peer)
-                await anyio.sleep(0.1)  # They are all on their way to it, and none has been answered.
-                server.send_signal(signal.SIGTERM)
-                assert await anyio.to_thread.run_sync(server.wait) == 0
-        for peer in peers:
-            await peer.close()
+                    await peer.ask("skills/list")
+                async with anyio.create_task_group() as group:
+                    for peer in peers:
+                        group.start_soon(read, peer)
+                    for _ in peers:
+                        await under_way.acquire()
+                    server.send_signal(signal.SIGTERM)
+                    await refuses_connections(server.port)
+                    is_stopping.set()
+                    assert await anyio.to_thread.run_sync(server.wait) == 0
+        finally:
+            for peer in peers:
+                await peer.close()
 
     assert answers == [4 * ((4_000_000 + 2) // 3)] * len(peers)
+
+
+async def refuses_connections(port: int) -> None:
+    """Wait until a server has acted on the signal to stop, and no longer listens."""
+    while True:
+        try:
+            stream = await anyio.connect_tcp("127.0.0.1", port)
+        except OSError:
+            return
+        await stream.aclose()

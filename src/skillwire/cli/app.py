@@ -14,7 +14,7 @@ from typer.core import TyperArgument, TyperGroup
 from typer.main import get_command
 
 from skillwire import __version__
-from skillwire.cli.command import CONTEXT, ExitCode
+from skillwire.cli.common import CONTEXT, ExitCode
 
 # Help texts that name an argument by its metavar and not by its type.
 

@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from enum import IntEnum
 from functools import cache
 from threading import Timer
 from typing import Annotated, Any, TypeAlias
@@ -26,16 +25,10 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 from rich.text import Text
 from typer.core import TyperCommand
 
+from skillwire.cli.common import CONTEXT, ExitCode
 from skillwire.core import Finding, InvalidSkillError, SkillError, visible
 
-# Errors of the command line, and the exit codes (0 success, 1 failure or a negative result, 2 misuse).
-
-
-class ExitCode(IntEnum):
-    YES = 0
-    NO = 1
-    MISUSE = 2
-    INTERRUPTED = 130
+# Errors of the command line, and their exit codes.
 
 
 class MisuseError(SkillError):
@@ -484,8 +477,6 @@ Verbose: TypeAlias = Annotated[
 FollowLinks: TypeAlias = Annotated[
     bool, typer.Option("--follow-links", help="Follow symbolic links to folders.")
 ]
-
-CONTEXT = {"help_option_names": ["-h", "--help"]}
 
 
 def new_app() -> typer.Typer:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from skillwire.cli.command import ExitCode, Json, Output, Verbose, command_output, new_app
+from skillwire.cli.command import Json, Output, Verbose, command_output, new_app
+from skillwire.cli.common import ExitCode
 from skillwire.cli.hosting import (
     DEFAULT_WAIT,
     Archives,

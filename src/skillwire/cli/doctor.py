@@ -20,7 +20,6 @@ import skillwire.host
 from skillwire import __version__
 from skillwire.cli.command import (
     STYLES,
-    ExitCode,
     Json,
     Output,
     Verbose,
@@ -30,6 +29,7 @@ from skillwire.cli.command import (
     print_hanging,
     progress,
 )
+from skillwire.cli.common import ExitCode
 from skillwire.cli.doctor_checks import (
     Area,
     Check,

@@ -15,7 +15,6 @@ import typer
 import skillwire.host
 from skillwire.cli.command import (
     STYLES,
-    ExitCode,
     Json,
     MisuseError,
     Output,
@@ -25,6 +24,7 @@ from skillwire.cli.command import (
     plural,
     progress,
 )
+from skillwire.cli.common import ExitCode
 from skillwire.cli.hosting import (
     DEFAULT_WAIT,
     LOCK_NAME,

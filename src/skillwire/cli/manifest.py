@@ -11,7 +11,6 @@ from rich.cells import cell_len, set_cell_size
 
 from skillwire.cli.command import (
     STYLES,
-    ExitCode,
     FollowLinks,
     Json,
     MisuseError,
@@ -23,6 +22,7 @@ from skillwire.cli.command import (
     plural,
     progress,
 )
+from skillwire.cli.common import ExitCode
 from skillwire.cli.folders import NamedFolder, located, print_findings
 from skillwire.core import (
     DEFAULT_SCHEME,

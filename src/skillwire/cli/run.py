@@ -21,7 +21,6 @@ import typer
 from skillwire.cli.command import (
     STYLES,
     AlreadyExistsError,
-    ExitCode,
     Json,
     MisuseError,
     Output,
@@ -31,6 +30,7 @@ from skillwire.cli.command import (
     new_app,
     progress,
 )
+from skillwire.cli.common import ExitCode
 from skillwire.cli.hosting import (
     DEFAULT_WAIT,
     Archives,

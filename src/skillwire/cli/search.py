@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from skillwire.cli.command import (
-    ExitCode,
     Json,
     Output,
     Part,
@@ -21,6 +20,7 @@ from skillwire.cli.command import (
     plural,
     print_rows,
 )
+from skillwire.cli.common import ExitCode
 from skillwire.cli.hosting import (
     DEFAULT_WAIT,
     Archives,

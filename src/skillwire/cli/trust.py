@@ -7,7 +7,8 @@ from typing import Annotated
 import anyio
 import typer
 
-from skillwire.cli.command import ExitCode, Json, Output, Verbose, command_output, new_app
+from skillwire.cli.command import Json, Output, Verbose, command_output, new_app
+from skillwire.cli.common import ExitCode
 from skillwire.cli.folders import NamedFolder
 from skillwire.cli.prompt import NO, YES, TerminalAsk, config_paragraph
 from skillwire.core import visible

@@ -11,7 +11,6 @@ import typer
 
 from skillwire.cli.command import (
     STYLES,
-    ExitCode,
     FollowLinks,
     Json,
     MissingFolderError,
@@ -24,6 +23,7 @@ from skillwire.cli.command import (
     plural,
     progress,
 )
+from skillwire.cli.common import ExitCode
 from skillwire.cli.folders import FindingCounts, NamedFolder, located, print_findings
 from skillwire.core import SKILL_FILE, Finding, Frontmatter, Node, RelationGraph
 from skillwire.sources.directory.walk import FoundSkill, Walk

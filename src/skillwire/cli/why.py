@@ -14,7 +14,6 @@ import typer
 import skillwire.host
 from skillwire.cli.command import (
     STYLES,
-    ExitCode,
     Json,
     MisuseError,
     Output,
@@ -23,6 +22,7 @@ from skillwire.cli.command import (
     command_output,
     new_app,
 )
+from skillwire.cli.common import ExitCode
 from skillwire.cli.hosting import (
     DEFAULT_WAIT,
     Archives,

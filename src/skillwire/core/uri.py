@@ -81,7 +81,7 @@ class SkillUri:
         segments = path.split("/")
         for segment in segments:
             check_segment(segment)
-        return cls(_compose(_checked_scheme(scheme), [*segments, SKILL_FILE]))
+        return cls(compose_uri(_checked_scheme(scheme), [*segments, SKILL_FILE]))
 
     @property
     def root(self) -> str:
@@ -165,13 +165,23 @@ class SkillUri:
         return self.text
 
 
+def compose_uri(scheme: str, segments: Iterable[str]) -> str:
+    """Return the canonical URI of decoded segments; the counterpart of `parse_uri`.
+
+    Raises:
+        InvalidUriError: A segment is not allowed, or the URI is too long.
+    """
+    authority, *path = segments
+    return _bounded("/".join([f"{scheme}:/", _escape(authority, _AUTHORITY_SAFE), *map(_encode, path)]))
+
+
 def canonical_uri(text: str) -> str:
     """Return the canonical spelling, which is used for every comparison of resource URIs.
 
     Raises:
         InvalidUriError: The URI is malformed or dangerous.
     """
-    return text if _is_plain(text) else _compose(*parse_uri(text))
+    return text if _is_plain(text) else compose_uri(*parse_uri(text))
 
 
 def segment_of(uri: str) -> str:
@@ -259,11 +269,6 @@ def _checked_scheme(scheme: str) -> str:
     if scheme in UNSAFE_SCHEMES:
         raise InvalidUriError(f"the scheme {scheme!r} is not allowed for skills")
     return scheme
-
-
-def _compose(scheme: str, segments: Iterable[str]) -> str:
-    authority, *path = segments
-    return _bounded("/".join([f"{scheme}:/", _escape(authority, _AUTHORITY_SAFE), *map(_encode, path)]))
 
 
 def _bounded(uri: str) -> str:

@@ -316,7 +316,7 @@ class Host(Inspection):
     async def trust_lock(self, content: bytes) -> None:
         """Trust the project's lock with the `content` that the user was shown; its pins are used from now on.
 
-        `lock.look()` returns the content, and what changed since it was last trusted.
+        `lock.reload()` returns the content, and what changed since it was last trusted.
 
         Raises:
             LockUntrustedError: The file has changed since it was shown.

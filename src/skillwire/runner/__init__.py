@@ -24,7 +24,14 @@ if TYPE_CHECKING:
     )
     from skillwire.runner.policy import Interpreter, Limits, Policy, ScriptRule, SecretSource
     from skillwire.runner.policy_file import PolicyError, load_policy, parse_policy
-    from skillwire.runner.prepare import ReadFile, RunSlot, find_script, interfaces_of, prepare, scripts_of
+    from skillwire.runner.preparation import (
+        ReadFile,
+        RunSlot,
+        find_script,
+        interfaces_of,
+        prepare,
+        scripts_of,
+    )
     from skillwire.runner.runner import Runner
     from skillwire.runner.sandbox.sandbox import Availability
 else:
@@ -35,7 +42,7 @@ else:
             "outcome": "Ending LimitHit Outcome OutputFile Recorder RunRecord SkippedOutput Usage",
             "policy": "Interpreter Limits Policy ScriptRule SecretSource",
             "policy_file": "PolicyError load_policy parse_policy",
-            "prepare": "ReadFile RunSlot find_script interfaces_of prepare scripts_of",
+            "preparation": "ReadFile RunSlot find_script interfaces_of prepare scripts_of",
             "runner": "Runner",
             "sandbox.sandbox": "Availability",
         },

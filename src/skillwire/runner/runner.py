@@ -29,7 +29,7 @@ from skillwire.runner.outcome import (
     log_record,
 )
 from skillwire.runner.policy import Interpreter, Limits, Policy
-from skillwire.runner.prepare import RunSlot, RunSlots, argv_for, bytes_to_hold, encode, held_bytes
+from skillwire.runner.preparation import RunSlot, RunSlots, argv_for, bytes_to_hold, encode, held_bytes
 from skillwire.runner.proxy import AllowListProxy
 from skillwire.runner.redaction import Redactor, shown_text, structured_from
 from skillwire.runner.sandbox.command import ENVIRONMENT, PYTHON_SUFFIX

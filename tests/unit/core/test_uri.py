@@ -15,10 +15,10 @@ from skillwire.core.uri import (
     MAX_URI_LENGTH,
     UNSAFE_SCHEMES,
     SkillUri,
-    _compose,
     are_plain,
     canonical_uri,
     check_segment,
+    compose_uri,
     parse_uri,
 )
 
@@ -490,7 +490,7 @@ def test_all_spellings_of_the_same_segments_are_one(spelt: tuple[str, tuple[str,
     text, (scheme, parts) = spelt
 
     assert parse_uri(text) == (scheme, tuple(parts))
-    assert canonical_uri(text) == _compose(scheme, parts)
+    assert canonical_uri(text) == compose_uri(scheme, parts)
 
 
 @pytest.mark.requirement("URI-10")
@@ -512,7 +512,7 @@ def test_the_canonical_form_of_a_canonical_form_is_itself(text: str) -> None:
 def test_different_resources_never_share_a_canonical_form(
     one: tuple[str, list[str]], other: tuple[str, list[str]]
 ) -> None:
-    first, second = _compose(*one), _compose(*other)
+    first, second = compose_uri(*one), compose_uri(*other)
 
     assert (canonical_uri(first) == canonical_uri(second)) is (one == other)
 
@@ -533,7 +533,7 @@ def test_different_resources_never_share_a_canonical_form(
 @example("skill://" + "a" * MAX_URI_LENGTH)
 def test_the_shortcut_for_plain_uris_agrees_with_the_long_way(text: str) -> None:
     short = outcome(canonical_uri, text)
-    long = outcome(lambda uri: _compose(*parse_uri(uri)), text)
+    long = outcome(lambda uri: compose_uri(*parse_uri(uri)), text)
 
     assert short == long
 

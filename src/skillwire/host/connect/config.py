@@ -132,7 +132,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 MAX_TITLE_LENGTH: Final = 200
-MAX_SECONDS: Final = 300.0
+MAX_TIMEOUT_SECONDS: Final = 300.0
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _HEADER_VALUE = re.compile(r"[\t -~]*")
@@ -293,7 +293,7 @@ class ServerEntry:
             raise self._error("has a `timeout` that is not a number of milliseconds")
         if value < _MIN_MILLISECONDS:
             return DEFAULT_SECONDS
-        return min(value, MAX_SECONDS * 1000) / 1000
+        return min(value, MAX_TIMEOUT_SECONDS * 1000) / 1000
 
     def _flag(self, raw: Mapping[str, object], name: str, default: bool) -> bool:
         value = raw.get(name, default)

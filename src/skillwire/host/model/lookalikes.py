@@ -147,7 +147,7 @@ def are_alike(one: str, other: str) -> bool:
     """Return whether two names look the same, or differ by one edit."""
     if one == other or _NUMBER.sub("0", one) == _NUMBER.sub("0", other):
         return False
-    return _skeleton(one) == _skeleton(other) or _is_one_edit(one, other)
+    return skeleton_of_name(one) == skeleton_of_name(other) or _is_one_edit(one, other)
 
 
 def _pairs(names: Mapping[str, Origins]) -> set[Pair]:
@@ -195,7 +195,7 @@ def _candidate_pairs(names: Sequence[str], texts_of: TextsOf) -> Iterator[Pair]:
 
 
 def _skeletons(name: str) -> tuple[str, ...]:
-    return (_skeleton(name),)
+    return (skeleton_of_name(name),)
 
 
 def _shortened(name: str) -> list[str]:
@@ -203,7 +203,7 @@ def _shortened(name: str) -> list[str]:
     return [name, *[name[:place] + name[place + 1 :] for place in range(len(name))]]
 
 
-def _skeleton(name: str) -> str:
+def skeleton_of_name(name: str) -> str:
     """Return the same as `skeleton`, with a fast path for ASCII names."""
     return name.translate(_NO_SIGNS) if _PLAIN.fullmatch(name) else skeleton(name) or name
 

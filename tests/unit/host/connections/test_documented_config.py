@@ -7,7 +7,7 @@ import pytest
 
 import documents
 from skillwire.host import Host
-from skillwire.host.connect.config import CONFIG_PATHS, MAX_SECONDS, Servers, read_servers
+from skillwire.host.connect.config import CONFIG_PATHS, MAX_TIMEOUT_SECONDS, Servers, read_servers
 from skillwire.host.connect.config_file import (
     INPUT_PREFIX,
     MAX_CONFIG_BYTES,
@@ -175,7 +175,7 @@ def test_the_page_names_the_usual_places_in_their_order() -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        f"at most {MAX_SECONDS * 1000:.0f}",
+        f"at most {MAX_TIMEOUT_SECONDS * 1000:.0f}",
         f"then it is {DEFAULT_SECONDS:.0f} s",
         f"at most {MAX_LABEL_LENGTH};",
         f"at most {MAX_CONFIG_BYTES // 1024**2} MiB",

@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skillwire.host.model.lookalikes import MAX_PAIRS, Lookalikes, Origins, _skeleton, are_alike, skeleton
+from skillwire.host.model.lookalikes import (
+    MAX_PAIRS,
+    Lookalikes,
+    Origins,
+    are_alike,
+    skeleton,
+    skeleton_of_name,
+)
 from skillwire.host.model.view import view_of
 from unit.host.registry.remotes import record
 
@@ -90,7 +97,7 @@ def test_a_slip_is_one_letter_more_less_other_or_swapped(one: str, other: str) -
 
 @given(st.text(alphabet="abcdefghijklmnopqrstuvwxyz0123456789-", max_size=20))
 def test_the_quick_outline_is_the_skeleton(name: str) -> None:
-    assert _skeleton(name) == (skeleton(name) or ("" if not name.strip("-") else name))
+    assert skeleton_of_name(name) == (skeleton(name) or ("" if not name.strip("-") else name))
 
 
 @pytest.mark.requirement("ASK-07")
