@@ -25,6 +25,7 @@ from serving import (
     wait_until,
 )
 from skillwire.server.dialects.negotiation import MCP_DIALECTS
+from skillwire.sources.snapshot import MAX_ENCLOSING
 
 LOGO = b"\x89PNG\r\n\x1a\n\xff\x00logo"
 SHOP: Mapping[str, str | bytes] = {
@@ -359,6 +360,24 @@ def test_silent_servers_delay_neither_the_start_nor_one_another_and_are_added_wh
     assert listed == shop
     assert first_answer < 20.0
     assert later == [*shop, "skill://two/refunds/SKILL.md"]
+
+
+@pytest.mark.requirement("SEC-14")
+@pytest.mark.parametrize("method", ["resources/read", "resources/directory/read"])
+def test_a_deep_uri_of_nothing_costs_an_upstream_a_bounded_number_of_requests(
+    method: str, tmp_path: Path, env: dict[str, str]
+) -> None:
+    servers = config(tmp_path, shop=peer(tmp_path, "lists-all", "shop.log"))
+
+    with stdio_server("--upstream", servers, env=env) as gateway:
+        listed = listed_uris(gateway.call(modern("skills/list")))
+        answer = gateway.call(modern(method, uri="skill://shop/" + "a/" * 8_000 + "b"))
+
+    lines = (tmp_path / "shop.log").read_text("utf-8").splitlines()
+    requests = [json.loads(line).get("method") for line in lines]
+    assert listed == [REFUNDS]
+    assert answer["error"]["code"] == -32602
+    assert 0 < requests.count("skills/get") <= MAX_ENCLOSING
 
 
 @pytest.mark.parametrize("dialect", [str(dialect) for dialect in MCP_DIALECTS])

@@ -22,6 +22,7 @@ from skillwire.host.connect.config import read_servers
 from skillwire.host.model import NotDeclaredError, ServerConfig
 from skillwire.host.state.content import ContentCache
 from skillwire.sources import Source
+from skillwire.sources.snapshot import possible_skills
 
 # Skills that an upstream serves but does not list: requested one by one, and passed on.
 
@@ -53,12 +54,10 @@ class UnlistedSource:
 
     async def read_file(self, uri: str) -> bytes:
         wanted = self._upstream.prefix.upstream(canonical_uri(uri))
-        root = wanted.rpartition("/")[0]
-        while root.count("/") >= 2:
+        for skill in possible_skills(wanted.rpartition("/")[0]):
             try:
-                entry = await self.get_skill(SkillUri(self._upstream.prefix.served(f"{root}/SKILL.md")))
+                entry = await self.get_skill(SkillUri(self._upstream.prefix.served(skill.text)))
             except NotFoundError:
-                root = root.rpartition("/")[0]
                 continue
             served = self._upstream.prefix.served(wanted)
             line = None if entry.manifest is None else entry.manifest.require(served)
