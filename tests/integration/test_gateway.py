@@ -24,6 +24,7 @@ from serving import (
     modern,
     wait_until,
 )
+from skillwire.gateway.upstream import FIRST_LISTING_SECONDS
 from skillwire.server.dialects.negotiation import MCP_DIALECTS
 from skillwire.sources.snapshot import MAX_ENCLOSING
 
@@ -343,7 +344,8 @@ def test_silent_servers_delay_neither_the_start_nor_one_another_and_are_added_wh
     tmp_path: Path, env: dict[str, str]
 ) -> None:
     write_files(tmp_path / "shop", SHOP)
-    silent = {name: peer(tmp_path, "late", f"{name}.log") for name in ("one", "two", "three")}
+    names = ("one", "two", "three", "four", "five", "six")
+    silent = {name: peer(tmp_path, "late", f"{name}.log") for name in names}
     servers = config(tmp_path, **silent, shop=upstream(tmp_path / "shop", env=env))
     started = time.monotonic()
 
@@ -358,7 +360,7 @@ def test_silent_servers_delay_neither_the_start_nor_one_another_and_are_added_wh
 
     shop = ["skill://shop/acme/stock/SKILL.md", "skill://shop/refunds/SKILL.md"]
     assert listed == shop
-    assert first_answer < 20.0
+    assert first_answer < len(silent) * FIRST_LISTING_SECONDS / 2
     assert later == [*shop, "skill://two/refunds/SKILL.md"]
 
 
