@@ -96,7 +96,7 @@ from skillwire.core.paths import as_text, fold_path, folders_of, last_segment, m
 from skillwire.core.prompt_text import PromptBuilder, PromptParts, split_prompt
 from skillwire.core.relations import Node, Relation, RelationGraph
 from skillwire.core.skill import Skill, SkillFile, write_frontmatter
-from skillwire.core.strictjson import StrictJsonError, parse_strictly, require_little_memory
+from skillwire.core.strictjson import StrictJsonError, parse_strictly
 from skillwire.core.uri import (
     DEFAULT_SCHEME,
     MAX_PLAIN_LENGTH,
@@ -246,7 +246,6 @@ __all__ = [
     "quoted",
     "reach_of",
     "require_listed_frontmatter",
-    "require_little_memory",
     "revealed",
     "same_value",
     "segment_findings",

@@ -12,7 +12,7 @@ import orjson
 from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCResponse
 
-from skillwire.core import StrictJsonError, require_little_memory
+from skillwire.core.strictjson import StrictJsonError, require_little_memory
 from skillwire.host.calls import MessageCap
 from skillwire.host.model import InvalidAnswerError, MessageTooLargeError
 from skillwire.sources.background import collector_paused
