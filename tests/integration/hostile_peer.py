@@ -79,6 +79,9 @@ class Peer:
         if self.behaviour == "poisoned" and method in ("skills/get", "resources/read"):
             yield failure(identifier, -32050, POISON)
             return
+        if self.behaviour == "lists-all" and method == "skills/get":
+            yield failure(identifier, -32602, "no such skill")
+            return
         answer = getattr(self, "on_" + str(method).replace("/", "_"), None)
         if answer is None:
             yield failure(identifier, -32601, f"no method {method}")

@@ -20,6 +20,7 @@ from integration.access_world import (
     write_world,
 )
 from serving import legacy
+from skillwire.runner import OutputFile, Policy
 from skillwire.server.access.settings import Access
 from skillwire.server.http.app import HttpApp
 from skillwire.server.http.views import VIEWS_BYTES, Views
@@ -49,14 +50,17 @@ def own_skill(name: str) -> str:
 
 
 @asynccontextmanager
-async def serving_teams(folder: Path, names: Sequence[str], *, limit: int) -> AsyncGenerator[HttpApp]:
-    """Serve one skill for each name, which only the token of that name may see."""
+async def serving_teams(
+    folder: Path, names: Sequence[str], *, limit: int, **options: Any
+) -> AsyncGenerator[HttpApp]:
+    """Serve one skill for each name, which only the token of that name may see and run."""
     write_files(folder / "skills", {f"team/{name}/SKILL.md": skill_md(name) for name in names})
     tokens, rules = folder / "tokens", folder / "access.toml"
     tokens.write_text("".join(token_line(name, token_of(name)) for name in names))
     tokens.chmod(0o600)
-    rules.write_text("".join(f'[[rule]]\ntokens = ["{one}"]\nsee = ["team/{one}"]\n' for one in names))
-    async with serving(folder / "skills", Access(tokens=tokens, rules=rules), watch=False) as app:
+    rule = '[[rule]]\ntokens = ["{0}"]\nsee = ["team/{0}"]\nrun = ["team/{0}"]\n'
+    rules.write_text("".join(rule.format(name) for name in names))
+    async with serving(folder / "skills", Access(tokens=tokens, rules=rules), watch=False, **options) as app:
         views_of(app)._limit = limit
         yield app
 
@@ -171,6 +175,33 @@ async def test_what_a_view_keeps_ready_counts_as_its_memory(tmp_path: Path) -> N
         assert after > before + 200_000
         [left] = views._views
         assert not left.is_unrestricted  # The one that was asked last.
+
+
+async def test_outputs_of_scripts_count_as_memory_and_a_view_that_has_them_is_closed_last(
+    tmp_path: Path,
+) -> None:
+    names = [f"t{number}" for number in range(30)]
+    scripts = {"scripts": True, "policy": Policy(pool=0)}
+    async with serving_teams(tmp_path, [*names, "owner"], limit=FEW_VIEWS, **scripts) as app:
+        views = views_of(app)
+        await seen_by(Asker(app, token_of("owner")))
+        [view] = views._views.values()
+        before = view.size
+        [uri] = view.skills.scripts.outputs.put([OutputFile("big.txt", b"x" * 2**20)], ("owner",)).values()
+        after = view.size
+
+        for name in names:
+            await Asker(app, token_of(name)).shake_hands()
+        kept = len(views)
+        output = view.skills.scripts.outputs.read(uri, ("owner",))
+        view.skills.scripts.outputs.clear()
+        for name in names:
+            await seen_by(Asker(app, token_of(name)))
+
+        assert after == before + 2**20
+        assert kept < 10
+        assert output is not None and output.content == b"x" * 2**20
+        assert view not in views._views.values()
 
 
 async def test_a_view_that_failed_is_made_anew_for_who_asks_next(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from skillwire.gateway.upstream import FIRST_LISTING_SECONDS
 
 from folders import skill_md, write_files
 from programs import http_server, stdio_server, words_of
@@ -25,6 +26,7 @@ from serving import (
     wait_until,
 )
 from skillwire.server.dialects.negotiation import MCP_DIALECTS
+from skillwire.sources.snapshot import MAX_ENCLOSING
 
 LOGO = b"\x89PNG\r\n\x1a\n\xff\x00logo"
 SHOP: Mapping[str, str | bytes] = {
@@ -342,7 +344,8 @@ def test_silent_servers_delay_neither_the_start_nor_one_another_and_are_added_wh
     tmp_path: Path, env: dict[str, str]
 ) -> None:
     write_files(tmp_path / "shop", SHOP)
-    silent = {name: peer(tmp_path, "late", f"{name}.log") for name in ("one", "two", "three")}
+    names = ("one", "two", "three", "four", "five", "six")
+    silent = {name: peer(tmp_path, "late", f"{name}.log") for name in names}
     servers = config(tmp_path, **silent, shop=upstream(tmp_path / "shop", env=env))
     started = time.monotonic()
 
@@ -357,8 +360,26 @@ def test_silent_servers_delay_neither_the_start_nor_one_another_and_are_added_wh
 
     shop = ["skill://shop/acme/stock/SKILL.md", "skill://shop/refunds/SKILL.md"]
     assert listed == shop
-    assert first_answer < 20.0
+    assert first_answer < len(silent) * FIRST_LISTING_SECONDS / 2
     assert later == [*shop, "skill://two/refunds/SKILL.md"]
+
+
+@pytest.mark.requirement("SEC-14")
+@pytest.mark.parametrize("method", ["resources/read", "resources/directory/read"])
+def test_a_deep_uri_of_nothing_costs_an_upstream_a_bounded_number_of_requests(
+    method: str, tmp_path: Path, env: dict[str, str]
+) -> None:
+    servers = config(tmp_path, shop=peer(tmp_path, "lists-all", "shop.log"))
+
+    with stdio_server("--upstream", servers, env=env) as gateway:
+        listed = listed_uris(gateway.call(modern("skills/list")))
+        answer = gateway.call(modern(method, uri="skill://shop/" + "a/" * 8_000 + "b"))
+
+    lines = (tmp_path / "shop.log").read_text("utf-8").splitlines()
+    requests = [json.loads(line).get("method") for line in lines]
+    assert listed == [REFUNDS]
+    assert answer["error"]["code"] == -32602
+    assert 0 < requests.count("skills/get") <= MAX_ENCLOSING
 
 
 @pytest.mark.parametrize("dialect", [str(dialect) for dialect in MCP_DIALECTS])

@@ -7,6 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fastmcp import FastMCP
+from mcp.server.lowlevel import Server
+from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
 from mcp.shared.exceptions import MCPError
 
 from folders import skill_md, write_files
@@ -18,10 +22,11 @@ from skillwire.core.dialects import Dialect
 from skillwire.host import Guard, Reply, Tool, ToolKind
 from skillwire.host.adapters.tools import Toolbox
 from skillwire.runner import Policy
+from skillwire.server import add_skills
 from skillwire.server.dialects.negotiation import MCP_DIALECTS
 from skillwire.server.options import ServeOptions
 from skillwire.server.standalone import SkillServer
-from talking import MODES, Json, ask, connect
+from talking import MODES, Json, ask, connect, refused, skill
 
 pytestmark = pytest.mark.anyio
 
@@ -130,17 +135,65 @@ async def test_no_method_of_a_server_repeats_a_hostile_parameter(
     served = ServeOptions((tmp_path,), watch=False, dialect=dialects, find=True)
     options = replace(served, scripts=bool(dialects), policy=Policy(pool=0))
     standalone = SkillServer(options)
+    async with standalone.skills.open():
+        await require_inert_answers(standalone.server, mode)
+
+
+@pytest.mark.requirement("SEC-14")
+@pytest.mark.parametrize("kind", [Server, MCPServer, FastMCP])
+@pytest.mark.parametrize("mode", MODES)
+async def test_no_method_of_an_embedding_server_repeats_a_hostile_parameter(
+    tmp_path: Path, mode: str, kind: type[Any]
+) -> None:
+    write_files(tmp_path, {"refunds/SKILL.md": skill_md("refunds")})
+    server = kind("demo")
+    add_skills(server, tmp_path, watch=False)
+
+    await require_inert_answers(server._mcp_server if kind is FastMCP else server, mode)
+
+
+async def require_inert_answers(server: Any, mode: str) -> None:
+    """Check that no answer repeats a hostile text, in any parameter or as the name of a method."""
     refused = 0
-    async with standalone.skills.open(), connect(standalone.server, mode) as client:
-        for method, name, others in METHODS:
-            for text in hostile_texts("skill://", "skill://refunds/", "refunds"):
-                try:
-                    result = await ask(client, method, **{**others, name: text})
-                except MCPError as error:
-                    refused += 1
-                    data = error.error.data
-                    require_inert(error.message)
-                    require_inert(json.dumps(data, ensure_ascii=False) if data else "")
-                else:
-                    require_inert(json.dumps(result, ensure_ascii=False))
+    async with connect(server, mode) as client:
+        for method, params in hostile_requests():
+            try:
+                result = await ask(client, method, **params)
+            except MCPError as error:
+                refused += 1
+                data = error.error.data
+                require_inert(error.message)
+                require_inert(json.dumps(data, ensure_ascii=False) if data else "")
+            else:
+                require_inert(json.dumps(result, ensure_ascii=False))
     assert refused > len(METHODS)
+
+
+def hostile_requests() -> Iterator[tuple[str, Json]]:
+    for text in hostile_texts("skills/", "resources/", "tools/call"):
+        yield text, {}
+    for method, name, others in METHODS:
+        for text in hostile_texts("skill://", "skill://refunds/", "refunds", "http://example.com/"):
+            yield method, {**others, name: text}
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_errors_of_the_servers_own_tools_and_codes_are_sent_as_they_are(mode: str) -> None:
+    server = MCPServer("demo")
+    add_skills(server, skill("refunds"))
+    text, data = "line one\nline two\t" + "x" * 2_000, {"url": "https://example.com/" + "x" * 500}
+
+    @server.tool()
+    def fail() -> None:
+        raise ToolError(text)
+
+    @server.resource("orders://{number}")
+    def order(number: str) -> str:
+        raise MCPError(-32042, "Sign in:\nopen the URL", data)
+
+    async with connect(server, mode) as client:
+        result = await ask(client, "tools/call", name="fail")
+        error = await refused(client, "resources/read", uri="orders://1")
+
+    assert result["content"][0]["text"].endswith(text)
+    assert (error.code, error.message, error.data) == (-32042, "Sign in:\nopen the URL", data)

@@ -10,6 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
+from folders import skill_md
 from hostile.hosting import User, hosting
 from integration import hosting_dynamic
 from integration.hosting_serve import BILLING, DESK, over_stdio, written
@@ -32,6 +33,7 @@ from skillwire.host import (
     Trust,
 )
 from skillwire.host.model.endpoints import ServerConfig, StdioEndpoint
+from skillwire.host.use.present import PagedText
 
 
 @asynccontextmanager
@@ -70,6 +72,42 @@ async def test_a_model_finds_loads_and_reads_a_skill_with_nothing_but_its_tools(
     ]
     assert "Refund within 30 days." in policy.text
     assert not any(result.is_error for result in (found, loaded, files, policy))
+
+
+LONG_CALLS: list[tuple[str, dict[str, object]]] = [
+    ("load_skill", {"skill": "billing/long"}),
+    ("read_skill_file", {"skill": "billing/long", "path": "references/long.md"}),
+    ("read_resource", {"server": "billing", "uri": "skill://long/references/other.md"}),
+    ("read_resource", {"server": "billing", "uri": "skill://unloaded/long.md"}),
+]
+
+
+async def test_the_pages_of_a_long_text_are_built_once_for_all_reads_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = "A line of a long text.\n" * 10_000
+    files = {
+        "long/SKILL.md": skill_md("long", body=lines),
+        "long/references/long.md": lines,
+        "long/references/other.md": lines,
+        "unloaded/SKILL.md": skill_md("unloaded"),
+        "unloaded/long.md": lines,
+    }
+    built: list[int] = []
+    original = PagedText.of
+
+    def counting(text: str, length: int) -> PagedText:
+        built.append(len(text))
+        return original(text, length)
+
+    monkeypatch.setattr(PagedText, "of", counting)
+    async with desk(tmp_path, user=User(), files=files) as (_, tools):
+        for number, (tool, arguments) in enumerate(LONG_CALLS, start=1):
+            results = [await tools[tool]({**arguments, "page": page}) for page in (1, 2, 3, 2)]
+
+            assert not any(result.is_error for result in results), results
+            assert len({result.text for result in results}) >= 3
+            assert len(built) == number, tool
 
 
 @pytest.mark.requirement("ASK-19", "HOST-06")

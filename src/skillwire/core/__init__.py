@@ -101,6 +101,7 @@ from skillwire.core.json import (
     is_unreserved_key,
     open_object,
     parse_strictly,
+    require_little_memory,
 )
 from skillwire.core.manifest import (
     MAX_FILES,
@@ -278,6 +279,7 @@ __all__ = [
     "quoted",
     "reach_of",
     "require_listed_frontmatter",
+    "require_little_memory",
     "revealed",
     "same_value",
     "segment_findings",

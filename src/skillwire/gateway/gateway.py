@@ -54,7 +54,15 @@ from skillwire.host import (
     references_for,
 )
 from skillwire.sources.background import run_in_background
-from skillwire.sources.snapshot import Report, Snapshot, SnapshotSource, Source, nest, over_limits
+from skillwire.sources.snapshot import (
+    Report,
+    Snapshot,
+    SnapshotSource,
+    Source,
+    nest,
+    over_limits,
+    possible_skills,
+)
 
 # URIs of an upstream's skills: the original ones below a prefix that this server chooses.
 
@@ -478,12 +486,10 @@ class UnlistedSource:
 
     async def read_file(self, uri: str) -> bytes:
         wanted = self._upstream.prefix.upstream(canonical_uri(uri))
-        root = wanted.rpartition("/")[0]
-        while root.count("/") >= 2:
+        for skill in possible_skills(wanted.rpartition("/")[0]):
             try:
-                entry = await self.get_skill(SkillUri(self._upstream.prefix.served(f"{root}/SKILL.md")))
+                entry = await self.get_skill(SkillUri(self._upstream.prefix.served(skill.text)))
             except NotFoundError:
-                root = root.rpartition("/")[0]
                 continue
             served = self._upstream.prefix.served(wanted)
             line = None if entry.manifest is None else entry.manifest.require(served)

@@ -32,7 +32,7 @@ from skillwire.server.browse import MAX_COMPLETED, children_of, completions, sch
 from skillwire.server.meta import NO_NOTES, Notes
 from skillwire.server.visibility import EVERYTHING_LISTED, ListingFilter, ListingRules
 from skillwire.sources.combined import CombinedSource
-from skillwire.sources.snapshot import Snapshot
+from skillwire.sources.snapshot import Snapshot, possible_skills
 from skillwire.wire.core import (
     LIST_RESOURCES,
     LIST_SKILLS,
@@ -223,8 +223,6 @@ def cut(
 _URI = itemgetter("uri")
 _ENTRY_URI = attrgetter("uri.text")
 _MAX_COMPLETIONS = 100
-# How many parents are checked for the skill that a directory may belong to.
-_MAX_DEPTH = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -406,15 +404,11 @@ class Answers:
             NotFoundError: No directory is served there.
             InvalidCursorError: The cursor is not from this listing.
         """
-        root = directory = canonical_uri(uri)
-        for _ in range(_MAX_DEPTH):
-            if root.count("/") < 2:
-                break
+        directory = canonical_uri(uri)
+        for skill in possible_skills(directory):
             try:
-                # A prefix of a canonical URI is canonical.
-                entry = await self.catalog.get_skill(SkillUri(f"{root}/{SKILL_FILE}"))
+                entry = await self.catalog.get_skill(skill)
             except (NotFoundError, InvalidUriError):
-                root = root.rpartition("/")[0]
                 continue
             after = "" if cursor is None else read_cursor(READ_DIRECTORY, cursor)
             children = children_of(Snapshot.of([entry]), directory, self.describe, after=after)

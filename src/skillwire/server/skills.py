@@ -339,12 +339,13 @@ class Skills:
 
     @property
     def kept_bytes(self) -> int:
-        """The size of the cached answers of all dialects in bytes.
+        """The size of the cached answers of all dialects and of the outputs of scripts in bytes.
 
         Raises:
             SourceError: The server is not running.
         """
-        return self.answers.kept_bytes + sum(dialect.kept_bytes for dialect in self.dialect_servers)
+        outputs = 0 if self.scripts is None else self.scripts.outputs.size
+        return self.answers.kept_bytes + outputs + sum(one.kept_bytes for one in self.dialect_servers)
 
     @property
     def catalog(self) -> CombinedSource:

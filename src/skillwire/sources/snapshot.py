@@ -3,8 +3,9 @@
 from bisect import bisect_left
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from operator import attrgetter
-from typing import Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
 import anyio
 
@@ -27,6 +28,10 @@ from skillwire.core import (
 
 BY_URI = attrgetter("uri.text")
 BY_PLACE = attrgetter("place")
+
+MAX_ENCLOSING: Final = 64
+"""How many directories around a file are checked for an unlisted skill that may contain it."""
+
 # URIs with more slashes than this are first shortened to the part they share with a skill.
 _DEEP = 32
 
@@ -232,6 +237,16 @@ def upwards(folder: str) -> Iterator[str]:
     while folder.count("/") >= 2:
         yield folder
         folder = folder.rpartition("/")[0]
+
+
+def possible_skills(directory: str) -> Iterator[SkillUri]:
+    """Yield the skills that may contain the directory at a canonical URI, innermost first.
+
+    There are at most `MAX_ENCLOSING`, because a client chooses the URI, and each
+    can cost a request to another server.
+    """
+    # A prefix of a canonical URI is canonical.
+    return (SkillUri(f"{folder}/{SKILL_FILE}") for folder in islice(upwards(directory), MAX_ENCLOSING))
 
 
 def has_files_below(manifest: Manifest, folder: str) -> bool:

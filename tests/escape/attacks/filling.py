@@ -325,6 +325,11 @@ os._exit(0)
         told=stopped_at("memory_bytes"),
     ),
     Attack(
+        "makes a pipe larger than it is counted with",
+        "fcntl.fcntl(os.pipe()[1], 1031, 1 << 20)  # F_SETPIPE_SZ",
+        got_all,
+    ),
+    Attack(
         "fills pipes in many processes",
         """
 ready, tell_ready = os.pipe()

@@ -223,17 +223,21 @@ def test_memory_is_shared_only_with_a_file_behind_it(machine: Machine, flags: in
 
 @both
 @given(descriptor=words, command=words, high=halves)
-def test_no_folder_is_watched(machine: Machine, descriptor: int, command: int, high: int) -> None:
-    assert machine.verdict("fcntl", descriptor, high | 1026) == EPERM
-    if command not in (36, 37, 38):
-        assert machine.verdict("fcntl", descriptor, high | command) == (EPERM if command == 1026 else ALLOW)
+def test_no_folder_is_watched_and_no_pipe_is_resized(
+    machine: Machine, descriptor: int, command: int, high: int
+) -> None:
+    watch, resize = 1026, 1031
+    assert machine.verdict("fcntl", descriptor, high | watch) == EPERM
+    assert machine.verdict("fcntl", descriptor, high | resize) == EPERM
+    if command not in (36, 37, 38, watch, resize):
+        assert machine.verdict("fcntl", descriptor, high | command) == ALLOW
 
 
 @both
 @pytest.mark.parametrize(
     ("command", "verdict"),
-    [(36, EINVAL), (37, EINVAL), (38, EINVAL), (5, ALLOW), (6, ALLOW), (7, ALLOW), (1031, ALLOW)],
-    ids=["OFD_GETLK", "OFD_SETLK", "OFD_SETLKW", "GETLK", "SETLK", "SETLKW", "SETPIPE_SZ"],
+    [(36, EINVAL), (37, EINVAL), (38, EINVAL), (5, ALLOW), (6, ALLOW), (7, ALLOW), (1032, ALLOW)],
+    ids=["OFD_GETLK", "OFD_SETLK", "OFD_SETLKW", "GETLK", "SETLK", "SETLKW", "GETPIPE_SZ"],
 )
 @given(descriptor=words, high=halves)
 def test_locks_are_those_of_processes(

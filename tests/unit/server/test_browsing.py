@@ -1,12 +1,16 @@
 """Directories that exist only because files lie in them: their children, and completing a path."""
 
+import time
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from skillwire.core.entry import SkillEntry
 from skillwire.core.media import DIRECTORY_MEDIA_TYPE
-from skillwire.server.browse import children_of, completions, schemes_of
+from skillwire.server.browse import children_of, completions, schemes_of, skill_around
 from skillwire.sources import Snapshot
 from skillwire.sources.snapshot import nest
 from talking import entry_with_files, skill
@@ -156,3 +160,39 @@ def test_schemes_are_kept_apart() -> None:
     assert kinds(found, "github://acme") == {"github://acme/hello": True}
     assert completions(found, "github", "acme/") == ["acme/hello/"]
     assert schemes_of(snapshot()) == []
+
+
+class CountingLookups(dict[str, SkillEntry]):
+    """Entries by URI that count how often one is looked up."""
+
+    lookups = 0
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.lookups += 1
+        return super().get(key, default)
+
+
+@pytest.mark.requirement("SEC-14")
+@pytest.mark.parametrize("segment", ["a/", "b/", "a", "/"])
+def test_the_skill_around_a_long_uri_is_found_at_a_cost_linear_in_its_length(segment: str) -> None:
+    deep = entry_with_files("/".join(["a"] * 40), [])
+    by_uri = CountingLookups({deep.uri.text: deep})
+    found = replace(Snapshot.of([deep]), by_uri=by_uri)
+    started = time.process_time()
+
+    skill_around(found, "skill://" + segment * 240_000)
+
+    # A walk through all folders makes 240,000 lookups, each of a text of up to 480,000 characters.
+    assert by_uri.lookups <= 41
+    assert time.process_time() - started < 1.0
+
+
+@given(st.integers(30, 45), st.sets(st.integers(1, 50), max_size=5), st.sampled_from(["", "/b", "-", "/a.b"]))
+def test_below_many_folders_the_innermost_skill_is_found(depth: int, roots: set[int], rest: str) -> None:
+    found = Snapshot.of(entry_with_files("/".join(["a"] * root), []) for root in {*roots, 50})
+    directory = "skill://" + "/".join(["a"] * depth) + rest
+
+    around = skill_around(found, directory)
+
+    innermost = max((root for root in roots if root < depth or (root == depth and rest != "-")), default=0)
+    assert (around.uri.path.count("/") + 1 if around else 0) == innermost

@@ -12,20 +12,11 @@ import orjson
 from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCResponse
 
-from skillwire.core import collector_paused
+from skillwire.core import StrictJsonError, collector_paused, require_little_memory
 from skillwire.host.calls import MessageCap
 from skillwire.host.model import InvalidAnswerError, MessageTooLargeError
 
 EVENT_ENDS: Final = (b"\n\n", b"\n\r", b"\r\r")
-
-_MIN_ALLOWED: Final = 64 * 1024 * 1024
-_ALLOWED_FACTOR: Final = 8
-# The memory that CPython needs for each kind of value besides its text, in bytes, rounded up.
-_OBJECT, _EMPTY_OBJECT, _LIST, _STRING, _ITEM = 200, 80, 72, 60, 16
-_PART: Final = 1024 * 1024
-# Possessive quantifiers, and strings may continue after the part: each byte is matched once.
-_STRINGS: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\Z)', re.DOTALL)
-_END: Final = b"\0"
 
 
 class LineBuffer:
@@ -94,51 +85,13 @@ def too_large(cap: int) -> MessageTooLargeError:
 def require_bounded(body: bytes) -> None:
     """Check, before a message is parsed, that its values need at most a few times its size in memory.
 
-    Values without text, such as millions of empty objects, need thirty times
-    as much memory as they have bytes in JSON.
-
     Raises:
         MessageTooLargeError: They would need more.
     """
-    allowed = max(_MIN_ALLOWED, _ALLOWED_FACTOR * len(body))
-    # Counting text as structure is quick, and sufficient for most messages.
-    if len(body) + _cost(body, body.count(b'"')) <= allowed:
-        return
-    total = len(body)
-    for structure, strings in _without_text(body):
-        total += _cost(structure, strings)
-        if total > allowed:
-            raise MessageTooLargeError(
-                f"the server sent a message of {len(body)} bytes with so many values "
-                f"that they would need more than {allowed} bytes of memory"
-            )
-
-
-def _cost(structure: bytes, strings: int) -> int:
-    """Return how many bytes of memory the values in JSON need, without their text."""
-    empty = structure.count(b"{}")
-    return (
-        _OBJECT * (structure.count(b"{") - empty)
-        + _EMPTY_OBJECT * empty
-        + _LIST * structure.count(b"[")
-        + _ITEM * structure.count(b",")
-        + _STRING * strings
-    )
-
-
-def _without_text(body: bytes) -> Iterator[tuple[bytes, int]]:
-    """Yield parts of JSON without its strings, with the number of strings."""
-    start, is_inside = 0, False
-    while start < len(body):
-        end = min(start + _PART, len(body))
-        while body[end - 1 : end] == b"\\" and end < len(body):
-            end += 1
-        part = (b'"' if is_inside else b"") + body[start:end] + _END
-        structure, strings = _STRINGS.subn(b"", part)
-        # An unclosed string matches up to and including the end marker.
-        is_inside = not structure.endswith(_END)
-        yield structure, strings
-        start = end
+    try:
+        require_little_memory(body)
+    except StrictJsonError as error:
+        raise MessageTooLargeError(f"the server sent a message of {len(body)} bytes that {error}") from error
 
 
 # Fast parsing of large answers before they reach the SDK.

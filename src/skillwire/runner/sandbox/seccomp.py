@@ -284,7 +284,7 @@ _TIOCSTI, _TIOCLINUX, _TIOCSETD = 0x5412, 0x541C, 0x5423
 _S_IFMT, _S_IFCHR, _S_IFBLK = 0xF000, 0x2000, 0x6000
 _PER_LINUX, _PER_ASK = 0, 0xFFFFFFFF
 _MAP_SHARED, _MAP_SHARED_VALIDATE, _MAP_TYPE, _MAP_ANONYMOUS = 0x01, 0x03, 0x0F, 0x20
-_F_NOTIFY = 1026
+_F_NOTIFY, _F_SETPIPE_SZ = 1026, 1031
 _F_OFD_GETLK, _F_OFD_SETLK, _F_OFD_SETLKW = 36, 37, 38
 _CLONE_FILES, _CLONE_THREAD, _CLOSE_RANGE_UNSHARE = 0x400, 0x10000, 0x2
 _PR_SET_DUMPABLE, _DUMPABLE = 4, 1
@@ -358,9 +358,11 @@ def _fcntl() -> _Code:
 
     Also deny locks of open file descriptions: a file in transit through a
     socket keeps them, and they cannot be counted. Programs use process locks instead.
+    A pipe is counted with its initial size, so it cannot be made larger.
     """
+    denied = (_F_NOTIFY, _F_SETPIPE_SZ)
     locks = (_F_OFD_GETLK, _F_OFD_SETLK, _F_OFD_SETLKW)
-    return (_argument(1), *_one_of((_F_NOTIFY,), _DENY, _one_of(locks, _error(_EINVAL), _ALLOW)))
+    return (_argument(1), *_one_of(denied, _DENY, _one_of(locks, _error(_EINVAL), _ALLOW)))
 
 
 def _mmap() -> _Code:

@@ -63,6 +63,15 @@ class View:
         return self._requests > self.endpoint.streams
 
     @property
+    def has_outputs(self) -> bool:
+        """Whether outputs of scripts are stored that callers can still read."""
+        scripts = self.skills.scripts
+        if scripts is None:
+            return False
+        scripts.outputs.expire()
+        return len(scripts.outputs) > 0
+
+    @property
     def size(self) -> int:
         """The estimated memory of this view in bytes."""
         if self.skills.state is None:
@@ -145,9 +154,10 @@ class OneView:
 class Views:
     """The views of one server, opened on first use, and closed to stay within `limit` bytes.
 
-    Views without sessions are closed first, and of them those without streams;
-    among equals the least recently used one. MCP clients open another stream or
-    session when one ends. A view that is answering a request is never closed.
+    Views without outputs of scripts are closed first, of them those without
+    sessions, and of these those without streams; among equals the least recently
+    used one. MCP clients open another stream or session when one ends, but outputs
+    are lost. A view that is answering a request is never closed.
     `skills` are all skills, for metrics and health checks.
     """
 
@@ -268,7 +278,7 @@ class Views:
             used -= view.size
             view.close()
 
-    def _eviction_key(self, sight: Visibility) -> tuple[bool, bool]:
+    def _eviction_key(self, sight: Visibility) -> tuple[bool, bool, bool]:
         """Return the order in which views are closed, the smallest first."""
-        endpoint = self._views[sight].endpoint
-        return endpoint.sessions > 0, endpoint.streams > 0
+        view = self._views[sight]
+        return view.has_outputs, view.endpoint.sessions > 0, view.endpoint.streams > 0

@@ -5,6 +5,7 @@ import logging
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
 from urllib.parse import quote
@@ -40,7 +41,7 @@ from skillwire.server.page.catalog import (
 from skillwire.server.page.skill import file_values, instruction_values, skill_values
 from skillwire.server.page.templates import asset_at, etag_of, fill, shortened
 from skillwire.server.search import MAX_QUERY, ServerSearch
-from skillwire.sources.snapshot import Report
+from skillwire.sources.snapshot import Report, possible_skills
 from skillwire.wire.core import LIST_SKILLS
 
 # The response headers of the page: security policy and caching.
@@ -489,12 +490,9 @@ async def _skill_with(answers: Answers, uri: str) -> SkillEntry:
     try:
         return answers.catalog.snapshot.locate(uri)[0]
     except NotFoundError:
-        root = uri.rpartition("/")[0]
-        while root.count("/") >= 2:
-            try:
-                return await answers.catalog.get_skill(SkillUri(f"{root}/{SKILL_FILE}"))
-            except NotFoundError:
-                root = root.rpartition("/")[0]
+        for skill in possible_skills(uri.rpartition("/")[0]):
+            with suppress(NotFoundError):
+                return await answers.catalog.get_skill(skill)
         raise
 
 

@@ -162,7 +162,10 @@ class SiteFolder:
         shutil.rmtree(self.home / name)
 
     def _stage(self) -> None:
-        """Lock the staging folder and empty it."""
+        """Lock the staging folder and empty it.
+
+        Without file locks, as on Windows, a folder that a stopped process left has to be removed by hand.
+        """
         if fcntl is None:
             try:
                 self._staging.mkdir(mode=_FOLDER_MODE)

@@ -14,11 +14,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from folders import skill_md, write_files
+from skillwire.core.entry import SkillEntry
 from skillwire.core.skill import Skill
+from skillwire.core.uri import SkillUri
 from skillwire.server.answers import Terms
 from skillwire.server.page import PageApp
 from skillwire.server.skills import Origin, Skills
 from skillwire.sources import DynamicSkill
+from skillwire.sources.snapshot import MAX_ENCLOSING
 from talking import Json, PlainSource, skill
 
 HOSTILE = '</title><script>alert(1)</script>" onclick="x'
@@ -311,6 +314,31 @@ async def test_a_skill_that_is_served_and_not_listed_has_a_page() -> None:
         assert "Do it." in await browser.text("/files/unseen/SKILL.md")
 
     assert "skills/unseen" not in home
+
+
+class CountingSource(PlainSource):
+    """A source that has a file at every URI, and counts how often it is asked for a skill."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    async def get_skill(self, uri: SkillUri) -> SkillEntry:
+        self.calls += 1
+        return await super().get_skill(uri)
+
+    async def read_file(self, uri: str) -> bytes:
+        return b"text"
+
+
+@pytest.mark.requirement("SEC-14")
+async def test_the_skill_of_a_deep_file_is_searched_in_a_bounded_number_of_folders() -> None:
+    source = CountingSource()
+    async with browsing(source) as browser:
+        response = await browser.ask("/files/" + "a/" * 2_000 + "b")
+
+    assert response.status_code == 404
+    assert source.calls == MAX_ENCLOSING
 
 
 async def test_another_scheme_has_addresses_of_its_own() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from commands import names_in
+from skillwire.server.wellknown import folder as folder_module
 from skillwire.server.wellknown.folder import ForeignFolderError, SiteFolder, SiteFolderError
 from skillwire.wire.wellknown import SCHEMA
 
@@ -186,6 +187,23 @@ def test_two_writers_at_once_are_one_too_many(tmp_path: Path) -> None:
     assert caught.value.refusal == "cannot-write"
     assert "another process" in str(caught.value)
     write(tmp_path, b"one")
+
+
+def test_without_file_locks_the_error_names_the_folder_that_a_killed_writer_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folder_module, "fcntl", None)
+    write(tmp_path, b"one")
+    left = tmp_path / ".well-known" / ".agent-skills.part"
+    left.mkdir()
+
+    with pytest.raises(SiteFolderError) as caught:
+        write(tmp_path, b"two")
+    left.rmdir()
+    write(tmp_path, b"two")
+
+    assert str(left) in caught.value.fix
+    assert files_in(tmp_path)[f"{HOME}/index.json"] == index_of(b"two")
 
 
 @pytest.mark.parametrize("name", ["notes.txt", f"{'0' * 64}/notes.txt", "index.json/SKILL.md"])
