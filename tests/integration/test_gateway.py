@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from skillwire.gateway.upstream import FIRST_LISTING_SECONDS
 
 from folders import skill_md, write_files
 from programs import http_server, stdio_server, words_of
@@ -25,6 +24,7 @@ from serving import (
     modern,
     wait_until,
 )
+from skillwire.gateway.gateway import FIRST_LISTING_SECONDS
 from skillwire.server.dialects.negotiation import MCP_DIALECTS
 from skillwire.sources.snapshot import MAX_ENCLOSING
 

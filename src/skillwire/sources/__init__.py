@@ -18,7 +18,7 @@ else:
     __getattr__ = lazy_names(
         __name__,
         {
-            "catalog": "CombinedSource",
+            "combined": "CombinedSource",
             "directory.source": "DirectorySource",
             "memory": "DynamicSkill MemorySource",
             "package": "PackageSource",
