@@ -454,7 +454,10 @@ async def test_an_approved_skill_is_there_without_a_network(
         kept = away.host.approvals
 
     assert known.reference == "team/refunds" and known.offline_since is not None
-    assert f"Offline: the server is away; this is the copy approved on {known.offline_since}." in loaded.text
+    assert (
+        f"Offline: the server is unreachable; this is the cached copy approved on {known.offline_since}."
+        in loaded.text
+    )
     assert missing.value.refusal == "server-unavailable"
     assert kept == ()
 

@@ -92,7 +92,7 @@ def typed_values(parameters: Mapping[str, object]) -> dict[str, object]:
 
 
 class ServeCommand(TyperCommand):
-    """The command; it says where an option belongs that only the configuration file can set."""
+    """The command, with an error message for options that only the configuration file can set."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         try:
@@ -140,7 +140,7 @@ def serve(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Read options from this file (TOML); typed ones win.",
+            help="Read options from this file (TOML); the command line takes precedence.",
             show_default=False,
         ),
     ] = None,

@@ -214,7 +214,7 @@ class SkillEntry:
 
     @property
     def coverage(self) -> Coverage | None:
-        """What the manifest covers; None when there is none."""
+        """The coverage of the manifest; None when there is none."""
         return None if self.manifest is None else self.manifest.coverage
 
     @property

@@ -1,4 +1,4 @@
-"""Every failure skillwire raises on purpose.
+"""Exceptions of skillwire.
 
     SkillError                      something about skills went wrong
     ├── InvalidSkillError           something that should be a skill is not valid
@@ -256,7 +256,7 @@ class CredentialError(SkillError):
 
 
 class VerificationError(SkillError):
-    """The bytes are not those that the entry promised."""
+    """The bytes do not match the entry's digest or size."""
 
     refusal = "verification-failed"
     requirement = "INT-02"

@@ -100,7 +100,7 @@ class Outcome:
 
     @property
     def verdict(self) -> str:
-        """How the run ended, in a few words."""
+        """The end of the run in a few words."""
         if self.limit is not None:
             return f"stopped at a limit: {self.limit}"
         if self.ending is Ending.SIGNALLED and self.signal is not None:

@@ -137,7 +137,7 @@ def test_what_is_special_is_marked_as_a_warning() -> None:
 def test_a_script_without_a_digest_is_shown_with_the_one_it_happens_to_have() -> None:
     text = text_of_question(question(SANDBOX, digest=""))
 
-    assert f"none is promised; what is shown here has {digest_of(CODE)}" in text
+    assert f"none is listed; the digest of what is shown is {digest_of(CODE)}" in text
 
 
 def test_a_run_on_a_server_is_said_to_be_one() -> None:
