@@ -101,7 +101,8 @@ Examples:
   skillwire add team http://127.0.0.1:8000/mcp
 
 \b
-Each command has --help and --json. Exit codes: 0 success, 1 failure or refusal, 2 invalid usage."""
+Each command has --help and --json.
+Exit codes: 0 success, 1 failure or refusal, 2 invalid usage."""
 
 
 class _Commands(TyperGroup):

@@ -37,7 +37,7 @@ def test_a_skill_out_of_an_archive_says_so_and_lists_what_came_out() -> None:
 
     assert "State: unpacked from the archive that matches the server's listing." in text
     assert "  references/policy.md (13 bytes)" in text
-    assert "came out of the archive" in read(PACKED, "references/policy.md")
+    assert "unpacked from the archive" in read(PACKED, "references/policy.md")
     assert "verified" not in text.lower()
 
 

@@ -119,7 +119,7 @@ def test_a_dynamic_skill_does_not_claim_to_match_anything() -> None:
     text = shown(opened(known(is_dynamic=True))).text
 
     assert "matches" not in text
-    assert "no listing it could be held against" in text
+    assert "no listing to verify it against" in text
 
 
 def test_a_long_text_comes_in_pages_that_add_up_to_it() -> None:

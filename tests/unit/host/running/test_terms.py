@@ -119,7 +119,8 @@ def test_the_question_shows_code_digest_arguments_limits_and_what_a_yes_covers()
     assert f"Its digest: {digest_of(CODE)}" in text
     assert "  | print('hello')" in text
     assert (
-        "for all scripts of this skill as it is now; the others are:\n  | 5 bytes  scripts/other.sh" in text
+        "covers all scripts of this skill as it is now; the others are:\n  | 5 bytes  scripts/other.sh"
+        in text
     )
 
 
