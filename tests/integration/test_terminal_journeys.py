@@ -49,8 +49,8 @@ Other files (2 in all, 134 bytes):
 Load acme/refunds from MCP server acme?
 [n]o, [o]nce, [a]lways, [d]ifference, [v]iew a file; Enter means no:"""
 NARROW = """
-A skill wants to be loaded for the
-  first time.
+A skill would be loaded for the first
+  time.
 From: MCP server acme, a name you gave
   it
 Skill: acme/refunds

@@ -66,7 +66,11 @@ async def test_a_server_is_asked_exactly_once_and_only_after_the_users_yes_to_th
         assert visit.user.occasions == [Occasion.DYNAMIC, Occasion.CALL, Occasion.CALL]
         assert (ran.where, ran.digest, ran.outcome, ran.is_error) == ("server", "", None, False)
         assert (ran.script, ran.verdict) == ("scripts/plot.py", "the server says that it ran")
-        assert "----- begin" in ran.text and "\nran\n" in ran.text and "the server's word" in ran.text
+        assert (
+            "----- begin" in ran.text
+            and "\nran\n" in ran.text
+            and "reported by the server and unverified" in ran.text
+        )
         assert not again.is_error
     lines = runs(tmp_path)
     assert [(line["where"], line["outcome"], line["approval"]) for line in lines] == [
