@@ -20,7 +20,7 @@ from bench.messages import WrongAnswerError
 from bench.rows import Row, console, median_ratio, show
 from skillwire.core.yaml12 import JsonValue
 from skillwire.runner import Interpreter, Policy, Runner, RunRecord, ScriptRun
-from skillwire.runner.prepare import encode
+from skillwire.runner.preparation import encode
 from skillwire.runner.sandbox.command import PYTHON_SUFFIX, found_interpreters
 
 ROUNDS = 40

@@ -25,7 +25,14 @@ if TYPE_CHECKING:
     )
     from skillwire.runner.policy import Interpreter, Limits, Policy, ScriptRule, SecretSource
     from skillwire.runner.policy_file import PolicyError, load_policy, parse_policy
-    from skillwire.runner.prepare import ReadFile, RunSlot, find_script, interfaces_of, prepare, scripts_of
+    from skillwire.runner.preparation import (
+        ReadFile,
+        RunSlot,
+        find_script,
+        interfaces_of,
+        prepare,
+        scripts_of,
+    )
     from skillwire.runner.runner import Runner
 else:
     __getattr__ = lazy_names(
@@ -36,7 +43,7 @@ else:
             "outcome": "Ending LimitHit Outcome OutputFile Recorder RunRecord SkippedOutput Usage",
             "policy": "Interpreter Limits Policy ScriptRule SecretSource",
             "policy_file": "PolicyError load_policy parse_policy",
-            "prepare": "ReadFile RunSlot find_script interfaces_of prepare scripts_of",
+            "preparation": "ReadFile RunSlot find_script interfaces_of prepare scripts_of",
             "runner": "Runner",
         },
     )

@@ -21,7 +21,7 @@ from skillwire.runner.availability import Availability, SandboxSetup, probe_sand
 from skillwire.runner.interface import ScriptRun
 from skillwire.runner.outcome import Ending, LimitHit, Outcome, OutputFile, Recorder, RunRecord, log_record
 from skillwire.runner.policy import Interpreter, Limits, Policy
-from skillwire.runner.prepare import RunSlot, RunSlots, argv_for, bytes_to_hold, encode, held_bytes
+from skillwire.runner.preparation import RunSlot, RunSlots, argv_for, bytes_to_hold, encode, held_bytes
 from skillwire.runner.proxy import AllowListProxy
 from skillwire.runner.redaction import Redactor, shown_text, structured_from
 from skillwire.runner.sandbox.command import ENVIRONMENT, PYTHON_SUFFIX

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar, cast, get_type_hints
 
 from skillwire.core import InvalidUriError, SkillError, quoted
 from skillwire.runner import Policy, load_policy
-from skillwire.runner.prepare import MAX_ARGUMENTS_SIZE
+from skillwire.runner.preparation import MAX_ARGUMENTS_SIZE
 from skillwire.server.access.settings import Access, Oidc, Rate
 from skillwire.server.answers import DEFAULT_PAGE_SIZE
 from skillwire.server.hosts import LOOPBACK

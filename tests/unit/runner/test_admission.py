@@ -9,7 +9,7 @@ import pytest
 from skillwire.core.errors import RunnerBusyError
 from skillwire.core.yaml12 import JsonValue
 from skillwire.runner.interface import ScriptRun
-from skillwire.runner.prepare import RunSlots, held_bytes
+from skillwire.runner.preparation import RunSlots, held_bytes
 
 
 def admitted(admissions: RunSlots, *sizes: int) -> int:

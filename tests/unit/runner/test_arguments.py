@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 from skillwire.core.errors import INVALID_PARAMS, InvalidScriptArgumentsError
 from skillwire.core.yaml12 import JsonValue
 from skillwire.runner.interface import ScriptInterface
-from skillwire.runner.prepare import MAX_ARGUMENTS_SIZE, MAX_OPTION_SIZE, argv_for, check_arguments, encode
+from skillwire.runner.preparation import (
+    MAX_ARGUMENTS_SIZE,
+    MAX_OPTION_SIZE,
+    argv_for,
+    check_arguments,
+    encode,
+)
 
 ANY = ScriptInterface()
 CITY = ScriptInterface(

@@ -25,7 +25,7 @@ from skillwire.core.frontmatter import parse_skill_md
 from skillwire.core.manifest import MAX_FILES, MAX_TOTAL_SIZE, Coverage, Manifest, ManifestFile, digest_of
 from skillwire.core.uri import SkillUri
 from skillwire.runner.interface import ScriptInterface, ScriptRun
-from skillwire.runner.prepare import CONCURRENT_READS, find_script, interfaces_of, prepare, scripts_of
+from skillwire.runner.preparation import CONCURRENT_READS, find_script, interfaces_of, prepare, scripts_of
 
 URI = SkillUri.build("acme/weather")
 SKILL = skill_md("weather")

@@ -60,7 +60,7 @@ from skillwire.host.use.script_results import (
 )
 from skillwire.runner import Limits, OutputFile, Policy, Recorder, Runner, RunRecord
 from skillwire.runner.interface import FOLDER, MANIFEST_PATH, ScriptInterface, ScriptRun
-from skillwire.runner.prepare import (
+from skillwire.runner.preparation import (
     ReadFile,
     RunSlot,
     check_arguments,
