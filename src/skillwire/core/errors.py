@@ -37,7 +37,7 @@ EXECUTION_FAILED = -32003
 
 
 class SkillError(Exception):
-    """Base class of all errors that skillwire raises on purpose.
+    """Base class of all errors of skillwire.
 
     `code` is the JSON-RPC code it becomes on the wire, `refusal` the stable
     name the command line, JSON output and tool results use for it, and
@@ -56,7 +56,7 @@ class SkillError(Exception):
 
 
 class InvalidSkillError(SkillError):
-    """Something that should be a skill is not valid."""
+    """A skill is not valid."""
 
     refusal = "invalid-skill"
     requirement = "FMT-01"
@@ -140,7 +140,7 @@ class LimitError(SkillError):
 
 
 class NotFoundError(SkillError):
-    """The URI names nothing this source serves."""
+    """The source has nothing at this URI."""
 
     code = INVALID_PARAMS
     refusal = "not-found"

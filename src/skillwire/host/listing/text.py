@@ -114,7 +114,7 @@ def _escaped(character: str) -> str:
 
 
 class ListingForm(StrEnum):
-    """How a list of skills is written; every form names the origins and holds the same skills."""
+    """The format of a list of skills; every format names the origins and has the same skills."""
 
     COMPACT = "compact"
     """One line for each skill below a heading for its origin: the fewest tokens."""
