@@ -267,7 +267,7 @@ async def test_an_approved_archive_is_used_while_its_server_is_away(tmp_path: Pa
             loaded = await host.load(REFUNDS)
             policy = await host.read_skill_file(REFUNDS, "references/policy.md")
 
-            assert "Offline: the server is unreachable" in loaded.text
+            assert "Offline: server unreachable" in loaded.text
             assert POLICY.decode() in policy.text
         async with hosting(tmp_path, [server], user=User()) as host:
             await host.refresh()

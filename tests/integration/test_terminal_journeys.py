@@ -282,7 +282,7 @@ def test_away_from_its_server_an_approved_skill_is_used_with_its_date_and_no_oth
 
     assert approved == 0
     assert re.search(
-        r"Offline: the server is unreachable; this is the cached copy approved on \d{4}-\d\d-\d\d\.", text
+        r"Offline: server unreachable; this is the cached copy approved on \d{4}-\d\d-\d\d\.", text
     )
     assert seen == 0
     assert re.search(r"\nState: offline, approved \d{4}-\d\d-\d\d\n", entry)
@@ -316,7 +316,7 @@ def test_a_servers_words_stay_behind_the_bar_whatever_they_are(desk: Desk, colum
     own = [line for line in lines if line and not line.startswith("  |")]
     words = " ".join(" ".join(own).split())
     assert code == 1
-    assert own[0].startswith("A skill wants to")
+    assert own[0].startswith("A skill would be")
     assert "From: MCP server acme, a name you gave it Skill: acme/refunds Its address there:" in words
     assert words.endswith(
         "Load acme/refunds from MCP server acme? [n]o, [o]nce, [a]lways, [v]iew a file; Enter means no:"

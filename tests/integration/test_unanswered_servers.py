@@ -74,7 +74,9 @@ async def test_a_server_that_could_not_be_asked_is_named_too(
 
     assert "From MCP server peer:\n- could not be reached" in listing
     assert "the MCP server peer has not answered" in found
-    assert any("could not be asked" in record.getMessage() for record in caplog.records)
+    assert any(
+        "could not list the skills of MCP server peer" in record.getMessage() for record in caplog.records
+    )
 
 
 async def test_entering_waits_for_a_slow_server_and_ends_as_soon_as_it_has_answered(tmp_path: Path) -> None:

@@ -174,9 +174,7 @@ def test_a_question_about_two_servers_names_both() -> None:
 def test_an_offline_copy_is_said_to_be_one_before_anything_of_the_server() -> None:
     lines = text_of_question(Question(Occasion.FIRST, known(offline_since="2026-09-08"))).split("\n")
 
-    assert (
-        lines[3] == "! Offline: the server is unreachable; this is the cached copy you approved on 2026-09-08"
-    )
+    assert lines[3] == "! Offline: server unreachable; this is the cached copy you approved on 2026-09-08"
 
 
 def test_the_safe_answer_is_the_first_and_only_what_can_be_kept_is_offered() -> None:

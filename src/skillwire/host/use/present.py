@@ -342,10 +342,10 @@ def _origin_lines(skill: KnownSkill, state: str, *, is_away: bool = False) -> li
     ]
     if skill.offline_since is not None:
         lines.append(
-            f"Offline: the server is unreachable; this is the cached copy approved on {skill.offline_since}."
+            f"Offline: server unreachable; this is the cached copy approved on {skill.offline_since}."
         )
     elif is_away:
-        lines.append("Offline: the server is unreachable; this is the cached copy of its last listing.")
+        lines.append("Offline: server unreachable; this is the cached copy of its last listing.")
     return lines
 
 

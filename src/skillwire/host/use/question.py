@@ -417,7 +417,7 @@ def skill_paragraphs(skill: KnownSkill) -> list[Paragraph]:
     if uses_older_dialect(skill):
         found.insert(2, Paragraph("Dialect", (skill.dialect.value,)))
     if skill.offline_since is not None:
-        words = f"the server is unreachable; this is the cached copy you approved on {skill.offline_since}"
+        words = f"server unreachable; this is the cached copy you approved on {skill.offline_since}"
         found.insert(2, Paragraph("Offline", (words,), is_warning=True))
     return found
 
