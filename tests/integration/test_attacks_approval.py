@@ -392,7 +392,7 @@ async def test_a_yes_to_a_skill_without_digests_is_for_one_load(tmp_path: Path) 
 
         assert visit.user.occasions == [Occasion.DYNAMIC, Occasion.DYNAMIC]
         assert visit.peer.reads() == [BODY_URI, BODY_URI]
-        assert "no listing it could be held against" in first.text
+        assert "no listing to verify it against" in first.text
         assert "matches the server's listing" not in first.text + second.text
         cached = [path for path in storage_in(tmp_path).cache.rglob("*") if path.is_file()]
         assert not any(b"Made" in path.read_bytes() for path in cached)

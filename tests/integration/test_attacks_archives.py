@@ -125,7 +125,7 @@ async def test_after_the_archive_the_server_is_asked_for_no_file_and_could_not_l
         assert POLICY.decode() in policy.text and MARK not in policy.text
         assert POLICY.decode() in resource.text and MARK not in resource.text
         assert folder == (SkillFileLine("references/policy.md", len(POLICY) + 2, "text/markdown"),)
-        assert "came out of the archive" in loaded.text
+        assert "unpacked from the archive" in loaded.text
         assert [uri for uri in visit.peer.reads() if uri != INDEX] == [ARCHIVE]
         assert visit.peer.requests("resources/directory/read") == []
         [window] = visit.host.loaded
@@ -267,7 +267,7 @@ async def test_an_approved_archive_is_used_while_its_server_is_away(tmp_path: Pa
             loaded = await host.load(REFUNDS)
             policy = await host.read_skill_file(REFUNDS, "references/policy.md")
 
-            assert "Offline: the server is away" in loaded.text
+            assert "Offline: server unreachable" in loaded.text
             assert POLICY.decode() in policy.text
         async with hosting(tmp_path, [server], user=User()) as host:
             await host.refresh()

@@ -134,7 +134,7 @@ async def test_a_cached_skill_of_a_server_that_is_away_stays_the_servers_and_say
             asked = [status.state for status in host.view.servers]
 
     assert offline.origin == online.origin and offline.origin.is_remote
-    assert f"Origin: MCP server {LABEL}" in offline.text and "Standing: a third party" in offline.text
+    assert f"Origin: MCP server {LABEL}" in offline.text and "Trust: a third party" in offline.text
     assert re.search(r"^Offline: .*\d{4}-\d{2}-\d{2}", offline.text, re.MULTILINE)
     assert "Offline" not in online.text
     assert "Refund within 30 days." in policy.text

@@ -49,7 +49,7 @@ def test_a_skill_is_shown_with_its_origin_first_and_every_file(desk: Desk, tmp_p
         f"Digest of all files: {binding_of(manifest)}",
         "Its address there:",
         "  | skill://refunds/SKILL.md",
-        "It says of itself:",
+        "Description by its author:",
         "  | Handles refunds. Use when a customer wants money back.",
         "More of its frontmatter:",
         "  | license: MIT",

@@ -115,7 +115,7 @@ def test_a_code_is_explained_without_asking_a_server(desk: Desk, tmp_path: Path)
     assert (ended.code, ended.err) == (0, "")
     assert ended.lines == [
         "digest-mismatch  The file's bytes do not match the digest in the server's listing.",
-        "  about: bytes that break a promise",
+        "  about: bytes that do not match the listing",
         "  rule: INT-02",
         "  to do: refresh the listing; if the error persists, do not use the skill",
     ]
@@ -130,7 +130,7 @@ def test_a_skill_that_is_called_like_a_code_is_explained_too(desk: Desk) -> None
     ended = desk.run("why", "network")
 
     assert "network  can be loaded" in ended.lines
-    assert "  about: what a loaded skill may cause" in ended.lines
+    assert "  about: what a loaded skill may do" in ended.lines
 
 
 @pytest.mark.parametrize("columns", [80, 40])

@@ -350,7 +350,7 @@ async def test_an_approved_skill_is_there_while_its_server_is_away(
 
     shown = capsys.readouterr().out
     assert shown.startswith("team/refunds: offline, approved on ")
-    assert "\nSkill: team/refunds\n" in shown and "Offline: the server is away" in shown
+    assert "\nSkill: team/refunds\n" in shown and "Offline: server unreachable" in shown
 
 
 async def test_signing_in_is_set_up_and_asks_nobody_where_it_is_not_wanted(capsys: Printed) -> None:

@@ -49,6 +49,7 @@ from skillwire.host import (
     read_servers,
 )
 from skillwire.host.model.refusals import REFUSALS
+from skillwire.host.registry.servers import MAX_SECONDS
 
 ROOT = Path(__file__).parents[2]
 TESTS = ROOT / "tests"
@@ -454,7 +455,10 @@ async def test_an_approved_skill_is_there_without_a_network(
         kept = away.host.approvals
 
     assert known.reference == "team/refunds" and known.offline_since is not None
-    assert f"Offline: the server is away; this is the copy approved on {known.offline_since}." in loaded.text
+    assert (
+        f"Offline: server unreachable; this is the cached copy approved on {known.offline_since}."
+        in loaded.text
+    )
     assert missing.value.refusal == "server-unavailable"
     assert kept == ()
 
@@ -635,16 +639,16 @@ def limits() -> dict[str, str]:
         "Connecting to a server, and each call": span(default(ServerConfig, "seconds")),
         "Waiting for listings at the start": span(default(HostLimits, "wait_seconds")),
         "One message of a server": f"{size(connection.message_bytes)}, more while a larger file is read",
-        "Messages nobody asked for": f"{connection.message_burst:,} at once, "
+        "Unsolicited messages": f"{connection.message_burst:,} at once, "
         f"{connection.messages_per_second:g} a second",
         "Requests to one server at a time": f"{connection.in_flight}",
         "Attempts to connect": f"{connection.starts} in {span(connection.start_window)}; "
-        f"after each failure a rest of up to {span(connection.backoff_base)}, doubled each time, "
+        f"after each failure a backoff of up to {span(connection.backoff_base)}, doubled each time, "
         f"at most {span(connection.backoff_most)}",
         "A listing": f"{listing['max_pages']:,} pages, {listing['max_entries']:,} entries, "
         f"{size(listing['max_bytes'])}",
         "How long a listing is fresh": f"what the server says, but {span(constant('MIN_SECONDS'))} to "
-        f"{span(constant('MAX_SECONDS'))}",
+        f"{span(MAX_SECONDS)}",
         "Skills of a server that it does not list": f"{constant('MAX_UNLISTED'):,}",
         "URIs taken from a server's instructions": f"{constant('MAX_URIS')}, confirmed within "
         f"{span(constant('CONFIRM_SECONDS'))}",

@@ -48,7 +48,7 @@ def test_it_lists_skills_of_two_servers_and_a_folder_with_their_origins(transcri
 def test_it_asks_loads_reads_a_reference_and_finishes(transcript: list[str]) -> None:
     text = "\n".join(transcript)
 
-    assert transcript.count("A skill wants to be loaded for the first time.") == 2
+    assert transcript.count("A skill would be loaded for the first time.") == 2
     assert "  | File: references/policy.md of the skill team/refunds" in transcript
     assert "(a note is written: Approve in part: 31.03 EUR, SERVICE_FAILURE.)" in text
     assert transcript[-1] == "Loaded at the end: team/refunds, house-style"

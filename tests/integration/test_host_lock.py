@@ -395,7 +395,7 @@ async def test_a_lock_is_used_offline_under_the_same_rules(
     async with hosting(tmp_path, [shop.config], user=NOBODY, lock=lock) as host:
         untrusted = await refused(host.load(REFERENCES[REFUNDS]))
 
-    assert "Offline: the server is away" in loaded.text
+    assert "Offline: server unreachable" in loaded.text
     assert untrusted.refusal == "unknown-reference"
 
 

@@ -16,12 +16,12 @@ SKILL = f"---\nname: refunds\ndescription: {DESCRIPTION}\n---\n\n# Refunds\n\nBe
 POLICY = "references/policy.md"
 SCRIPT = "scripts/check.sh"
 FIRST = """
-A skill wants to be loaded for the first time.
+A skill would be loaded for the first time.
 From: MCP server acme, a name you gave it
 Skill: acme/refunds
 Its address there:
   | skill://refunds/SKILL.md
-It says of itself:
+Description by its author:
   | Handles refunds. Use when a customer wants money back.
 Files (2 in all, 134 bytes):
   | 111 bytes  SKILL.md
@@ -35,7 +35,7 @@ From: MCP server acme, a name you gave it
 Skill: acme/refunds
 Its address there:
   | skill://refunds/SKILL.md
-It says of itself:
+Description by its author:
   | Handles refunds. Use when a customer wants money back.
 ! What changed since you approved it:
   | added the script scripts/check.sh
@@ -49,14 +49,14 @@ Other files (2 in all, 134 bytes):
 Load acme/refunds from MCP server acme?
 [n]o, [o]nce, [a]lways, [d]ifference, [v]iew a file; Enter means no:"""
 NARROW = """
-A skill wants to be loaded for the
-  first time.
+A skill would be loaded for the first
+  time.
 From: MCP server acme, a name you gave
   it
 Skill: acme/refunds
 Its address there:
   | skill://refunds/SKILL.md
-It says of itself:
+Description by its author:
   | Handles refunds. Use when a
   | customer wants money back.
 Files (2 in all, 134 bytes):
@@ -142,7 +142,7 @@ def test_a_skill_is_approved_changes_is_approved_again_and_revoked(desk: Desk, s
     assert revoked.out.startswith(
         "revoked  load for skill://refunds/SKILL.md from MCP server acme, approved on"
     )
-    assert new[0].startswith("\nA skill wants to be loaded for the first time.\nFrom: MCP server acme")
+    assert new[0].startswith("\nA skill would be loaded for the first time.\nFrom: MCP server acme")
     assert "CHANGED" not in new[0]
     assert new[1] == 1
 
@@ -281,7 +281,9 @@ def test_away_from_its_server_an_approved_skill_is_used_with_its_date_and_no_oth
     after = desk.run("load", "acme/refunds", "--json")
 
     assert approved == 0
-    assert re.search(r"Offline: the server is away; this is the copy approved on \d{4}-\d\d-\d\d\.", text)
+    assert re.search(
+        r"Offline: server unreachable; this is the cached copy approved on \d{4}-\d\d-\d\d\.", text
+    )
     assert seen == 0
     assert re.search(r"\nState: offline, approved \d{4}-\d\d-\d\d\n", entry)
     assert unapproved == 1
@@ -314,7 +316,7 @@ def test_a_servers_words_stay_behind_the_bar_whatever_they_are(desk: Desk, colum
     own = [line for line in lines if line and not line.startswith("  |")]
     words = " ".join(" ".join(own).split())
     assert code == 1
-    assert own[0].startswith("A skill wants to")
+    assert own[0].startswith("A skill would be")
     assert "From: MCP server acme, a name you gave it Skill: acme/refunds Its address there:" in words
     assert words.endswith(
         "Load acme/refunds from MCP server acme? [n]o, [o]nce, [a]lways, [v]iew a file; Enter means no:"

@@ -72,7 +72,7 @@ async def test_a_server_that_could_not_be_asked_is_named_too(
             search = {tool.name: tool for tool in host.tools()}["search_skills"]
             found = (await search({"query": "refunds"})).text
 
-    assert "From MCP server peer:\n- could not be asked" in listing
+    assert "From MCP server peer:\n- could not be reached" in listing
     assert "the MCP server peer has not answered" in found
     logged = [record.getMessage() for record in caplog.records]
     assert any("could not list the skills of MCP server peer" in line for line in logged)

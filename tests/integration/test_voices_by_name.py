@@ -96,7 +96,7 @@ async def test_a_skill_by_name_is_listed_asked_about_loaded_and_its_declared_fil
         ]
         assert before == [("skills/list", ""), ("skills/list", "")]
         assert at_load == [("skills/get", "refunds")]
-        assert f"MCP server {LABEL}" in loaded.text and "no listing it could be held against" in loaded.text
+        assert f"MCP server {LABEL}" in loaded.text and "no listing to verify it against" in loaded.text
         assert "Steps of refunds, version 1." in loaded.text and "description:" not in loaded.text
         assert paths == ["references/policy.md", "files/Notes-all"]
         assert "Refund within 30 days." in policy.text and "Notes." in notes.text
@@ -366,7 +366,7 @@ async def test_prompts_are_skills_when_the_server_declared_skills_and_nothing_el
         names = ("link", "needy", "plain", "start-code-mode", "two")
         assert listed == [(f"{LABEL}/{name}", Dialect.PROMPT, True) for name in names]
         assert "prompts/list" in before and "prompts/get" not in before
-        assert f"MCP server {LABEL}" in code.text and "no listing it could be held against" in code.text
+        assert f"MCP server {LABEL}" in code.text and "no listing to verify it against" in code.text
         assert (
             "Use code." in code.text and "About a" not in code.text and "allowed-tools: Bash" not in code.text
         )

@@ -24,6 +24,7 @@ PAGES = [
 TITLES = [str(page.relative_to(ROOT)) for page in PAGES]
 REFERENCES = {
     "cli.md",
+    "glossary.md",
     "host/refusals.md",
     "publishing/findings.md",
     "requirements.md",

@@ -61,7 +61,9 @@ def imported_names(package: str, statement: ast.If) -> dict[str, set[str]]:
         assert isinstance(node, ast.ImportFrom) and node.module is not None, ast.unparse(node)
         assert node.module.startswith(f"{package}."), node.module
         assert all(name.asname in (None, name.name) for name in node.names), node.module
-        found.setdefault(node.module.removeprefix(f"{package}."), set()).update(one.name for one in node.names)
+        found.setdefault(node.module.removeprefix(f"{package}."), set()).update(
+            one.name for one in node.names
+        )
     return found
 
 

@@ -44,7 +44,7 @@ def add(
     context: typer.Context,
     label: Annotated[
         str,
-        typer.Argument(metavar="LABEL", help="What you call the server; its skills are LABEL/NAME."),
+        typer.Argument(metavar="LABEL", help="Label of the server; its skills are LABEL/NAME."),
     ],
     url: Annotated[
         str | None,

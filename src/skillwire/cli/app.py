@@ -101,7 +101,8 @@ Examples:
   skillwire add team http://127.0.0.1:8000/mcp
 
 \b
-Each command has --help and --json. Exit codes: 0 yes, 1 no, 2 misuse."""
+Each command has --help and --json.
+Exit codes: 0 success, 1 failure or refusal, 2 invalid usage."""
 
 
 class _Commands(TyperGroup):
@@ -118,7 +119,7 @@ app = typer.Typer(
 
 
 def _placeholder() -> None:
-    """Stand in for a command whose module is not imported yet."""
+    """Accept any arguments for a command whose module is not imported yet."""
 
 
 for _name, _summary in COMMANDS.items():

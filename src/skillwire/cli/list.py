@@ -220,7 +220,7 @@ def _server_group(server: ServerConfig, status: ServerStatus | None) -> OriginGr
 
 def _root_of(skill: KnownSkill) -> str:
     """Return the root folder of a local skill: its URI has one segment for each folder below the root."""
-    assert skill.directory is not None, "local skills lie in folders"
+    assert skill.directory is not None, "local skills have a folder"
     below = skill.id.uri.partition("://")[2].count("/") - 1
     return str(skill.directory.parents[max(below - 1, 0)])
 

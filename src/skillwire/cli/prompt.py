@@ -1,4 +1,4 @@
-"""Asking the user on the terminal: the host's own text in colour, untrusted text behind a bar.
+"""Questions to the user on the terminal: the host's own text in colour, untrusted text behind a bar.
 
 Questions go to the terminal itself, not through standard output or error, and
 the answer is read from there. Input that was typed before a question appeared

@@ -452,9 +452,9 @@ def _paragraphs(script: ListedScript) -> Iterator[Paragraph]:
     if declared.limits:
         yield Paragraph("Limits it asks for", (", ".join(format_limits(declared.limits)),))
     if declared.network:
-        yield untrusted_paragraph("Hosts it wants to reach", declared.network, is_warning=True)
+        yield untrusted_paragraph("Hosts it requests", declared.network, is_warning=True)
     if declared.secrets:
-        yield untrusted_paragraph("Secrets it wants", declared.secrets, is_warning=True)
+        yield untrusted_paragraph("Secrets it requests", declared.secrets, is_warning=True)
 
 
 def argument_lines(declared: ScriptInterface) -> Iterator[str]:

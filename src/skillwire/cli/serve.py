@@ -91,7 +91,7 @@ def typed_values(parameters: Mapping[str, object]) -> dict[str, object]:
 
 
 class ServeCommand(TyperCommand):
-    """The command; it says where an option belongs that only the configuration file can set."""
+    """The command, with an error message for options that only the configuration file can set."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         try:
@@ -139,7 +139,7 @@ def serve(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Read options from this file (TOML); typed ones win.",
+            help="Read options from this file (TOML); the command line takes precedence.",
             show_default=False,
         ),
     ] = None,
@@ -154,17 +154,17 @@ def serve(
     Without --http it serves over standard input and output, as a program that
     an MCP client starts. Changes in the folders are published while it runs.
 
-    With --upstream it is a gateway: the skills of every server in FILE are
-    served below that server's name, whichever dialect it speaks.
+    With --upstream it is a gateway: it serves the skills of every server in
+    FILE below that server's name, whatever its dialect.
 
-    With --scripts, clients may run the scripts of skills. Each run has a
-    sandbox of its own, and writes a line to standard error. Without a working
-    sandbox, no script is run.
+    With --scripts, clients may run the scripts of skills. Each run has its
+    own sandbox, and is logged on standard error. Without a working sandbox,
+    no script is run.
 
-    With --token-file or --allow-anonymous it listens on addresses that other
-    machines can reach, too. Over HTTP there is a page for people at /, headed
-    by --name. SIGHUP reads the configuration file, tokens, rules and the
-    certificate again.
+    To listen on an address that other machines can reach, it needs
+    --token-file or --allow-anonymous. Over HTTP there is an HTML page of all
+    skills at /, and SIGHUP reloads the configuration file, tokens, access
+    rules and certificate.
     """
     typed = typed_values(locals())
     with command_output("serve", json=json, verbose=verbose) as output:

@@ -52,7 +52,7 @@ _AREAS: Final[Mapping[str, str]] = {
     "what a skill is": "skill-error invalid-skill invalid-uri invalid-frontmatter invalid-entry "
     "invalid-archive archives-off archive-budget duplicate-uri over-limit unsafe-paths dynamic-declined "
     "unverified-file nested-skill missing-dependency entry-remark",
-    "bytes that break a promise": "verification-failed size-mismatch digest-mismatch unlisted-file "
+    "bytes that do not match the listing": "verification-failed size-mismatch digest-mismatch unlisted-file "
     "frontmatter-mismatch",
     "names": "unknown-reference ambiguous-reference renamed name-collision confusable-label shadowed "
     "similar-name vanished reference-changed",
@@ -60,7 +60,7 @@ _AREAS: Final[Mapping[str, str]] = {
     "hidden-until-approved vetoed provenance-unknown refused untrusted-folder not-approved "
     "approval-required approval-denied skill-changed keeps-changing too-many-prompts not-in-lock "
     "lock-untrusted lock-invalid state-tampered",
-    "what a loaded skill may cause": "not-loaded not-text invalid-arguments no-such-page cross-origin "
+    "what a loaded skill may do": "not-loaded not-text invalid-arguments no-such-page cross-origin "
     "execution writing network scripts-off script-not-found invalid-script-arguments sandbox-unavailable "
     "script-not-run runner-busy script-limit protected-place",
     "this host": "invalid-config untrusted-config unsafe-place",
@@ -204,7 +204,7 @@ def _explained(output: Output, wanted: HostRequest, reference: str) -> Explanati
 
 
 async def _never_ask(question: Question) -> Reply:
-    """Stand in for the user, who could be asked when a skill is loaded, but is not asked here."""
+    """Raise: an explanation never asks the user."""
     raise AssertionError("an explanation never asks")
 
 

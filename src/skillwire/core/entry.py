@@ -185,7 +185,7 @@ _RESOURCE_FIELDS = frozenset({"uri", "digest", "size"})
 
 @dataclass(frozen=True, slots=True)
 class SkillEntry:
-    """What is published about a skill: its URI, frontmatter and manifest.
+    """The published entry of a skill: its URI, frontmatter and manifest.
 
     `manifest` is None for a dynamic skill, whose content is generated when it is
     read, so that there are no digests; `dynamic_files` are then the URIs of the
@@ -214,7 +214,7 @@ class SkillEntry:
 
     @property
     def coverage(self) -> Coverage | None:
-        """What the manifest covers; None when there is none."""
+        """The coverage of the manifest; None when there is none."""
         return None if self.manifest is None else self.manifest.coverage
 
     @property

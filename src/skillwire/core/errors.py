@@ -1,4 +1,4 @@
-"""Every failure skillwire raises on purpose.
+"""Exceptions of skillwire.
 
     SkillError                      something about skills went wrong
     ├── InvalidSkillError           something that should be a skill is not valid
@@ -37,7 +37,7 @@ EXECUTION_FAILED = -32003
 
 
 class SkillError(Exception):
-    """Base class of all errors that skillwire raises on purpose.
+    """Base class of all errors of skillwire.
 
     `code` is the JSON-RPC code it becomes on the wire, `refusal` the stable
     name the command line, JSON output and tool results use for it, and
@@ -56,7 +56,7 @@ class SkillError(Exception):
 
 
 class InvalidSkillError(SkillError):
-    """Something that should be a skill is not valid."""
+    """A skill is not valid."""
 
     refusal = "invalid-skill"
     requirement = "FMT-01"
@@ -140,7 +140,7 @@ class LimitError(SkillError):
 
 
 class NotFoundError(SkillError):
-    """The URI names nothing this source serves."""
+    """The source has nothing at this URI."""
 
     code = INVALID_PARAMS
     refusal = "not-found"
@@ -256,7 +256,7 @@ class CredentialError(SkillError):
 
 
 class VerificationError(SkillError):
-    """The bytes are not those that the entry promised."""
+    """The bytes do not match the entry's digest or size."""
 
     refusal = "verification-failed"
     requirement = "INT-02"

@@ -191,7 +191,7 @@ RULES: dict[str, Rule] = {
     "duplicate-name": Rule("NAME-02", _W, "Two skills of one catalog share a name."),
     "name-not-unique": Rule("ASK-12", _E, "Two skills that are to be published together share a name."),
     "dynamic-inside-static": Rule(
-        "NEST-03", _E, "A dynamic skill lies inside one that promises digests of all its files."
+        "NEST-03", _E, "A dynamic skill is nested in a skill that lists digests of all its files."
     ),
     # the `_manifest` of a dumped folder
     "file-list-invalid": Rule("DRAFT-11", _E, "A `_manifest` is not a list of the files of its skill."),

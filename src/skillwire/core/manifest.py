@@ -69,7 +69,7 @@ class ManifestFile:
         return MAX_TOTAL_SIZE if self.size == UNKNOWN_SIZE else self.size
 
     def verify(self, content: bytes) -> None:
-        """Check that `content` is the file this line promises.
+        """Check that `content` has this line's size and digest.
 
         The length is compared first, so a truncated read is named as such
         instead of surfacing as a digest mismatch (SEP-2640, "Resources"). A

@@ -220,7 +220,7 @@ def _unpack(entry: _ZipEntry, packed: memoryview, meter: ExpansionMeter) -> byte
         content = stream.read(entry.size)
         complete = len(content) == entry.size and not stream.read(1) and stream.exhausted
     if not complete or zlib.crc32(content) != entry.crc:
-        raise _malformed(f"{quoted(entry.name)} does not unpack to what the archive promises")
+        raise _malformed(f"{quoted(entry.name)} does not match its size or checksum in the archive")
     return content
 
 

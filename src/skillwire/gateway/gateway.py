@@ -393,7 +393,7 @@ class Upstream(SnapshotSource):
                 completed = await self._completer.complete(entry)
         except SkillError as error:
             if known is not None and isinstance(error, SourceError):
-                logger.info("%s is served as it was: %s", uri, log_text(error))
+                logger.info("%s: the previous version stays in use: %s", uri, log_text(error))
                 state.skills[uri] = known
             else:
                 logger.warning("%s is not served: %s", uri, log_text(error))

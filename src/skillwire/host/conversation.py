@@ -83,7 +83,7 @@ CHANGES_SECONDS = 1.0
 
 
 class Introduction:
-    """The part of a conversation that tells its model which skills it can load."""
+    """The listing, search and compaction part of a conversation."""
 
     def __init__(self, machinery: Callable[[], Machinery], windows: Windows) -> None:
         self._machinery = machinery
@@ -160,7 +160,7 @@ class Introduction:
         budget_tokens: int = RESTORED_TOKENS,
         count: TokenCounter | None = None,
     ) -> Restored:
-        """Do as `on_compaction`, and return what to put into the context again, within `budget_tokens`.
+        """Call `on_compaction`, and return the texts to add to the context again, within `budget_tokens`.
 
         That is the current list of skills, and the texts of the skills loaded
         in this conversation, framed as before: the newest first, long ones cut

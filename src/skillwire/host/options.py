@@ -26,7 +26,7 @@ def _no_rules() -> Mapping[str, ShowRule]:
 
 @dataclass(frozen=True, slots=True)
 class HostPolicy:
-    """The decisions of a host about skills.
+    """The rules of an embedding program about skills: which are visible, and how they may be used.
 
     Attributes:
         frozen: Let the project's lock alone decide; nobody is asked.
@@ -60,7 +60,7 @@ class HostPolicy:
 
 @dataclass(frozen=True, slots=True)
 class HostLimits:
-    """How much servers may ask of the user and of this program, and how long the host waits for them.
+    """Limits on the questions, requests and data of servers, and on the time that a host waits for them.
 
     Attributes:
         prompts: How often the user is asked.

@@ -35,7 +35,7 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True)
 class ScriptInterface:
-    """What a script declares: its description, arguments and outputs, and what it requests.
+    """The declarations of a script: description, arguments, outputs and requested limits, hosts and secrets.
 
     `arguments` is a JSON Schema, or None where any object is accepted. `limits`
     has names of `Limits`, `network` hosts (`host` or `host:port`), `secrets` names.

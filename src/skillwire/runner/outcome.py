@@ -56,7 +56,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class OutputFile:
-    """A file that a script left in its output folder: its relative path, and its bytes."""
+    """A file in the output folder of a script: its relative path and its bytes."""
 
     path: str
     content: bytes
@@ -64,7 +64,7 @@ class OutputFile:
 
 @dataclass(frozen=True, slots=True)
 class SkippedOutput:
-    """Something in the output folder that is not returned, and why."""
+    """A file in the output folder that is not returned, and the reason."""
 
     path: str
     reason: str
@@ -113,7 +113,7 @@ class Outcome:
 
     @property
     def verdict(self) -> str:
-        """How the run ended, in a few words."""
+        """The end of the run in a few words."""
         if self.limit is not None:
             return f"stopped at a limit: {self.limit}"
         if self.ending is Ending.SIGNALLED and self.signal is not None:
@@ -134,7 +134,10 @@ _MAX_TEXT = 500
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """What ran and how it ended. `outcome` is an `Ending`, or the refusal code when nothing ran."""
+    """The record of one run: the script and how it ended.
+
+    `outcome` is an `Ending`, or the refusal code when nothing ran.
+    """
 
     run_id: str
     origin: str
@@ -164,6 +167,7 @@ class RunRecord:
 
 
 Recorder: TypeAlias = Callable[[RunRecord], None]
+"""Receives the record of each run, for an audit log."""
 
 
 def log_record(record: RunRecord) -> None:

@@ -22,7 +22,7 @@ SecretSource = Callable[[], bytes]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much one run may use. Each limit is enforced and reported with the outcome.
+    """The limits of one run. Each limit is enforced and reported with the outcome.
 
     `cpu_seconds`, `memory_bytes` and `processes` count all processes of a run
     together; threads count as processes. `disk_bytes` and `disk_files` limit what
@@ -61,7 +61,7 @@ MOST = Limits(wall_seconds=300, cpu_seconds=300, memory_bytes=2048 * MIB, proces
 
 @dataclass(frozen=True, slots=True)
 class ScriptRule:
-    """What an operator grants to one script of one skill: secrets and network access.
+    """An operator's grants to one script of one skill: secrets and network access.
 
     `origin` is the label of the server it comes from, empty for this program's
     own skills. With `digest` it is granted to exactly these bytes. `secrets`
@@ -93,7 +93,7 @@ class Interpreter:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How scripts are run here.
+    """An operator's rules for running scripts.
 
     `limits` apply to a script that requests nothing, and `most` is the maximum
     it may request. `interpreters` are keyed by suffix (`.py`) and override those

@@ -157,7 +157,7 @@ _OPENING = (
 
 
 class PolicyError(RunnerError):
-    """A policy file cannot be read, or holds something malformed or unknown. Nothing in it is used."""
+    """A policy file cannot be read, or has a malformed or unknown entry. Nothing in it is used."""
 
     refusal: ClassVar[str] = "invalid-policy"
     requirement: ClassVar[str] = "EXEC-11"

@@ -82,7 +82,7 @@ OUTPUT_SCHEMA: Final[Mapping[str, Any]] = {
             },
         },
         "total": {"type": "integer", "description": "How many skills fit; absent if unknown."},
-        "nextCursor": {"type": "string", "description": "There when more skills fit."},
+        "nextCursor": {"type": "string", "description": "Present if more skills match."},
     },
     "required": ["skills"],
 }
@@ -326,14 +326,14 @@ def _structured(found: _FindResult) -> JsonDict:
 
 def _result_text(found: _FindResult) -> str:
     if not found.matches:
-        return "No skill of this server fits these words."
+        return "No skill of this server matches this query."
     count = len(found.matches)
     of_all = f" of {found.total}" if found.total is not None and found.total > count else ""
     lines = [f"{count}{of_all} {'skill fits' if count == 1 and not of_all else 'skills fit'}, best first:"]
     for match in found.matches:
         lines.append(f"- {visible(match.entry.name)}: {match.snippet} ({match.entry.uri.published})")
     if found.cursor is not None:
-        lines.append(f'For more, ask again for the same with "cursor": "{found.cursor}".')
+        lines.append(f'For more, call again with the same arguments and "cursor": "{found.cursor}".')
     return "\n".join(lines)
 
 

@@ -126,12 +126,12 @@ def _option(
 
 @dataclass(frozen=True, slots=True)
 class AccessOptions:
-    """Who may use a server, and how fast."""
+    """Access options of a server: credentials, rules and rates."""
 
     token_file: Path | None = field(
         default=None,
         metadata=_option(
-            "Require a token of this file; `skillwire token` makes them.",
+            "Require a token listed in this file; create tokens with `skillwire token`.",
             metavar="FILE",
             on_command_line=True,
             is_live=True,
@@ -155,7 +155,7 @@ class AccessOptions:
 
     @property
     def is_open(self) -> bool:
-        """Whether no credential is known, so that nobody can be asked for one."""
+        """Whether no credentials are configured."""
         return self.token_file is None and not self.oidc
 
     def settings(self, public_url: str) -> Access:
@@ -198,7 +198,9 @@ class HttpOptions:
     public_url: str = field(
         default="",
         metadata=_option(
-            "URL of the endpoint for clients, if it is another one.", metavar="URL", on_command_line=True
+            "URL of the endpoint for clients, if it differs (behind a proxy).",
+            metavar="URL",
+            on_command_line=True,
         ),
     )
     proxy: tuple[str, ...] = field(
@@ -241,7 +243,7 @@ class HttpOptions:
 
     @property
     def access(self) -> Access:
-        """Who may use the server.
+        """The access settings.
 
         Raises:
             OptionError: Options about it contradict each other.
@@ -308,26 +310,28 @@ class ServeOptions:
     dialect: tuple[str, ...] = field(
         default=(),
         metadata=_option(
-            "Speak an older dialect too; may be repeated.", metavar="NAME", on_command_line=True
+            "Also serve an older dialect; may be repeated.", metavar="NAME", on_command_line=True
         ),
     )
     scripts: bool = field(
         default=False,
-        metadata=_option("Run scripts for clients, in a sandbox; speaks exec too.", on_command_line=True),
+        metadata=_option(
+            "Run scripts for clients, in a sandbox; also serves the dialect exec.", on_command_line=True
+        ),
     )
     script_policy: Path | None = field(
         default=None,
-        metadata=_option("Policy of scripts (TOML): limits, network and secrets.", metavar="FILE"),
+        metadata=_option("Policy for scripts (TOML): limits, network and secrets.", metavar="FILE"),
     )
     watch: bool = field(
         default=True, metadata=_option("Publish changes of the folders while it runs.", on_command_line=True)
     )
     strict: bool = field(default=False, metadata=_option("Do not start when a skill cannot be published."))
     follow_links: bool = field(default=False, metadata=_option("Enter folders that are symbolic links."))
-    prefix: str = field(default="", metadata=_option("Path to put before every skill's.", metavar="PATH"))
+    prefix: str = field(default="", metadata=_option("Prefix of every skill's path.", metavar="PATH"))
     page_size: int = field(
         default=DEFAULT_PAGE_SIZE,
-        metadata=_option("Skills per page of a listing.", metavar="N", least=1, most=10_000),
+        metadata=_option("Number of skills per page of a listing.", metavar="N", least=1, most=10_000),
     )
     ttl: float = field(
         default=60.0,
@@ -341,7 +345,8 @@ class ServeOptions:
     mirror: bool = field(default=False, metadata=_option("Repeat frontmatter in the metadata of resources."))
     find: bool = field(default=False, metadata=_option("Offer the tool find_skills, a full-text search."))
     unlisted: tuple[str, ...] = field(
-        default=(), metadata=_option("Serve what is below these paths unlisted.", metavar="PATH")
+        default=(),
+        metadata=_option("Serve the skills below these paths without listing them.", metavar="PATH"),
     )
     list_most: int | None = field(
         default=None,
@@ -350,7 +355,7 @@ class ServeOptions:
         ),
     )
     pin: tuple[str, ...] = field(
-        default=(), metadata=_option("List what is below these paths always.", metavar="PATH")
+        default=(), metadata=_option("Always list the skills below these paths.", metavar="PATH")
     )
     endpoint: HttpOptions = HttpOptions()
 
@@ -359,7 +364,7 @@ class ServeOptions:
     policy: Policy | None = None
     """What scripts may use, with `scripts`; by default that of `script_policy`."""
     more_sources: Callable[[], Sequence[Source]] | None = None
-    """Makes further sources, in the process that serves them."""
+    """Creates further sources, in the process that serves them."""
     is_fast: bool = True
 
     @property
@@ -369,7 +374,7 @@ class ServeOptions:
 
     @property
     def listing(self) -> ListingRules:
-        """Which skills are listed.
+        """The listing rules.
 
         Raises:
             OptionError: A path cannot be that of a folder.
@@ -382,7 +387,7 @@ class ServeOptions:
 
     @property
     def script_rules(self) -> Policy | None:
-        """What scripts may use; None when no script is run.
+        """The policy for scripts; None when no script is run.
 
         Raises:
             OptionError: There is a policy, and no script is run.
@@ -398,7 +403,7 @@ class ServeOptions:
 
     @property
     def message_bytes(self) -> int:
-        """How large a message of a client may be, over HTTP and stdio."""
+        """The maximum size of a client's message in bytes, over HTTP and stdio."""
         return MAX_MESSAGE_BYTES + (MAX_ARGUMENTS_SIZE if self.scripts else 0)
 
 

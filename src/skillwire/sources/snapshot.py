@@ -51,7 +51,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Which skills differ between two snapshots, by the URI of their `SKILL.md`."""
+    """The skills that differ between two snapshots, by the URI of their `SKILL.md`."""
 
     added: tuple[str, ...]
     removed: tuple[str, ...]
@@ -63,7 +63,7 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Entries sorted by URI, with reports about places that are not among them.
+    """The published entries at one moment, sorted by URI, with reports about invalid skills.
 
     `revision` grows with every snapshot of one source in one process.
     `media_types` maps the canonical URI of a file to its media type where that
@@ -271,7 +271,7 @@ def _completed(entry: SkillEntry, lines: Mapping[str, ManifestFile]) -> SkillEnt
 
 
 class Source(Protocol):
-    """A place skills come from. Three methods are enough.
+    """A place from which skills come. Three methods are enough.
 
     Three more are used where a source has them, all about a skill it publishes:
     `place_of(uri: SkillUri) -> str` returns where it comes from, for the operator

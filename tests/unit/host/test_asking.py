@@ -43,7 +43,7 @@ def test_the_origin_stands_first_and_again_beside_the_answer() -> None:
     lines = text_of_question(question).split("\n")
 
     assert lines[:4] == [
-        "A skill wants to be loaded for the first time.",
+        "A skill would be loaded for the first time.",
         "From: MCP server acme, a name you gave it",
         "Skill: acme/refunds",
         "Its address there:",
@@ -94,7 +94,7 @@ def test_a_description_is_shown_whole() -> None:
     [shown] = [
         paragraph
         for paragraph in paragraphs_of(Question(Occasion.FIRST, described("y" * 1024)))
-        if paragraph.heading == "It says of itself"
+        if paragraph.heading == "Description by its author"
     ]
 
     assert shown.lines == ("y" * 1024,)
@@ -120,7 +120,7 @@ def test_content_that_came_back_is_said_to_have_been_something_else() -> None:
     text = text_of_question(Question(Occasion.CHANGED, known(), change=Change()))
 
     heading = "! What changed since you approved it"
-    words = "nothing now: it was different in between, or you withdrew your approval"
+    words = "nothing now: it changed in between, or the approval was revoked"
     assert f"{heading}: {words}" in text
 
 
@@ -174,7 +174,7 @@ def test_a_question_about_two_servers_names_both() -> None:
 def test_an_offline_copy_is_said_to_be_one_before_anything_of_the_server() -> None:
     lines = text_of_question(Question(Occasion.FIRST, known(offline_since="2026-09-08"))).split("\n")
 
-    assert lines[3] == "! Offline: the server is away; this is the copy you approved on 2026-09-08"
+    assert lines[3] == "! Offline: server unreachable; this is the cached copy you approved on 2026-09-08"
 
 
 def test_the_safe_answer_is_the_first_and_only_what_can_be_kept_is_offered() -> None:

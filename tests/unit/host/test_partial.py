@@ -35,9 +35,9 @@ def read(skill: KnownSkill, path: str) -> str:
 def test_a_skill_out_of_an_archive_says_so_and_lists_what_came_out() -> None:
     text = loaded(PACKED)
 
-    assert "State: came out of the archive that matches the server's listing." in text
+    assert "State: unpacked from the archive that matches the server's listing." in text
     assert "  references/policy.md (13 bytes)" in text
-    assert "came out of the archive" in read(PACKED, "references/policy.md")
+    assert "unpacked from the archive" in read(PACKED, "references/policy.md")
     assert "verified" not in text.lower()
 
 
@@ -117,7 +117,7 @@ def test_a_question_about_files_without_digests_says_how_long_the_answer_holds()
     text = text_of_question(question)
 
     assert text.startswith("Files of a skill would be read that have no digest.")
-    assert "your answer holds while the skill is loaded" in text
+    assert "your answer applies while the skill is loaded" in text
     assert "references/policy.md" in text
     assert final_question(question) == "Read files without digests of acme/refunds from MCP server acme?"
 

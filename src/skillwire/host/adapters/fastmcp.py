@@ -77,7 +77,7 @@ class ServerTool(Tool):
         """
         text = revealed(tool.description or tool.title or "")
         cut = text if len(text) <= MAX_DESCRIPTION else f"{text[:MAX_DESCRIPTION]}…"
-        about = f"A tool of the MCP server {label}, in that server's own words: {cut}"
+        about = f"A tool of the MCP server {label}, as that server describes it: {cut}"
         return cls(f"mcp__{label}__{tool.name}", about, _schema_of(tool), handler, label, tool.name)
 
     async def __call__(self, arguments: Arguments | None = None) -> ToolResult:

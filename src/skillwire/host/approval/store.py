@@ -389,7 +389,7 @@ class ApprovalStore:
 
     @property
     def tampering(self) -> Refusal | None:
-        """Why stored approvals were discarded, if tampering was detected."""
+        """The reason why stored approvals were discarded, if tampering was detected."""
         self._current()
         return self._folder.tampering
 

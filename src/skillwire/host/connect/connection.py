@@ -247,7 +247,7 @@ class Connection:
         return await self._share((LIST_SKILLS,), LIST_SKILLS, call, extra=_PARTIAL_LISTING_SECONDS)
 
     async def get_skill(self, uri: SkillUri | str, *, arguments: Arguments = NO_ARGUMENTS) -> SkillEntry:
-        """Return the current entry of the skill at `uri`; see `retrieval.get_skill`.
+        """Return the current entry of the skill at `uri`; see `calls.listing.get_skill`.
 
         Raises:
             SkillError: There is no such skill, the answer is invalid, or there is no connection.
@@ -276,7 +276,7 @@ class Connection:
         return await self._share(key, READ_RESOURCE, call)
 
     async def read_resource(self, uri: str) -> ResourceContent:
-        """Return any resource of the server, of at most 16 MiB; see `resources.read_resource`.
+        """Return any resource of the server, of at most 16 MiB; see `calls.read.read_resource`.
 
         Raises:
             SkillError: There is no such resource, it is too large, or there is no connection.

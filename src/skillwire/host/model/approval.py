@@ -114,7 +114,7 @@ class ProvenanceResult:
 
 
 class Grant(StrEnum):
-    """What a user can agree to, each independent of the others."""
+    """A permission that a user can give, independent of the others."""
 
     LOAD = "load"
     """The skill's text may enter the model's context."""
@@ -126,7 +126,7 @@ class Grant(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """What a user agreed to, for one skill of one origin with exactly these files.
+    """The approval of one skill of one origin with exactly these files.
 
     The manifest is deliberately not optional: content without digests cannot
     be approved in advance.
@@ -202,7 +202,7 @@ class Change:
 
 
 class Occasion(StrEnum):
-    """Why a user is asked."""
+    """The reason for a question to the user."""
 
     FIRST = "first"
     """The skill was never approved."""
@@ -292,6 +292,7 @@ class Question:
 
 
 Ask: TypeAlias = Callable[[Question], Awaitable[Reply]]
+"""Asks the user a question and returns the answer; `Host(approve=…)` takes it."""
 
 _REMEMBERED = frozenset({Occasion.FIRST, Occasion.CHANGED, Occasion.SCRIPTS, Occasion.ALLOWED_TOOLS})
 
@@ -463,7 +464,7 @@ class SkillActivated:
 
 
 HostEvent: TypeAlias = SkillActivated
-"""Everything that a host reports to `on_event`: one of these values."""
+"""An event that a host reports to `on_event`."""
 
 OnEvent: TypeAlias = Callable[[HostEvent], None]
 

@@ -44,7 +44,7 @@ class StdioEndpoint:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Identifies what would be started: the command, its arguments and its folder."""
+        """The fingerprint of what would be started: the command, its arguments and its folder."""
         return _fingerprint(kind="stdio", command=self.command, args=self._safe_args, cwd=self.cwd)
 
     @property
@@ -77,7 +77,7 @@ class HttpEndpoint:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Identifies where requests go: the normalized URL, without user name and password."""
+        """The fingerprint of the normalized URL, without user name and password."""
         scheme, host, port = _host_of(self._safe_url)
         target = httpx2.URL(self._safe_url).raw_path.decode("ascii")
         return _fingerprint(kind="http", scheme=scheme, host=host, port=port, target=target)
@@ -116,7 +116,7 @@ class SiteEndpoint:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Identifies the site: its scheme, host, port and path. `hosts` are not part of it."""
+        """The fingerprint of the site's scheme, host, port and path. `hosts` are not part of it."""
         scheme, host, port = _host_of(self.address.url)
         target = httpx2.URL(self.address.url).raw_path.decode("ascii")
         return _fingerprint(kind="site", scheme=scheme, host=host, port=port, target=target)
@@ -153,7 +153,7 @@ class ServerConfig:
 
     @property
     def connect_seconds(self) -> float:
-        """How long connecting may take."""
+        """The connect timeout in seconds."""
         return 2 * self.seconds if isinstance(self.endpoint, StdioEndpoint) else self.seconds
 
     @cached_property

@@ -372,7 +372,7 @@ REFUSALS: dict[str, Kind] = {
         "The approvals on this machine were modified outside skillwire, so none of them is valid.",
         "find out what modified them, then approve again",
     ),
-    # what a loaded skill may cause
+    # what a loaded skill may do
     "not-loaded": Kind("READ-05", "The skill is not loaded.", "load it first"),
     "not-text": Kind(
         "SEC-01", "The file is not text, so it is not shown.", "ask the user to open it with another program"

@@ -119,7 +119,7 @@ class ServerRecord:
 
     @property
     def problem(self) -> Refusal | None:
-        """What went wrong at the last request."""
+        """The error of the last request, if it failed."""
         return self._status.problem
 
     @property

@@ -203,7 +203,7 @@ class ContentCache:
 
     @contextmanager
     def _opened(self) -> Generator[int | None]:
-        """Open the cache as `shelf.opened` does, and reset the usage counts afterwards."""
+        """Open the cache as `folders.opened` does, and reset the usage counts afterwards."""
         try:
             with folders.opened(self._root, "the cache") as root:
                 yield root

@@ -26,7 +26,7 @@ def _user_cache() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """Where a host stores its files; by default in the folders the system has for programs of this user.
+    """The folders of a host's files; by default the folders of the system for programs of this user.
 
     Attributes:
         state: The folder of the user's decisions.

@@ -113,7 +113,7 @@ class SealedFolder:
                 return None
 
     def load_locked(self, name: str, parse: Callable[[bytes], T]) -> T | None:
-        """Do the same as `load` for a caller that holds the lock.
+        """Load a file like `load`, for a caller that holds the lock.
 
         Raises:
             SourceError: The file cannot be read now, or a tampered file cannot be set aside.

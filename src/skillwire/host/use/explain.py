@@ -332,7 +332,7 @@ def _notice_steps(view: RegistryView, skill: KnownSkill) -> Iterator[Step]:
 
 
 async def provenance_steps(machinery: Machinery, skill: KnownSkill) -> list[Step]:
-    """Return the provenance check's judgement of exactly this content; nothing is fetched for it."""
+    """Return the provenance check's verdict on exactly this content; nothing is fetched for it."""
     found = None if machinery.provenance is None else await machinery.provenance.result_for(skill)
     if found is None:
         return []

@@ -79,7 +79,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ArchivePolicy:
-    """Which archives a host unpacks. A host without a policy unpacks none (ARC-18).
+    """The archives that a host unpacks. A host without a policy unpacks none (ARC-18).
 
     `formats` are the accepted formats, `limits` apply to one archive, `budget`
     to all archives of one server while the host runs, in bytes. With

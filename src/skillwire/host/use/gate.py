@@ -16,7 +16,7 @@ from skillwire.host.model import Grant, KnownSkill, Refusal
 
 
 class ToolKind(StrEnum):
-    """What a tool call can do at most, as the embedding agent declares it."""
+    """The most that a tool call can do, as the embedding agent declares it."""
 
     EXECUTE = "execute"
     """Runs code or a command on this machine."""
@@ -30,7 +30,7 @@ class ToolKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call the model wants to make.
+    """A tool call that the model requests.
 
     A call without a `kind` counts as one that runs code. `server` is the label
     of the MCP server whose resource would be read, with its `uri`. `path` is

@@ -236,9 +236,9 @@ LONGEST_LINE: Final = 500
 LONGEST_NAME: Final = 60
 
 _HEADLINES = {
-    Occasion.FIRST: "A skill wants to be loaded for the first time.",
+    Occasion.FIRST: "A skill would be loaded for the first time.",
     Occasion.CHANGED: "A skill you approved has CHANGED.",
-    Occasion.DYNAMIC: "A skill without digests wants to be loaded.",
+    Occasion.DYNAMIC: "A skill without digests would be loaded.",
     Occasion.SCRIPTS: "A script of a skill would be run on this machine.",
     Occasion.ALLOWED_TOOLS: "A skill asks for tools it may use without further questions.",
     Occasion.UNVERIFIED: "Files of a skill would be read that have no digest.",
@@ -304,7 +304,7 @@ def paragraphs_of(question: Question) -> tuple[Paragraph, ...]:
     if question.provenance is not None:
         found += provenance_paragraphs(question.provenance)
     if question.occasion is Occasion.UNVERIFIED:
-        words = "the server can send anything in their place; your answer holds while the skill is loaded"
+        words = "the server can send anything in their place; your answer applies while the skill is loaded"
         found.append(Paragraph("No digests", (words,), is_warning=True))
     if question.servers:
         found.append(Paragraph("Servers", tuple(one_line(label) for label in question.servers)))
@@ -412,12 +412,12 @@ def skill_paragraphs(skill: KnownSkill) -> list[Paragraph]:
         Paragraph("From", (one_line(skill.id.origin.introduction),)),
         Paragraph("Skill", (one_line(skill.reference),)),
         untrusted_paragraph("Its address there", [skill.id.uri]),
-        untrusted_paragraph("It says of itself", [skill.description], longest=MAX_DESCRIPTION),
+        untrusted_paragraph("Description by its author", [skill.description], longest=MAX_DESCRIPTION),
     ]
     if uses_older_dialect(skill):
         found.insert(2, Paragraph("Dialect", (skill.dialect.value,)))
     if skill.offline_since is not None:
-        words = f"the server is away; this is the copy you approved on {skill.offline_since}"
+        words = f"server unreachable; this is the cached copy you approved on {skill.offline_since}"
         found.insert(2, Paragraph("Offline", (words,), is_warning=True))
     return found
 
@@ -490,7 +490,7 @@ def _contents(skill: KnownSkill) -> list[Paragraph]:
         found += coverage_paragraphs(skill, manifest)
     if skill.entry.is_summary:
         words = "its listing has only some fields; tools it requests are shown when it is loaded"
-        found.append(Paragraph("Not told", (words,)))
+        found.append(Paragraph("Not listed", (words,)))
     if tools := requested_tools(skill):
         heading = "It asks for these tools (loading does not grant them)"
         found.append(untrusted_paragraph(heading, [tools], is_warning=True))
@@ -577,7 +577,9 @@ def coverage_paragraphs(skill: KnownSkill, manifest: Manifest) -> list[Paragraph
     found = [Paragraph("What you agree to", (words,), is_warning=True)]
     told = [("no digest  ", path_in(skill.entry, uri)) for uri in skill.entry.dynamic_files]
     return (
-        [*found, list_paragraph(f"Files it tells of ({len(told)})", told, is_warning=True)] if told else found
+        [*found, list_paragraph(f"Files without digests ({len(told)})", told, is_warning=True)]
+        if told
+        else found
     )
 
 
@@ -619,7 +621,7 @@ def _change(skill: KnownSkill, change: Change, was: Coverage | None) -> Paragrap
     if change.is_empty and skill.entry.coverage is not None and was is not skill.entry.coverage:
         return Paragraph(heading, ("what its digests cover",), is_warning=True)
     if change.is_empty:
-        words = "nothing now: it was different in between, or you withdrew your approval"
+        words = "nothing now: it changed in between, or the approval was revoked"
         return Paragraph(heading, (words,), is_warning=True)
     added, removed = named("added", change.added), named("removed", change.removed)
     rows = [*named("changed", change.modified), *added, *removed]
@@ -639,7 +641,7 @@ def _script(question: Question) -> list[Paragraph]:
     note = f"… and {rest:,} more lines" if rest > 0 else "" if shown else "nothing: the file is empty"
     digest = question.script_digest
     if not digest:
-        digest = f"none is promised; what is shown here has {digest_of(question.script_content)}"
+        digest = f"none is listed; the digest of what is shown is {digest_of(question.script_content)}"
     found = [
         Paragraph("Its digest", (digest,)),
         Paragraph("What would run", shown, is_untrusted=True, is_warning=True, note=note),
@@ -647,7 +649,9 @@ def _script(question: Question) -> list[Paragraph]:
     others = _other_scripts(question) if question.may_be_remembered else []
     if others:
         found.append(
-            list_paragraph("Your yes is for all scripts of this skill as it is now; the others are", others)
+            list_paragraph(
+                "Your approval covers all scripts of this skill as it is now; the others are", others
+            )
         )
     return found
 

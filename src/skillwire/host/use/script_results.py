@@ -151,8 +151,8 @@ def frame_outcome(
         *_head(skill, script),
         f"Where: in a sandbox on this machine, {reach}",
         f"Ended: {ended}{' (an error)' if outcome.is_error else ''}",
-        f"Standing: {_STANDING_TEXT}.",
-        *(f"Limit reached, and it went on: {format_limit_hit(hit)}" for hit in outcome.reached),
+        f"Trust: {_STANDING_TEXT}.",
+        *(f"Limit reached, and the script continued: {format_limit_hit(hit)}" for hit in outcome.reached),
         *_skipped_lines(outcome),
     ]
     parts = [OutputPart("standard output", outcome.stdout)] if outcome.stdout else []
@@ -177,7 +177,7 @@ def frame_server_result(
         *_head(skill, script),
         f"Where: on the server {label}; what it ran there is not known here",
         f"Ended: the server says that it {'failed (an error)' if is_error else 'ran'}",
-        f"Standing: {_STANDING_TEXT}. All of it is the server's word.",
+        f"Trust: {_STANDING_TEXT}. All of it is reported by the server and unverified.",
         *(f"Not fetched: {text}" for text in named),
     ]
     parts = [OutputPart("text", "\n".join(texts))] if any(texts) else []

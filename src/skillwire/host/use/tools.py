@@ -204,9 +204,9 @@ def _search_tool(skills: SkillOperations) -> Tool:
 
     return Tool(
         SEARCH_TOOL,
-        "Search all skills, also those the list has no room for. Use it when a task might have a skill and "
-        "none you see fits. An empty query goes through all of them. What it finds is loaded with "
-        f"{LOAD_TOOL}.",
+        "Search all skills, including those that are not in the list. Use it when a task might have a skill "
+        "and none you see fits. An empty query returns all of them, page by page. What it finds is loaded "
+        f"with {LOAD_TOOL}.",
         _schema(
             {
                 "query": {"type": "string", "description": "Words that describe the task."},

@@ -64,7 +64,7 @@ class Cgroup:
             ) from error
 
     def limit(self, limits: Limits, *, given: int = 0) -> None:
-        """Let the kernel enforce the limits of memory and processes.
+        """Set the kernel limits of memory and processes.
 
         `given` is the size of the files that the script is given. They are held
         in memory, and do not count for the script. At the memory limit the

@@ -469,7 +469,7 @@ def collect(limits: dict[str, Any]) -> tuple[list[tuple[str, int]], list[tuple[s
             elif not stat.S_ISREG(how.st_mode):
                 reason = "it is not a regular file"
             elif how.st_nlink != 1:
-                reason = "it has more than one name"
+                reason = "it has more than one hard link"
             elif not os.access("/out/" + path, os.R_OK):
                 reason = "it cannot be read"
             elif len(found) >= limits["output_files"]:

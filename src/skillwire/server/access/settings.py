@@ -111,7 +111,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Who may use a server: holders of `tokens`, of an issuer's tokens, or anyone; `rules` say what they see.
+    """Access settings of a server: token file, issuer, anonymous access, and rules.
 
     `public_url` is the URL of the endpoint for clients.
 
@@ -137,7 +137,7 @@ class Access:
 
     @property
     def is_open(self) -> bool:
-        """Whether no credential is known, so that nobody can be asked for one."""
+        """Whether no credentials are configured."""
         return self.tokens is None and self.oidc is None
 
 

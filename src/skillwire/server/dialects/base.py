@@ -294,7 +294,7 @@ class DialectServer:
         return ()
 
     async def after_message(self, context: Context) -> None:
-        """Do what is needed after a message of a client was answered, such as checking dependencies."""
+        """Run follow-up work after a client's message was answered, such as checking dependencies."""
 
     def reports(self) -> Sequence[Report]:
         """Return the reports of this dialect about the skills, for operators."""

@@ -219,7 +219,7 @@ class HttpApp:
     async def _pass_on(
         self, view: View, admitted: Admitted, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        """Let a view answer at `/mcp`, and end long requests when the caller's access ends."""
+        """Forward a request at `/mcp` to a view, and end long requests when the caller's access ends."""
         admission = self._admission
         if admission is None:
             return await view.endpoint.asgi(scope, receive, send)
@@ -268,7 +268,12 @@ class HttpApp:
     async def _refuse_credential(self, error: CredentialError, send: Send, *, is_for_people: bool) -> None:
         status = status_of(error)
         if status == 503:
-            return await refuse(send, status, "Credentials cannot be checked now", {"retry-after": "5"})
+            return await refuse(
+                send,
+                status,
+                "Credentials cannot be verified at the moment. Try again later.",
+                {"retry-after": "5"},
+            )
         challenges = challenge(self.access, error)
         if is_for_people and status == 401:
             challenges = f"{BASIC_CHALLENGE}, {challenges}"
@@ -290,7 +295,7 @@ class HttpApp:
         }
 
     async def _explain_endpoint(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a browser at `/mcp` with the status that any client gets there without a stream to take."""
+        """Answer a browser's GET at `/mcp` with an explanation and the status of a GET without a session."""
         status = 405 if self._is_stateless else 406
         response = await self._page.explain_endpoint(
             Request(scope),
@@ -303,7 +308,7 @@ class HttpApp:
         await response(scope, receive, send)
 
     async def _send_metadata(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer where to get a credential, to any caller and any origin."""
+        """Send the protected resource metadata, to any caller and any origin."""
         if scope["method"] not in _READING:
             return await refuse(send, 405, "Only GET and HEAD are allowed", {"allow": ", ".join(_READING)})
         headers = {"access-control-allow-origin": "*", "cache-control": "public, max-age=3600"}

@@ -228,7 +228,7 @@ def note(scope: Mapping[str, Any], *, method: str = "", caller: str = "") -> Non
 
 
 async def note_method(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-    """Middleware of a server: records the method of older clients, which do not send it as a header."""
+    """Record the method of older clients, which do not send it as a header (SDK middleware)."""
     note(getattr(ctx.request, "scope", {}), method=ctx.method)
     return await call_next(ctx)
 

@@ -206,14 +206,14 @@ class Views:
                 self._group = None
 
     def known(self, sight: Visibility) -> View | None:
-        """Return the view of a sight, if it is open."""
+        """Return the open view for a visibility, if any."""
         view = self._views.get(sight)
         if view is not None:
             self._views.move_to_end(sight)
         return view
 
     async def view(self, sight: Visibility) -> View:
-        """Return the view of a sight, and open it if needed.
+        """Return the view for a visibility, opening it if needed.
 
         Raises:
             TooManyViewsError: The memory limit is reached, and all views are answering requests.

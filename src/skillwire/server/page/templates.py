@@ -69,7 +69,7 @@ def fill(template: str, values: Mapping[str, Any]) -> bytes:
 
 
 def safe(html: str) -> Any:
-    """Mark HTML from `markdown.py` or `file.py` as safe, so that it is not escaped again."""
+    """Mark HTML from `markdown.py` or `skill.py` as safe, so that it is not escaped again."""
     from markupsafe import Markup
 
     return Markup(html)

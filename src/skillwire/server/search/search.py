@@ -431,7 +431,7 @@ class ServerSearch:
             with anyio.fail_after(_WAIT_SECONDS):
                 return await anyio.to_thread.run_sync(search, limiter=self._limiter)
         except TimeoutError as error:
-            raise LimitError("the search waited too long for its turn", fix="try again later") from error
+            raise LimitError("the search waited too long in the queue", fix="try again later") from error
         finally:
             self._waiting -= 1
 

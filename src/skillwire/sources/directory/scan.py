@@ -92,7 +92,7 @@ class SkillRecord:
 
     @property
     def modified_ns(self) -> int:
-        """When `SKILL.md` was last modified, as the walk saw it."""
+        """The modification time of `SKILL.md` when it was scanned, in nanoseconds."""
         return cast(int, self.stamp[self.stamp.index(SKILL_FILE) + 2])
 
 

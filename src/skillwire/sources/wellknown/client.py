@@ -288,7 +288,8 @@ def _check_archive_format(response: WebResponse, url: str) -> None:
         )
     if ArchiveFormat.of_content(response.body) is not format:
         raise SiteAnswerError(
-            f"{quoted(url[:200])} is not a {format} archive, although the site says so", violates="DISC-06"
+            f"{quoted(url[:200])} is not a {format} archive, which the site declares it to be",
+            violates="DISC-06",
         )
 
 

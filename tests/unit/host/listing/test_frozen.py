@@ -24,7 +24,7 @@ REFUNDS = listed(TEAM, "acme/refunds", "Refunds an order.")
 TRIAGE = listed(TEAM, "acme/triage", "Sorts tickets.")
 PAY = listed(BANK, "pay", "Pays.")
 NOTES = listed(USER, "user/notes", "Takes notes.")
-LEAD = "The list of skills above has changed. Where the lines below differ from it, they hold."
+LEAD = "The list of skills above has changed. Where they differ, the lines below take precedence."
 ALL = ShowRules()
 
 

@@ -119,7 +119,8 @@ def test_the_question_shows_code_digest_arguments_limits_and_what_a_yes_covers()
     assert f"Its digest: {digest_of(CODE)}" in text
     assert "  | print('hello')" in text
     assert (
-        "for all scripts of this skill as it is now; the others are:\n  | 5 bytes  scripts/other.sh" in text
+        "covers all scripts of this skill as it is now; the others are:\n  | 5 bytes  scripts/other.sh"
+        in text
     )
 
 
@@ -137,7 +138,7 @@ def test_what_is_special_is_marked_as_a_warning() -> None:
 def test_a_script_without_a_digest_is_shown_with_the_one_it_happens_to_have() -> None:
     text = text_of_question(question(SANDBOX, digest=""))
 
-    assert f"none is promised; what is shown here has {digest_of(CODE)}" in text
+    assert f"none is listed; the digest of what is shown is {digest_of(CODE)}" in text
 
 
 def test_a_run_on_a_server_is_said_to_be_one() -> None:
