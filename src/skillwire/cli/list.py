@@ -317,7 +317,8 @@ def _print_summary(output: Output, wanted: HostRequest, groups: Sequence[OriginG
         )
         return
     if not skills:
-        output.message("no skills")
+        is_unknown = any(group.is_missing for group in groups)
+        output.message("nothing could be listed" if is_unknown else "no skills")
         return
     words = f"{plural(skills, 'skill')} from {plural(filled, 'origin')}"
     output.message(
