@@ -133,8 +133,8 @@ def list_(
                 _print_prompt(output, host.listing(form=prompt, budget_tokens=budget), prompt)
                 return
             _report(output, host, wanted, places)
-            if not wanted.targets and not wanted.command:
-                remember_references(host.view.skills)
+            is_typed = bool(wanted.targets or wanted.command)
+            remember_references(host.view.skills, is_typed=is_typed)
 
         run_with_host(output, wanted, work)
 
@@ -306,15 +306,20 @@ def _print_remarks(
         output.message(f"and {len(refusals) - len(shown):,} more: show them with -v", indent=2)
 
 
+def print_nothing_configured(output: Output) -> None:
+    """Print that there is neither a server nor a local skill, and the remedy."""
+    output.message("no servers are configured here, and there are no local skills")
+    output.message(
+        ("fix:", "bold"),
+        " run `skillwire add LABEL URL`, name a target, or put skills into ~/.agents/skills",
+    )
+
+
 def _print_summary(output: Output, wanted: HostRequest, groups: Sequence[OriginGroup]) -> None:
     skills = sum(len(group.skills) for group in groups)
     filled = sum(1 for group in groups if group.skills)
     if not groups:
-        output.message("no servers are configured here, and there are no local skills")
-        output.message(
-            ("fix:", "bold"),
-            " run `skillwire add LABEL URL`, name a target, or put skills into ~/.agents/skills",
-        )
+        print_nothing_configured(output)
         return
     if not skills:
         is_unknown = any(group.is_missing for group in groups)

@@ -69,7 +69,7 @@ def load(
 
         async def work(host: Host) -> None:
             if asker is not None:
-                asker.host = host
+                asker.host, asker.options = host, wanted.options
             await _load(output, host, reference, page, given, asker)
 
         run_with_host(output, wanted, work, approve=asker)

@@ -29,7 +29,7 @@ from skillwire.cli.hosting import (
     Wait,
     run_with_host,
 )
-from skillwire.cli.list import skill_json
+from skillwire.cli.list import print_nothing_configured, skill_json
 from skillwire.cli.recent import remember_references
 from skillwire.cli.render import reason_of, state_of
 from skillwire.host.host import Host
@@ -75,8 +75,8 @@ def search(
             page = await _search(host, query, limit, cursor, everything=everything)
             _print_unsearched(output, host)
             _report(output, host, page)
-            if not wanted.targets and not wanted.command:
-                remember_references(host.view.skills)
+            is_typed = bool(wanted.targets or wanted.command)
+            remember_references(host.view.skills, is_typed=is_typed)
 
         run_with_host(output, wanted, work)
 
@@ -130,7 +130,7 @@ def _report(output: Output, host: Host, page: SearchPage) -> None:
         )
     else:
         print_rows(output, _rows(host, page.matches))
-        _print_summary(output, page)
+        _print_summary(output, host, page)
     if not page.total:
         output.code = ExitCode.NO
 
@@ -140,9 +140,11 @@ def _rows(host: Host, matches: Sequence[Match]) -> Iterator[tuple[Part, Part, Pa
         yield (match.skill.reference, "bold"), state_of(host, match.skill), match.snippet
 
 
-def _print_summary(output: Output, page: SearchPage) -> None:
+def _print_summary(output: Output, host: Host, page: SearchPage) -> None:
     if not page.total:
         output.message(f"no skill matches {page.query}")
+        if not (host.view.skills or host.view.servers or host.problems):
+            print_nothing_configured(output)
         return
     words = f"{plural(page.total, 'skill')} found"
     if page.cursor is not None:
