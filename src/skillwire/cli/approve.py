@@ -201,7 +201,7 @@ def _how_to_approve(skill: KnownSkill, request: ApprovalRequest) -> str:
     if manifest is None:
         return "run this on a terminal"
     words = ["approve", skill.reference, "--yes", "--digest", binding_of(manifest)]
-    for grant in () if request.grants == {Grant.LOAD} else sorted(request.grants):
+    for grant in () if request.grants == frozenset({Grant.LOAD}) else sorted(request.grants):
         words += ["--grant", grant.value]
     look, agree = request.wanted.command_line("show", skill.reference), request.wanted.command_line(*words)
     return f"run this on a terminal, or review it with `{look}`, then run `{agree}`"

@@ -1,7 +1,7 @@
 """`skillwire load`: print exactly what the model would receive, after the same approval questions."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated
 
 import typer
@@ -22,7 +22,13 @@ from skillwire.cli.prompt import TerminalAsk
 from skillwire.cli.render import print_refusal
 from skillwire.core import quoted
 from skillwire.host.host import Host
-from skillwire.host.model import ApprovalDeniedError, ArgumentsNeededError
+from skillwire.host.model import (
+    ApprovalDeniedError,
+    ArgumentsNeededError,
+    DynamicDeclinedError,
+    InvalidArgumentsError,
+    declared_arguments,
+)
 from skillwire.host.use.present import LoadedSkill
 
 app = new_app()
@@ -122,6 +128,13 @@ async def _load(
     except ApprovalDeniedError as error:
         fix = "nothing was loaded, and your answer is not stored; run the command again to be asked again"
         raise ApprovalDeniedError("you did not approve it", reference=error.reference, fix=fix) from error
+    except DynamicDeclinedError as error:
+        if asker is None:
+            error.fix = "run this on a terminal; you are asked at every load"
+        raise
+    except InvalidArgumentsError as error:
+        error.fix = await _fix_for_arguments(host, reference, given)
+        raise
     for problem in host.problems:
         print_refusal(output, problem)
     if page is None:
@@ -135,6 +148,12 @@ async def _load(
         sys.stdout.buffer.write(part.text.encode("utf-8", "replace") + b"\n")
     if page is not None and loaded[0].pages > 1:
         output.message(f"page {page} of {loaded[0].pages:,}")
+
+
+async def _fix_for_arguments(host: Host, reference: str, given: Iterable[str]) -> str:
+    declared = {argument.name for argument in declared_arguments(await host.find(reference))}
+    unknown = [f"--arg {quoted(name)}" for name in given if name not in declared]
+    return f"leave out {', '.join(unknown)}" if unknown else "shorten the values of --arg"
 
 
 def _document(loaded: list[LoadedSkill]) -> dict[str, object]:
