@@ -189,5 +189,5 @@ def test_a_frozen_lock_is_not_checked_when_a_server_without_a_pin_does_not_answe
     assert (checked.code, checked.json["ok"]) == (1, False)
     assert [server["subject"] for server in checked.json["unanswered"]] == ["alpha"]
     assert [skill["state"] for skill in checked.json["skills"]] == ["same"]
-    assert printed.code == 1 and "no answer    alpha" in printed.out
-    assert partial.code == 0 and "no answer    alpha" in partial.out
+    assert printed.code == 1 and "no answer   alpha" in printed.out
+    assert partial.code == 0 and "no answer   alpha" in partial.out
