@@ -57,6 +57,13 @@ def test_a_server_that_could_not_be_looked_through_is_named(first: Ended) -> Non
     assert [line.split(":")[0] for line in first.err.splitlines()] == ["down"]
 
 
+def test_with_nothing_configured_it_is_said_how_to_add_a_server(tmp_path: Path) -> None:
+    ended = World(tmp_path).run("search", "report")
+
+    assert ended.code == 1
+    assert "no servers are configured here" in ended.err and "skillwire add LABEL URL" in ended.err
+
+
 def test_nothing_found_is_a_no(world: World) -> None:
     ended = world.run("search", "zeppelin", "team", "--wait", "60")
 

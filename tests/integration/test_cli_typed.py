@@ -78,6 +78,39 @@ def test_the_skills_of_a_folder_and_of_a_command_are_found_again_where_they_were
     assert [ended.code for ended in here] == [0, 0]
     assert program in here[1].err
     assert [ended.json["error"]["code"] for ended in there] == ["unknown-reference"] * 2
+    assert f"team.sh is a command that was typed in {world.project}" in there[1].err
+    assert "--at" not in there[1].err
+
+
+def test_an_address_in_the_place_of_a_reference_is_to_be_listed_first(world: World) -> None:
+    url = "http://127.0.0.1:9/mcp"
+
+    shown, explained = world.run("show", url), world.run("why", url, "--json")
+
+    assert f"run `skillwire list {url}`, and use a reference that it prints" in shown.err
+    assert "skillwire add" not in shown.err
+    assert explained.json["commands"] == [f"skillwire list {url}"]
+
+
+def test_a_bare_name_is_understood_as_the_skill_of_a_target_typed_before(
+    world: World, server: HttpServer
+) -> None:
+    [reference] = references(world, server.url)
+
+    shown, explained = world.run("show", "refunds"), world.run("why", "refunds", "--json")
+
+    assert f"fix: did you mean {reference}?" in shown.err
+    assert explained.json["commands"][0] == f"skillwire why {reference}"
+
+
+def test_the_references_of_a_target_are_added_to_those_of_the_configuration(
+    world: World, server: HttpServer
+) -> None:
+    world.configure(team=world.server("team", world.root / "skills"))
+    world.run("list")
+    [reference] = references(world, server.url)
+
+    assert world.run("completion", "--references=").lines == [reference, "team/refunds"]
 
 
 @pytest.mark.requirement("SEC-16")
@@ -102,7 +135,17 @@ def test_suggested_commands_have_the_options_with_which_they_find_the_same(
     configured = world.run("why", "team/refunds", "--config", config, "--json")
     reached = world.run("why", f"127.0.0.1-{server.port}/refunds", "--at", server.url, "--json")
     mistyped = world.run("show", "team/nothing", "--config", config)
+    unasked = world.run("approve", "team/refunds", "--config", config)
+    other = world.run(
+        "approve", "team/refunds", "--config", config, "--yes", "--digest", f"sha256:{'0' * 64}"
+    )
+    asked = world.show("approve", "team/refunds", "--config", config, columns=200, answers=[("Approve", "n")])
 
     assert configured.json["commands"][1] == f"skillwire approve team/refunds --config '{config}'"
     assert reached.json["commands"][1].endswith(f"/refunds --at {server.url}")
     assert f"skillwire list team --config '{config}'" in mistyped.err
+    digest = world.run("show", "team/refunds", "--config", config, "--json").json["binding"]
+    again = f"skillwire approve team/refunds --yes --digest {digest} --config '{config}'"
+    assert f"`skillwire show team/refunds --config '{config}'`, then run `{again}`" in unasked.err
+    assert f"`skillwire show team/refunds --config '{config}'`" in other.err
+    assert f"skillwire approve team/refunds --review --config '{config}'" in asked.text

@@ -1,5 +1,6 @@
 """What a model is given again after its context was summarised, in front of a real server."""
 
+import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -145,6 +146,43 @@ async def test_texts_are_missed_only_after_the_model_had_them(tmp_path: Path) ->
 
     assert (early, unseen, there, kept, closed) == ("", "", "", "", "")
     assert loaded.text in lost and lost == again
+
+
+@pytest.mark.requirement("HOST-15")
+@pytest.mark.parametrize("form", list(ListingForm))
+async def test_changes_of_the_list_that_were_lost_come_back_as_a_new_list(
+    tmp_path: Path, form: ListingForm
+) -> None:
+    async with desk(tmp_path) as (host, _, skills):
+        host.listing(form=form)
+        early = host.restore(["nothing announced yet"])
+        write_files(skills, {"late/SKILL.md": skill_md("late")})
+        with anyio.fail_after(PATIENCE):
+            while not (changes := await host.listing_changes()):
+                await host.refresh(force=True)
+        unseen = host.restore(["not sent yet"])
+        there = host.restore(map(repr, [{"role": "user", "content": changes}]))
+        lost = host.restore(["a summary"])
+        listing = host.listing()
+        kept = host.restore(["a summary", json.dumps(lost)])
+        again = host.restore(["a shorter summary"])
+        after = await host.listing_changes()
+
+    assert (early, unseen, there, kept, after) == ("", "", "", "", "")
+    assert "desk/late" in lost and lost == listing == again
+
+
+async def test_a_list_that_comes_back_stays_within_half_of_the_budget(tmp_path: Path) -> None:
+    async with desk(tmp_path) as (host, _, skills):
+        host.listing()
+        write_files(skills, {"late/SKILL.md": skill_md("late")})
+        with anyio.fail_after(PATIENCE):
+            while not (changes := await host.listing_changes()):
+                await host.refresh(force=True)
+        host.restore([changes])
+        lost = host.restore(["a summary"], budget_tokens=300)
+
+    assert lost and estimated_tokens(lost) <= 150
 
 
 async def test_a_list_is_what_was_asked_for_and_the_same_bytes_for_the_same_arguments(tmp_path: Path) -> None:

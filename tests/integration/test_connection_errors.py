@@ -33,6 +33,8 @@ PAGES = {
     "/broken-json": Page(b"hello", 200, {"Content-Type": "application/json"}),
     "/text": Page(b"hello", 200, {"Content-Type": "text/plain"}),
     "/elsewhere": Page(b"", 307, {"Location": "https://other.example/mcp"}),
+    "/moved": Page(b"", 302, {"Location": "/page"}),
+    "/misdirected": Page(b"", 307, {"Location": "http://[nowhere"}),
     "/refusing": Page(
         b'{"jsonrpc": "2.0", "id": null, "error": {"code": -32600, "message": "come tomorrow"}}',
         400,
@@ -46,6 +48,7 @@ ANSWERS = [
     ("/framework", "server-unavailable", "HTTP status 404", "did you mean {url}/mcp?"),
     ("/get-only", "server-unavailable", "HTTP status 405", "did you mean {url}/mcp?"),
     ("/mcp", "server-unavailable", "HTTP status 404", "check the host and the port"),
+    ("/mcp/", "server-unavailable", "HTTP status 404", "did you mean {url}/mcp?"),
     ("/failing", "server-unavailable", "HTTP status 500", "try again later"),
     ("/away", "server-unavailable", "HTTP status 503", "try again later"),
     ("/members", "not-signed-in", "requires an access token (HTTP status 401)", "Authorization"),
@@ -56,6 +59,13 @@ ANSWERS = [
     ("/broken-json", "invalid-answer", "not a JSON-RPC message", "did you mean {url}/mcp?"),
     ("/text", "server-unavailable", "it sends 'text/plain'", "did you mean {url}/mcp?"),
     ("/elsewhere", "server-unavailable", "redirects to 'https://other.example/mcp'", "use that address"),
+    (
+        "/moved",
+        "server-unavailable",
+        "{url}/page', and redirects with HTTP status 302 are",
+        "use that address",
+    ),
+    ("/misdirected", "server-unavailable", "redirects to 'http://[nowhere'", "use that address"),
     ("/refusing", "server-unavailable", "'come tomorrow'", "log"),
 ]
 
@@ -82,7 +92,7 @@ async def test_an_answer_that_is_not_mcp_is_told_by_what_it_is(
     failure = await failure_of(HttpEndpoint(f"{site.url}{path}"))
 
     assert failure.refusal == code
-    assert words in str(failure)
+    assert words.format(url=site.url) in str(failure)
     assert fix.format(url=site.url) in failure.fix
 
 
@@ -114,6 +124,13 @@ async def test_a_refused_connection_an_unknown_host_and_a_lack_of_tls_are_told_a
     assert "does not support TLS" in str(plain) and "use http://" in plain.fix
 
 
+async def test_a_failed_tls_handshake_is_told_apart_from_a_lack_of_tls() -> None:
+    failure = await failure_with(b"\x15\x03\x03\x00\x02\x02\x28", scheme="https")  # a fatal alert
+
+    assert "the TLS handshake with 127.0.0.1:" in str(failure) and "alert handshake failure'" in str(failure)
+    assert "http://" not in failure.fix
+
+
 async def test_a_certificate_that_is_not_accepted_is_named_as_the_cause(tmp_path: Path) -> None:
     certificate = Certificate.make(tmp_path, "other.example")
     with web_site(certificate.server) as site:
@@ -134,9 +151,13 @@ def test_a_certificate_is_accepted_after_what_the_message_says_was_done(tmp_path
     assert "HTTP status 404" in after.err
 
 
-async def test_who_hangs_up_without_an_answer_may_speak_another_protocol() -> None:
+async def failure_with(answer: bytes, *, scheme: str) -> SkillError:
+    """Return the failure to connect to a server that sends these bytes and hangs up."""
+
     async def hang_up(stream: anyio.abc.SocketStream) -> None:
         await stream.receive()
+        if answer:
+            await stream.send(answer)
         await stream.aclose()
 
     failures: list[SkillError] = []
@@ -144,11 +165,16 @@ async def test_who_hangs_up_without_an_answer_may_speak_another_protocol() -> No
     async with listener, anyio.create_task_group() as tasks:
         tasks.start_soon(listener.serve, hang_up)
         port = listener.extra(anyio.abc.SocketAttribute.local_port)
-        failures.append(await failure_of(HttpEndpoint(f"http://127.0.0.1:{port}/mcp")))
+        failures.append(await failure_of(HttpEndpoint(f"{scheme}://127.0.0.1:{port}/mcp")))
         tasks.cancel_scope.cancel()
+    return failures[0]
 
-    assert "without an HTTP answer" in str(failures[0])
-    assert "https://" in failures[0].fix
+
+async def test_who_hangs_up_without_an_answer_may_speak_another_protocol() -> None:
+    failure = await failure_with(b"", scheme="http")
+
+    assert "without an HTTP answer" in str(failure)
+    assert "https://" in failure.fix
 
 
 def program(folder: Path, text: str, mode: int = 0o755) -> str:
@@ -191,6 +217,19 @@ async def test_output_that_is_not_mcp_is_shown_when_the_server_ends_or_stays_sil
     assert "its output is not MCP: 'ready to serve'" in str(silent) and "stdio" in silent.fix
 
 
+def test_a_token_for_a_typed_address_needs_an_entry_in_the_configuration_first(
+    tmp_path: Path, site: WebSite
+) -> None:
+    world = World(tmp_path)
+
+    typed = world.run("list", f"{site.url}/members")
+    world.configure(team={"url": f"{site.url}/members"})
+    configured = world.run("list")
+
+    assert f"fix: run `skillwire add LABEL {site.url}/members`, then put" in typed.err
+    assert "fix: put" in configured.err and "skillwire add" not in configured.err
+
+
 @pytest.mark.parametrize("path", ["/", "/json", "/gone", "/elsewhere", "/failing"])
 def test_a_command_line_has_one_line_about_it_and_none_of_the_sdk(
     tmp_path: Path, site: WebSite, path: str
@@ -200,7 +239,7 @@ def test_a_command_line_has_one_line_about_it_and_none_of_the_sdk(
     ended = world.run("list", f"{site.url}{path}", "--wait", "60")
 
     about, summary = ended.err.splitlines()
-    assert (ended.code, ended.out, summary) == (1, "", "no skills")
+    assert (ended.code, ended.out, summary) == (1, "", "nothing could be listed")
     assert about.startswith(f"127.0.0.1-{site.port}  MCP server, {site.url}") and "; fix: " in about
     assert "Traceback" not in ended.err and "ERROR" not in ended.err
 

@@ -1,10 +1,12 @@
 """The example of one skill on two surfaces, run as its page says."""
 
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from mcp.client import Client
 
 from serving import environment
 from skillwire.core.skill import Skill
@@ -37,3 +39,16 @@ def test_the_client_walks_both_surfaces_of_the_example_server(tmp_path: Path) ->
         "index: refunds, code-mode, hello-world",
         f"Both surfaces gave the same {len(skill.prompt_text().encode())} bytes.",
     ]
+
+
+@pytest.mark.requirement("TOOL-06")
+async def test_the_prompt_of_the_example_server_has_the_bytes_of_its_resources() -> None:
+    server = runpy.run_path(str(EXAMPLES / "surfaces" / "server.py"))["server"]
+    program = runpy.run_path(str(EXAMPLES / "surfaces" / "client.py"))
+
+    async with Client(server) as client:
+        resources = await program["walk_resources"](client)
+        prompt = await program["get_prompt"](client)
+
+    assert resources == prompt
+    assert "--- references/policies.md ---" in prompt

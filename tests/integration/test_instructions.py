@@ -24,8 +24,6 @@ from skillwire.server.standalone import SkillServer
 from skillwire.server.visibility import MAX_SUMMARY_BYTES
 from talking import MODES, connect
 
-pytestmark = pytest.mark.requirement("ASK-16")
-
 
 def skill(name: str, description: str = "Use when testing.") -> Skill:
     return Skill(name, description=description, body="Do it.\n")
@@ -36,6 +34,7 @@ async def instructions_of(server: Any, mode: str) -> str:
         return client.instructions or ""
 
 
+@pytest.mark.requirement("ASK-16")
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_server_of_folders_names_its_skills_and_how_to_get_them(tmp_path: Path, mode: str) -> None:
     write_skill(tmp_path / "tea")
@@ -57,6 +56,7 @@ async def test_a_server_without_instructions_sends_none(tmp_path: Path, mode: st
     assert await instructions_of(served.server, mode) == ""
 
 
+@pytest.mark.requirement("ASK-16")
 @pytest.mark.parametrize("mode", MODES)
 async def test_who_connects_after_a_change_reads_of_it(tmp_path: Path, mode: str) -> None:
     served = SkillServer(ServeOptions((tmp_path,), watch=False))

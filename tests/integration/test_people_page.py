@@ -124,6 +124,8 @@ def test_a_browser_at_the_address_for_clients_is_told_what_it_is(server: HttpSer
     assert "default-src 'none'" in shown.headers["content-security-policy"]
     assert (shown.headers["cache-control"], shown.headers["vary"]) == ("no-store", "accept")
     assert (head.status, nothing) == (406, "")
+    slash, _ = request(server, "GET", "/mcp/", Accept=BROWSER)
+    assert (slash.status, slash.headers["location"]) == (307, "../mcp")
     assert head.headers["content-length"] == str(len(page.encode()))
 
 

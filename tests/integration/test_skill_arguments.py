@@ -254,6 +254,16 @@ def test_nobody_at_a_terminal_is_told_which_arguments_to_add(desk: Desk) -> None
     assert missing.json["error"]["fix"] == "add --arg NAME=VALUE for each of them"
 
 
+def test_nobody_at_a_terminal_is_told_to_use_one_or_which_argument_to_leave_out(desk: Desk) -> None:
+    unasked = desk.run("load", "acme/taxes", "--arg", "region=Bern", "--json")
+    unknown = desk.run("load", "acme/taxes", "--arg", "region=Bern", "--arg", "nope=1", "--json")
+
+    assert unasked.json["error"]["code"] == "dynamic-declined"
+    assert "run this on a terminal" in unasked.json["error"]["fix"]
+    assert unknown.json["error"]["code"] == "invalid-arguments"
+    assert unknown.json["error"]["fix"] == "leave out --arg 'nope'"
+
+
 @pytest.mark.parametrize("words", [["region"], ["=Bern"], ["region=a", "--arg", "region=b"]])
 def test_an_argument_that_is_no_pair_or_given_twice_is_misuse(words: list[str], desk: Desk) -> None:
     refused = desk.run("load", "acme/taxes", "--arg", *words)

@@ -259,7 +259,6 @@ def test_a_difference_names_files_never_read_and_the_command_that_opens_them(
     assert unasked.code == 2
 
 
-@pytest.mark.requirement("CACHE-06")
 def test_away_from_its_server_an_approved_skill_is_used_with_its_date_and_no_other(
     desk: Desk, skills: Path
 ) -> None:

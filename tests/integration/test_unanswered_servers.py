@@ -4,6 +4,7 @@ import json
 import logging
 import shlex
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,23 @@ def test_a_command_about_one_server_starts_no_other(desk: Desk, tmp_path: Path) 
     assert not (tmp_path / "log").exists()
 
 
+@pytest.mark.parametrize("command", ["load", "show", "approve", "diff", "run", "why"])
+def test_a_command_about_a_silent_server_ends_after_the_time_to_wait(
+    desk: Desk, tmp_path: Path, command: str
+) -> None:
+    add_silent(desk, tmp_path / "log")
+    started = time.monotonic()
+
+    ended = desk.run(command, "alpha/tea", "--wait", "2")
+
+    assert time.monotonic() - started < 20, "the connection itself waits for a minute"
+    assert ended.code == 1
+    assert "skillwire doctor" in f"{ended.out}{ended.err}"
+    if command != "why":
+        assert "the server alpha has not answered in 2 seconds" in ended.err
+        assert "--wait SECONDS" in ended.err
+
+
 def test_the_answering_server_is_listed_and_the_silent_one_named(desk: Desk, tmp_path: Path) -> None:
     add_silent(desk, tmp_path / "log")
     listed = desk.run("list", "--prompt", "compact", "--wait", "8")
@@ -155,4 +173,22 @@ def test_a_frozen_lock_is_checked_again_when_a_server_was_only_starting_up(
     checked = desk.run("lock", "--frozen", "--json")
 
     assert (checked.code, [skill["state"] for skill in checked.json["skills"]]) == (0, ["same"])
+    assert checked.json["unanswered"] == []
     assert len(counter.read_text()) > 3
+
+
+def test_a_frozen_lock_is_not_checked_when_a_server_without_a_pin_does_not_answer(
+    desk: Desk, tmp_path: Path
+) -> None:
+    approve(desk, "beta/tea", lock=desk.folder / "skills.lock")
+    add_silent(desk, tmp_path / "log")
+
+    checked = desk.run("lock", "--frozen", "--wait", "3", "--json")
+    printed = desk.run("lock", "--frozen", "--wait", "3")
+    partial = desk.run("lock", "--frozen", "--wait", "3", "--partial")
+
+    assert (checked.code, checked.json["ok"]) == (1, False)
+    assert [server["subject"] for server in checked.json["unanswered"]] == ["alpha"]
+    assert [skill["state"] for skill in checked.json["skills"]] == ["same"]
+    assert printed.code == 1 and "no answer   alpha" in printed.out
+    assert partial.code == 0 and "no answer   alpha" in partial.out

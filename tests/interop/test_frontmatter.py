@@ -457,7 +457,7 @@ def disagreements(data: bytes, sdk: Answer, npm: Answer) -> list[str]:
     """Say where the three readers differ in a way that no finding tells of."""
     read = ours(data)
     found = validate("demo", {"SKILL.md": data})
-    is_outside = any(finding.code == "yaml-subset" for finding in found)
+    is_outside = any(finding.code in ("yaml-subset", "opening-blanks") for finding in found)
     problems: list[str] = []
     if "value" in sdk and not same_value(read, sdk["value"]):
         problems.append(f"the SDK reads {sdk['value']}, we {read}")

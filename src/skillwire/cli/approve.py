@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -110,7 +109,7 @@ def approve(
             reference, config, at, lock, frozen=frozen, wait=wait, archives=archives
         )
         asker = None if yes else TerminalAsk.find()
-        request = ApprovalRequest(reference, grants, digest, is_sure=yes, is_review=review)
+        request = ApprovalRequest(wanted, grants, digest, is_sure=yes, is_review=review)
         run_with_host(output, wanted, lambda host: _approve(output, host, asker, request))
 
 
@@ -118,7 +117,7 @@ def approve(
 class ApprovalRequest:
     """What to approve: the skill, the grants and the expected content, and whether to ask or to review."""
 
-    reference: str
+    wanted: HostRequest
     grants: frozenset[Grant]
     digest: str | None
     is_sure: bool
@@ -144,15 +143,17 @@ def _check(*, yes: bool, digest: str | None, review: bool) -> None:
 
 async def _approve(output: Output, host: Host, asker: TerminalAsk | None, request: ApprovalRequest) -> None:
     if asker is not None:
-        asker.host = host
+        asker.host, asker.options = host, request.wanted.options
     if host.lock.is_frozen:
-        raise RefusedError("the lock is frozen, so approvals change nothing", reference=request.reference)
-    skill = await host.find(request.reference)
-    _require_digest(skill, request.digest)
+        raise RefusedError(
+            "the lock is frozen, so approvals change nothing", reference=request.wanted.reference
+        )
+    skill = await host.find(request.wanted.reference)
+    _require_digest(skill, request)
     for problem in host.problems:
         print_refusal(output, problem)
     grants = request.grants
-    opened = await _require_terminal(asker, skill).review(host, skill) if request.is_review else None
+    opened = await _require_terminal(asker, skill, request).review(host, skill) if request.is_review else None
     if not skill.is_remote:
         grants &= {Grant.SCRIPTS}
     if not grants:
@@ -162,7 +163,8 @@ async def _approve(output: Output, host: Host, asker: TerminalAsk | None, reques
         _report(output, host, skill, "already approved")
         return
     if not request.is_sure:
-        await _ask(host, _require_terminal(asker, skill), skill, grants, opened or _how_to_review(skill))
+        opened = opened or _how_to_review(skill, request.wanted)
+        await _ask(host, _require_terminal(asker, skill, request), skill, grants, opened)
     await host.approve(skill, grants)
     _report(output, host, skill, "approved", is_new=True)
     await _warn(output, host, skill)
@@ -174,8 +176,8 @@ def grants_of(host: Host, skill: KnownSkill) -> frozenset[Grant]:
     return frozenset(grant for approval in found for grant in approval.grants)
 
 
-def _require_digest(skill: KnownSkill, digest: str | None) -> None:
-    manifest = skill.entry.manifest
+def _require_digest(skill: KnownSkill, request: ApprovalRequest) -> None:
+    manifest, digest = skill.entry.manifest, request.digest
     if skill.is_remote and manifest is None:
         raise DynamicDeclinedError(
             f"{skill.reference} has no digests, so an approval cannot be bound to its content and stored",
@@ -186,22 +188,34 @@ def _require_digest(skill: KnownSkill, digest: str | None) -> None:
         raise SkillChangedError(
             f"{skill.reference} does not match --digest: its digest is {binding_of(manifest)} now",
             reference=skill.reference,
-            fix=f"review it again with `skillwire show {shlex.quote(skill.reference)}`",
+            fix=f"review it again with `{request.wanted.command_line('show', skill.reference)}`",
         )
 
 
-def _require_terminal(asker: TerminalAsk | None, skill: KnownSkill) -> TerminalAsk:
+def _require_terminal(asker: TerminalAsk | None, skill: KnownSkill, request: ApprovalRequest) -> TerminalAsk:
     if asker is None:
         raise ApprovalRequiredError(
             f"{skill.reference} cannot be approved without a terminal to ask on",
             reference=skill.reference,
-            fix="run this on a terminal, or review it and pass --yes with --digest",
+            fix=_how_to_approve(skill, request),
         )
     return asker
 
 
-def _how_to_review(skill: KnownSkill) -> Paragraph:
-    command = f"skillwire approve {shlex.quote(one_line(skill.reference))} --review"
+def _how_to_approve(skill: KnownSkill, request: ApprovalRequest) -> str:
+    """Return how to approve a skill without a terminal."""
+    manifest = skill.entry.manifest
+    if manifest is None:
+        return "run this on a terminal"
+    words = ["approve", skill.reference, "--yes", "--digest", binding_of(manifest)]
+    for grant in () if request.grants == frozenset({Grant.LOAD}) else sorted(request.grants):
+        words += ["--grant", grant.value]
+    look, agree = request.wanted.command_line("show", skill.reference), request.wanted.command_line(*words)
+    return f"run this on a terminal, or review it with `{look}`, then run `{agree}`"
+
+
+def _how_to_review(skill: KnownSkill, wanted: HostRequest) -> Paragraph:
+    command = wanted.command_line("approve", one_line(skill.reference), "--review")
     return Paragraph("To read every file first", (command,))
 
 

@@ -59,15 +59,15 @@ def diff(
         wanted = HostRequest.for_skill(
             reference, config, at, lock, frozen=frozen, wait=wait, archives=archives
         )
-        run_with_host(output, wanted, lambda host: _diff(output, host, reference, full=full))
+        run_with_host(output, wanted, lambda host: _diff(output, host, wanted, full=full))
 
 
-async def _diff(output: Output, host: Host, reference: str, *, full: bool) -> None:
-    comparison = await host.compare(reference, full=full)
+async def _diff(output: Output, host: Host, wanted: HostRequest, *, full: bool) -> None:
+    comparison = await host.compare(wanted.reference, full=full)
     if output.json:
         output.document(comparison.to_json())
     else:
-        print_comparison(output, comparison)
+        print_comparison(output, comparison, wanted.options)
         if comparison.basis is Basis.NOTHING and not full:
             output.message("Show all of it with --full")
     if not comparison.is_same:

@@ -40,6 +40,8 @@ class NamedFolder:
             MissingFolderError: There is nothing at `path`, or a file that belongs to no skill.
         """
         try:
+            if not path.exists():
+                raise MissingFolderError(f"there is no file or folder {path}", fix="check the path")
             if path.is_dir() or not path.is_file():
                 return cls.named(path)
             if path.name.casefold() == SKILL_FILE.casefold():

@@ -17,9 +17,10 @@ import anyio
 import typer
 
 import skillwire.host
-from skillwire.cli.command import STYLES, MisuseError, Output, plural, progress
+from skillwire.cli.command import STYLES, MisuseError, Output, one_of, plural, progress
 from skillwire.cli.prompt import require_trusted_config
 from skillwire.cli.recent import RecentTargets, TargetKind, TypedTarget
+from skillwire.cli.references import references_named
 from skillwire.core import SkillError, SourceError, visible
 from skillwire.host import (
     LOCAL,
@@ -37,6 +38,7 @@ from skillwire.host import (
     SkillChangedError,
     StdioEndpoint,
     Storage,
+    TooSlowError,
     UnknownReferenceError,
     default_roots,
     find_config,
@@ -96,6 +98,9 @@ _LOOPBACK = re.compile(r"(?:localhost|127\.|\[::1\])", re.IGNORECASE)
 
 LOCK_NAME = "skills.lock"
 DEFAULT_WAIT = 60.0
+_MOST_MEANT = 5
+_GRACE_SECONDS = 0.5
+# A connection may have the same limit as `--wait`, and its message has the reason.
 NOT_ANSWERED = ("failed", "waiting")
 """The states of a server whose skills are not known."""
 
@@ -183,8 +188,12 @@ def run_with_host(
     work: Callable[[Host], Awaitable[None]],
     *,
     approve: Ask | None = None,
+    must_answer: bool = True,
 ) -> None:
     """Open a host, run a command's work with it, and close it.
+
+    With `must_answer`, the command fails when the server of its reference has
+    not answered within `--wait`.
 
     Raises:
         SkillError: The command failed; `fix` is filled in where a remedy is known.
@@ -192,6 +201,8 @@ def run_with_host(
 
     async def main() -> None:
         async with open_host(output, wanted, approve=approve) as host:
+            if must_answer:
+                _require_answer(host, wanted)
             await work(host)
 
     try:
@@ -254,7 +265,31 @@ async def _refresh_servers(output: Output, host: Host, wanted: HostRequest) -> N
         labels = {LOCAL} if is_local else {*servers, LOCAL}
     count = len(labels - {LOCAL})
     with progress(output, f"connecting to {plural(count, 'server')}" if count else "looking for skills"):
-        await host.refresh(labels, wait_seconds=wanted.wait)
+        await host.refresh(labels, wait_seconds=wanted.wait + (_GRACE_SECONDS if label in servers else 0))
+
+
+def is_waiting(host: Host, reference: str) -> bool:
+    """Return whether the server of a reference has not answered yet."""
+    label, slash, _ = reference.partition("/")
+    return bool(slash) and any(
+        status.origin.label == label and status.state == "waiting" for status in host.view.servers
+    )
+
+
+def _require_answer(host: Host, wanted: HostRequest) -> None:
+    """Check that the server of the reference has answered: using it would wait longer than `--wait`.
+
+    Raises:
+        TooSlowError: It has not.
+    """
+    if not is_waiting(host, wanted.reference):
+        return
+    label = wanted.reference.partition("/")[0]
+    fix = "allow more time with --wait SECONDS"
+    if any(server.label == label and server.is_label_given for server in resolve_targets(wanted).servers):
+        doctor = replace(wanted, targets=(), archives=False).command_line("doctor")
+        fix += f", or check the server with `{doctor}`"
+    raise TooSlowError(f"the server {label} has not answered in {wanted.wait:g} seconds", fix=fix)
 
 
 def resolve_targets(wanted: HostRequest) -> ResolvedTargets:
@@ -386,16 +421,34 @@ def _fix_for(error: SkillError, wanted: HostRequest) -> str:
 
 def _fix_for_unknown(wanted: HostRequest, reference: str) -> str:
     listing = replace(wanted, targets=())
+    if is_address(reference):
+        return f"run `{listing.command_line('list', reference)}`, and use a reference that it prints"
     if wanted.targets:
         return f"see all references there with `{listing.command_line('list', *wanted.targets)}`"
     label, slash, _ = reference.partition("/")
     if slash and any(server.label == label for server in resolve_targets(wanted).servers):
         return f"see all references of this server with `{listing.command_line('list', label)}`"
+    if meant := typed_references(reference):
+        return f"did you mean {one_of(meant)}?"
     fix = f"see all references with `{listing.command_line('list')}`"
     if not slash:
         return fix
+    if folder := RecentTargets().folder_of_command(label):
+        return f"{label} is a command that was typed in {folder}: use this reference there"
     added = shlex.join(("skillwire", "add", label, "URL"))
     return f"{fix}; no server has the label {label} here: name one with --at URL, or add it with `{added}`"
+
+
+def is_address(reference: str) -> bool:
+    """Return whether a reference is the URL of a server or a web site instead."""
+    return re.match(r"https?://", reference.removeprefix(SITE_PREFIX)) is not None
+
+
+def typed_references(reference: str) -> list[str]:
+    """Return the references with the same name that were listed here for targets typed before."""
+    name = reference.rpartition("/")[2]
+    found = references_named(Path.cwd(), name) if name else []
+    return [word for word in found if RecentTargets().labelled(word.partition("/")[0])][:_MOST_MEANT]
 
 
 def _configured(path: Path | None) -> Servers:

@@ -41,6 +41,7 @@ from skillwire.cli.recent import remember_references
 from skillwire.cli.states import (
     listed_skill_json,
     place_of,
+    print_nothing_configured,
     print_notice,
     print_refusal,
     server_state,
@@ -137,8 +138,8 @@ def list_(
                 _print_prompt(output, host.listing(form=prompt, budget_tokens=budget), prompt)
                 return
             _report(output, host, wanted, places)
-            if not wanted.targets and not wanted.command:
-                remember_references(host.view.skills)
+            is_typed = bool(wanted.targets or wanted.command)
+            remember_references(host.view.skills, is_typed=is_typed)
 
         run_with_host(output, wanted, work)
 
@@ -303,14 +304,11 @@ def _print_summary(output: Output, wanted: HostRequest, groups: Sequence[OriginG
     skills = sum(len(group.skills) for group in groups)
     filled = sum(1 for group in groups if group.skills)
     if not groups:
-        output.message("no servers are configured here, and there are no local skills")
-        output.message(
-            ("fix:", "bold"),
-            " run `skillwire add LABEL URL`, name a target, or put skills into ~/.agents/skills",
-        )
+        print_nothing_configured(output)
         return
     if not skills:
-        output.message("no skills")
+        is_unknown = any(group.is_missing for group in groups)
+        output.message("nothing could be listed" if is_unknown else "no skills")
         return
     words = f"{plural(skills, 'skill')} from {plural(filled, 'origin')}"
     output.message(

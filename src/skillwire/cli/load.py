@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -23,7 +23,14 @@ from skillwire.cli.hosting import (
 from skillwire.cli.prompt import TerminalAsk
 from skillwire.cli.states import print_refusal
 from skillwire.core import quoted
-from skillwire.host import ApprovalDeniedError, ArgumentsNeededError, LoadedSkill
+from skillwire.host import (
+    ApprovalDeniedError,
+    ArgumentsNeededError,
+    DynamicDeclinedError,
+    InvalidArgumentsError,
+    LoadedSkill,
+    declared_arguments,
+)
 
 if TYPE_CHECKING:
     from skillwire.host import Host
@@ -73,7 +80,7 @@ def load(
 
         async def work(host: Host) -> None:
             if asker is not None:
-                asker.host = host
+                asker.host, asker.options = host, wanted.options
             await _load(output, host, reference, page, given, asker)
 
         run_with_host(output, wanted, work, approve=asker)
@@ -126,6 +133,13 @@ async def _load(
     except ApprovalDeniedError as error:
         fix = "nothing was loaded, and your answer is not stored; run the command again to be asked again"
         raise ApprovalDeniedError("you did not approve it", reference=error.reference, fix=fix) from error
+    except DynamicDeclinedError as error:
+        if asker is None:
+            error.fix = "run this on a terminal; you are asked at every load"
+        raise
+    except InvalidArgumentsError as error:
+        error.fix = await _fix_for_arguments(host, reference, given)
+        raise
     for problem in host.problems:
         print_refusal(output, problem)
     if page is None:
@@ -139,6 +153,12 @@ async def _load(
         sys.stdout.buffer.write(part.text.encode("utf-8", "replace") + b"\n")
     if page is not None and loaded[0].pages > 1:
         output.message(f"page {page} of {loaded[0].pages:,}")
+
+
+async def _fix_for_arguments(host: Host, reference: str, given: Iterable[str]) -> str:
+    declared = {argument.name for argument in declared_arguments(await host.find(reference))}
+    unknown = [f"--arg {quoted(name)}" for name in given if name not in declared]
+    return f"leave out {', '.join(unknown)}" if unknown else "shorten the values of --arg"
 
 
 def _document(loaded: list[LoadedSkill]) -> dict[str, object]:

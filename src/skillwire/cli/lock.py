@@ -191,6 +191,11 @@ async def _why_no_server(host: Host, label: str) -> Refusal:
     return Refusal("unknown-reference", label, "no server with this label is configured", fix=fix)
 
 
+def unanswered_servers(host: Host) -> list[Refusal]:
+    """Return why each server that did not answer did not; its skills are not known."""
+    return [_problem(status) for status in host.view.servers if _is_unavailable(status)]
+
+
 def _is_unavailable(status: ServerStatus) -> bool:
     return status.state in ("failed", "waiting")
 
@@ -375,7 +380,11 @@ def lock(
         bool, typer.Option("--frozen", help="Compare the lock, as it is, with the servers. For CI.")
     ] = False,
     partial: Annotated[
-        bool, typer.Option("--partial", help="With --frozen: accept skills that are not in the lock.")
+        bool,
+        typer.Option(
+            "--partial",
+            help="With --frozen: accept skills that are not in the lock, and servers that do not answer.",
+        ),
     ] = False,
     yes: Annotated[
         bool,
@@ -405,7 +414,8 @@ def lock(
     A lock that changed outside skillwire is used only after --trust. With
     --frozen, which uses the lock as it is, lists each skill in it and each
     skill of the servers that is not in it. Exits with 1 when the lock is not
-    trusted, or a skill is different, missing, unreachable or not in the lock.
+    trusted, a skill is different, missing, unreachable or not in the lock, or
+    a server does not answer.
     """
     with command_output("lock", json=json, verbose=verbose) as output:
         _check(write, trust, frozen, partial=partial, yes=yes, digest=digest)
@@ -564,23 +574,35 @@ async def _frozen(output: Output, host: Host, path: Path, wait: float, *, is_par
     with progress(output, "retrying servers"):
         await retry_servers(host, wait)
     found = await check_lock(host)
+    unanswered = unanswered_servers(host)
     fine = {PinState.SAME, *((PinState.NOT_IN_LOCK,) if is_partial else ())}
-    ok = all(checked.state in fine for checked in found)
+    ok = all(checked.state in fine for checked in found) and (is_partial or not unanswered)
     if not ok:
         output.code = ExitCode.NO
     if output.json:
-        checks = [checked.to_json() for checked in found]
         output.document(
-            {"action": "frozen", "ok": ok, "lock": lock_json(path, _review(host)), "skills": checks}
+            {
+                "action": "frozen",
+                "ok": ok,
+                "lock": lock_json(path, _review(host)),
+                "skills": [checked.to_json() for checked in found],
+                "unanswered": [refusal.to_json() for refusal in unanswered],
+            }
         )
         return
     shown = _bounded(found)
     for checked in shown:
         _print_checked(output, checked)
+    for refusal in unanswered:
+        output.line((f"{'no answer':<12}", STYLES["error"]), one_line(refusal.subject))
+        output.line(f"{(refusal.detail or refusal.sentence).rstrip('.')} [{refusal.code}]", indent=12)
     if len(shown) < len(found):
         output.line(f"… and {len(found) - len(shown):,} more that are not in the lock")
     counts = [(state, sum(1 for checked in found if checked.state is state)) for state in PinState]
     words = ", ".join(f"{count:,} {_CHECKED[state][0]}" for state, count in counts if count)
+    if unanswered:
+        without = f"{plural(len(unanswered), 'server')} without an answer"
+        words = f"{words}, {without}" if words else f"no skill is pinned; {without}"
     summary = f"{one_line(str(path))}: {words or 'no skill is pinned, and none is listed'}"
     output.line((summary, "bold green" if ok else STYLES["error"]))
     if not ok:

@@ -72,11 +72,13 @@ _STYLE_OWN, _STYLE_WARNING, _STYLE_BAR, _STYLE_DEMAND = "bold", "bold yellow", "
 class TerminalAsk:
     """An `Ask` on the terminal: shows a question, and files or differences on request before the answer.
 
-    `host` is set once it is open; without it no files can be shown.
+    `host` is set once it is open; without it no files can be shown. `options`
+    are those with which a suggested command finds the same skills.
     """
 
     def __init__(self, terminal: Terminal, *, seconds: float = ANSWER_SECONDS) -> None:
         self.host: Host | None = None
+        self.options: Sequence[str] = ()
         self._terminal = terminal
         self._seconds = seconds
         self._console = Console(
@@ -205,7 +207,7 @@ class TerminalAsk:
     async def _compare(self, host: Host, skill: KnownSkill, deadline: float) -> None:
         comparison = await host.compare(skill.reference)
         _require_same(skill, comparison.skill)
-        await self._page(comparison_lines(comparison, self._width), deadline)
+        await self._page(comparison_lines(comparison, self._width, self.options), deadline)
 
     async def _view(self, host: Host, skill: KnownSkill, deadline: float) -> None:
         paths = _paths_of(skill)

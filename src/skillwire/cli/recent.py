@@ -15,7 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final, cast
 
-from skillwire.cli.references import MAX_BYTES, MAX_REFERENCES, file_for, is_shell_safe
+from skillwire.cli.references import MAX_BYTES, MAX_REFERENCES, file_for, is_shell_safe, stored_references
 from skillwire.core import SkillError
 from skillwire.host import KnownSkill, Storage
 from skillwire.host.state.sealed import SealedFolder
@@ -76,6 +76,15 @@ class RecentTargets:
         here = os.path.realpath(Path.cwd())
         found = [target for target in self._read() if label and target.label == label]
         return next((target for target in reversed(found) if target.folder in ("", here)), None)
+
+    def folder_of_command(self, label: str) -> str:
+        """Return the folder in which a command with this label was last typed; empty when there is none."""
+        found = (
+            target.folder
+            for target in reversed(self._read())
+            if target.kind is TargetKind.COMMAND and target.label == label
+        )
+        return next(found, "")
 
     def folders(self) -> list[Path]:
         """Return the folders that were typed here, the newest first."""
@@ -142,17 +151,26 @@ MOST_PROJECTS = 64
 
 
 def remember_references(
-    skills: Iterable[KnownSkill], *, project: Path | None = None, places: Storage | None = None
+    skills: Iterable[KnownSkill],
+    *,
+    is_typed: bool = False,
+    project: Path | None = None,
+    places: Storage | None = None,
 ) -> None:
     """Store the references listed in a folder; a failure is only logged.
 
     References that need quoting in a shell, and those beyond the limits, are
-    left out. Only the most recent folders are kept.
+    left out. Only the most recent folders are kept. Those of targets that were
+    typed (`is_typed`) are added to the ones listed before.
     """
-    words = sorted({skill.reference for skill in skills if is_shell_safe(skill.reference)})[:MAX_REFERENCES]
+    path = file_for(project or Path.cwd(), (places or Storage()).state)
+    found = {skill.reference for skill in skills if is_shell_safe(skill.reference)}
+    if is_typed:
+        labels = {word.partition("/")[0] for word in found}
+        found |= {word for word in stored_references(path) if word.partition("/")[0] not in labels}
+    words = sorted(found)[:MAX_REFERENCES]
     content = "".join(f"{word}\n" for word in words).encode()
     content = content[: content.rfind(b"\n", 0, MAX_BYTES) + 1]
-    path = file_for(project or Path.cwd(), (places or Storage()).state)
     try:
         make_folder(path.parent)
         if not path.is_file() or path.read_bytes() != content:

@@ -47,17 +47,23 @@ def file_for(project: Path, state: Path | None = None) -> Path:
 
 def known_references(project: Path, prefix: str = "") -> list[str]:
     """Return the references last listed in a folder that start with `prefix`, up to `MOST_OFFERED`."""
-    found = [word for word in _words(file_for(project)) if word.startswith(prefix)]
+    found = [word for word in stored_references(file_for(project)) if word.startswith(prefix)]
     return found[:MOST_OFFERED]
+
+
+def references_named(project: Path, name: str) -> list[str]:
+    """Return the references last listed in a folder whose part after the last slash is `name`."""
+    return [word for word in stored_references(file_for(project)) if word.endswith(f"/{name}")]
 
 
 def known_labels(project: Path, prefix: str = "") -> list[str]:
     """Return the labels of the servers whose skills were last listed in a folder."""
-    labels = {word.partition("/")[0] for word in _words(file_for(project)) if "/" in word}
+    labels = {word.partition("/")[0] for word in stored_references(file_for(project)) if "/" in word}
     return sorted(label for label in labels if label.startswith(prefix))[:MOST_OFFERED]
 
 
-def _words(path: Path) -> list[str]:
+def stored_references(path: Path) -> list[str]:
+    """Return the safe references in a file; none when it cannot be read."""
     try:
         descriptor = os.open(path, _READ)
         with os.fdopen(descriptor, "rb") as file:

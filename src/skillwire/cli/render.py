@@ -53,14 +53,19 @@ _NO_WORD = re.compile(r"[\w\s]|[^\x00-\x7f]")
 _NOT_PLAIN = re.compile(r"[^\x20-\x7e]|\x20+$")
 
 
-def print_comparison(output: Output, comparison: Comparison) -> None:
-    """Print a comparison, with what matters most first."""
-    for line in comparison_lines(comparison, output.width):
+def print_comparison(output: Output, comparison: Comparison, options: Sequence[str] = ()) -> None:
+    """Print a comparison, with what matters most first; a suggested command has the `options`."""
+    for line in comparison_lines(comparison, output.width, options):
         output.line(*_styled(line), wrap=False)
 
 
-def comparison_lines(comparison: Comparison, width: int | None = None) -> Iterator[QuestionLine]:
-    """Yield the lines of a comparison, escaped and no wider than `width`."""
+def comparison_lines(
+    comparison: Comparison, width: int | None = None, options: Sequence[str] = ()
+) -> Iterator[QuestionLine]:
+    """Yield the lines of a comparison, escaped and no wider than `width`.
+
+    `options` are those with which a suggested command finds the same skill.
+    """
     yield from _plain_lines(
         f"{one_line(comparison.skill.reference)} {headline_of(comparison)}", width, is_warning=True
     )
@@ -83,23 +88,23 @@ def comparison_lines(comparison: Comparison, width: int | None = None) -> Iterat
     for file in comparison.files:
         yield QuestionLine("")
         yield from _file_lines(file, width)
-    yield from _unread_lines(comparison, width)
+    yield from _unread_lines(comparison, width, options)
 
 
-def _unread_lines(comparison: Comparison, width: int | None) -> Iterator[QuestionLine]:
+def _unread_lines(
+    comparison: Comparison, width: int | None, options: Sequence[str]
+) -> Iterator[QuestionLine]:
     """Yield how to keep files that were never read here, so that the next change can be shown in lines."""
     if not comparison.unread:
         return
     count = len(comparison.unread)
     were, them = ("file was", "it") if count == 1 else ("files were", "them")
-    reference = shlex.quote(one_line(comparison.skill.reference))
+    command = shlex.join(("skillwire", "approve", one_line(comparison.skill.reference), "--review", *options))
     yield QuestionLine("")
     yield from _plain_lines(
         f"{count:,} {were} never read here under that approval, or cleared from the cache.", width
     )
-    yield from _plain_lines(
-        f"To read and keep {them} next time: skillwire approve {reference} --review", width
-    )
+    yield from _plain_lines(f"To read and keep {them} next time: {command}", width)
 
 
 def _coverage(comparison: Comparison) -> Iterator[tuple[str, str]]:

@@ -41,7 +41,7 @@ def revoke(
     """
     with command_output("revoke", json=json, verbose=verbose) as output:
         wanted = HostRequest.for_skill(reference, config, at, lock, frozen=frozen, wait=SERVER_WAIT)
-        run_with_host(output, wanted, lambda host: _revoke(output, host, reference))
+        run_with_host(output, wanted, lambda host: _revoke(output, host, reference), must_answer=False)
 
 
 async def _revoke(output: Output, host: Host, reference: str) -> None:

@@ -660,7 +660,7 @@ class RunProgress:
 
 async def _run(output: Output, host: Host, request: RunRequest, run_progress: RunProgress) -> None:
     if run_progress.asker is not None:
-        run_progress.asker.host = host
+        run_progress.asker.host, run_progress.asker.options = host, request.places
     preview = await host.preview_script(request.reference, request.script, request.arguments)
     for problem in host.problems:
         print_refusal(output, problem)

@@ -32,7 +32,7 @@ from skillwire.cli.hosting import (
     run_with_host,
 )
 from skillwire.cli.recent import remember_references
-from skillwire.cli.states import listed_skill_json, reason_of, state_of
+from skillwire.cli.states import listed_skill_json, print_nothing_configured, reason_of, state_of
 from skillwire.host import MAX_LIMIT, Match, SearchPage
 
 if TYPE_CHECKING:
@@ -79,8 +79,8 @@ def search(
             page = await _search(host, query, limit, cursor, everything=everything)
             _print_unsearched(output, host)
             _report(output, host, page)
-            if not wanted.targets and not wanted.command:
-                remember_references(host.view.skills)
+            is_typed = bool(wanted.targets or wanted.command)
+            remember_references(host.view.skills, is_typed=is_typed)
 
         run_with_host(output, wanted, work)
 
@@ -134,7 +134,7 @@ def _report(output: Output, host: Host, page: SearchPage) -> None:
         )
     else:
         print_rows(output, _rows(host, page.matches))
-        _print_summary(output, page)
+        _print_summary(output, host, page)
     if not page.total:
         output.code = ExitCode.NO
 
@@ -144,9 +144,11 @@ def _rows(host: Host, matches: Sequence[Match]) -> Iterator[tuple[Part, Part, Pa
         yield (match.skill.reference, "bold"), state_of(host, match.skill), match.snippet
 
 
-def _print_summary(output: Output, page: SearchPage) -> None:
+def _print_summary(output: Output, host: Host, page: SearchPage) -> None:
     if not page.total:
         output.message(f"no skill matches {page.query}")
+        if not (host.view.skills or host.view.servers or host.problems):
+            print_nothing_configured(output)
         return
     words = f"{plural(page.total, 'skill')} found"
     if page.cursor is not None:

@@ -237,3 +237,12 @@ def listed_skill_json(host: Host, skill: KnownSkill) -> dict[str, object]:
         "files": None if files is None else len(files),
         "size": files.total_size if files is not None and is_sized else None,
     }
+
+
+def print_nothing_configured(output: Output) -> None:
+    """Print that there is neither a server nor a local skill, and the remedy."""
+    output.message("no servers are configured here, and there are no local skills")
+    output.message(
+        ("fix:", "bold"),
+        " run `skillwire add LABEL URL`, name a target, or put skills into ~/.agents/skills",
+    )

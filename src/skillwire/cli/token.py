@@ -84,7 +84,7 @@ def token(
     removes a line. A server that was started with --token-file FILE applies
     the change within two seconds.
 
-    Rules (serve --access) can name tokens, groups and scopes.
+    Rules (`access` in serve.toml) can name tokens, groups and scopes.
     """
     with command_output("token", json=json, verbose=verbose) as output:
         if file is None:

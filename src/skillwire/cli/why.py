@@ -32,8 +32,11 @@ from skillwire.cli.hosting import (
     HostRequest,
     Lock,
     Wait,
+    is_address,
+    is_waiting,
     resolve_targets,
     run_with_host,
+    typed_references,
 )
 from skillwire.core import RULES, SkillError, visible
 from skillwire.host import REFUSALS, Question, Refusal, Reply, one_line, wrapped
@@ -191,10 +194,11 @@ def _explained(output: Output, wanted: HostRequest, reference: str) -> Explanati
     found: list[Explanation] = []
 
     async def work(host: Host) -> None:
-        found.append(await host.explain(reference, wait_seconds=wanted.wait))
+        wait = 0 if is_waiting(host, reference) else wanted.wait  # It has had that time already.
+        found.append(await host.explain(reference, wait_seconds=wait))
 
     try:
-        run_with_host(output, wanted, work, approve=_never_ask)
+        run_with_host(output, wanted, work, approve=_never_ask, must_answer=False)
     except MisuseError:
         raise
     except SkillError as error:
@@ -369,7 +373,8 @@ def _useful_commands(chain: Explanation) -> Iterator[tuple[str, ...]]:
     if codes & _TO_DOCTOR:
         yield ("doctor",)
     if "unknown-reference" in codes:
-        yield ("list",)
+        yield from (("why", meant) for meant in typed_references(reference))
+        yield ("list", reference) if is_address(reference) else ("list",)
 
 
 def _codes_now(chain: Explanation) -> frozenset[str]:

@@ -154,11 +154,14 @@ def _unknown_field(key: str, line: Line) -> Finding:
 
 @lru_cache(maxsize=1024)
 def _nearest_field(key: str) -> str | None:
-    """Return the field that a key such as `allowed_tools` or `Licence` misspells, or None."""
+    """Return the field that a key such as `allowed_tools`, `Licence` or `lisence` misspells, or None."""
     if len(key) > _MAX_MISSPELLED:
         return None
     spelling = re.sub(r"[ _]+", "-", re.sub(r"(?<=[a-z])(?=[A-Z])", "-", key)).lower()
-    return next(iter(get_close_matches(spelling, sorted(KNOWN_FIELDS), n=1, cutoff=_NEAR)), None)
+    if near := get_close_matches(spelling, sorted(KNOWN_FIELDS), n=1, cutoff=_NEAR):
+        return near[0]
+    letters = sorted(spelling)
+    return next((field for field in sorted(KNOWN_FIELDS) if sorted(field) == letters), None)
 
 
 def published_findings(frontmatter: Frontmatter) -> list[Finding]:

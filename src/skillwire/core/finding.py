@@ -111,6 +111,9 @@ RULES: dict[str, Rule] = {
         "READ-08", _W, "A text file is not UTF-8, so clients receive it as binary content."
     ),
     "byte-order-mark": Rule("FMT-02", _I, "`SKILL.md` starts with a byte order mark."),
+    "opening-blanks": Rule(
+        "FMT-02", _I, "There are blanks after the opening `---`, which the official TypeScript SDK refuses."
+    ),
     "frontmatter-missing": Rule("FMT-02", _E, "`SKILL.md` does not start with frontmatter."),
     "frontmatter-unclosed": Rule("FMT-02", _E, "No `---` line ends the frontmatter."),
     "frontmatter-too-large": Rule("FMT-10", _E, "The frontmatter is larger than 64 KiB."),

@@ -25,10 +25,12 @@ class FrontmatterNotes:
     """An observer of one frontmatter block: the lines of its fields, and what is outside the subset.
 
     `text` is the block, and `first_line` the file's line on which it starts.
+    `has_opening_blanks` means that there are blanks after the `---` before it.
     """
 
     text: str
     first_line: int
+    has_opening_blanks: bool = False
     outside: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
     _lines: dict[tuple[str, ...], int] = field(default_factory=dict[tuple[str, ...], int])
     _top_key: str = ""
@@ -37,10 +39,7 @@ class FrontmatterNotes:
     @classmethod
     def of(cls, data: bytes, text: str, first_line: int) -> "FrontmatterNotes":
         """Prepare to observe the frontmatter `text` of `data`, a whole `SKILL.md`."""
-        notes = cls(text, first_line)
-        if _LOOSE_OPENING.match(data):
-            notes.outside.append((1, "blanks after the opening ---"))
-        return notes
+        return cls(text, first_line, _LOOSE_OPENING.match(data) is not None)
 
     def line_of(self, *path: str) -> Line:
         """Return the file's line of a top-level field, or of a key one level below it."""

@@ -322,10 +322,13 @@ def _skill_file_findings(folder: str | None, data: bytes, files: Mapping[str, Co
             "yaml-subset",
             f"the frontmatter has {what}, which the official TypeScript SDK refuses",
             line=line,
-            fix="delete the blanks after ---" if line < notes.first_line else _PLAIN_YAML,
+            fix=_PLAIN_YAML,
         )
         for line, what in notes.outside
     ]
+    if notes.has_opening_blanks:
+        message = "there are blanks after the opening ---, which the official TypeScript SDK refuses"
+        findings.append(Finding("opening-blanks", message, line=1, fix="delete them"))
     if data.startswith(BYTE_ORDER_MARK):
         message = "the file starts with a byte order mark; some readers then do not find its frontmatter"
         findings.append(Finding("byte-order-mark", message, line=1, fix="save it as UTF-8 without one"))

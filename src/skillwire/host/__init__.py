@@ -79,6 +79,7 @@ if TYPE_CHECKING:
     from skillwire.host.model import FileChange as FileChange
     from skillwire.host.model import FileState as FileState
     from skillwire.host.model import Hunk as Hunk
+    from skillwire.host.model import InvalidArgumentsError as InvalidArgumentsError
     from skillwire.host.model import KnownTemplate as KnownTemplate
     from skillwire.host.model import LockUntrustedError as LockUntrustedError
     from skillwire.host.model import NotDeclaredError as NotDeclaredError
@@ -91,11 +92,13 @@ if TYPE_CHECKING:
     from skillwire.host.model import ShowRules as ShowRules
     from skillwire.host.model import SkillChangedError as SkillChangedError
     from skillwire.host.model import SkillId as SkillId
+    from skillwire.host.model import TooSlowError as TooSlowError
     from skillwire.host.model import UnavailableError as UnavailableError
     from skillwire.host.model import UnknownReferenceError as UnknownReferenceError
     from skillwire.host.model import UnsafePlaceError as UnsafePlaceError
     from skillwire.host.model import UntrustedConfigError as UntrustedConfigError
     from skillwire.host.model import binding_of as binding_of
+    from skillwire.host.model import declared_arguments as declared_arguments
     from skillwire.host.model import estimated_tokens as estimated_tokens
     from skillwire.host.model import full_reference as full_reference
     from skillwire.host.model import references_for as references_for
@@ -172,13 +175,14 @@ else:
                 "Approval ApprovalDeniedError ApprovalError ApprovalRequiredError ApprovalState "
                 "ArgumentsNeededError Ask Basis Change Comparison ConfigError DiffLine "
                 "DynamicDeclinedError FieldChange FileChange FileState Grant HostEvent HttpEndpoint "
-                "Hunk KnownSkill KnownTemplate LOCAL LockUntrustedError NotDeclaredError Occasion "
-                "OmissionReason Origin OriginKind PeerError Preview Provenance ProvenanceProvider "
-                "ProvenanceVerdict Question REFUSALS Refusal RefusedError RegistryView Reply "
-                "ServerConfig ServerStatus ShowRule ShowRules SiteEndpoint SkillActivated "
-                "SkillChangedError SkillId SkillSettings StdioEndpoint Trust UnavailableError "
-                "UnknownReferenceError UnsafePlaceError UntrustedConfigError binding_of "
-                "estimated_tokens full_reference references_for skeleton"
+                "Hunk InvalidArgumentsError KnownSkill KnownTemplate LOCAL LockUntrustedError "
+                "NotDeclaredError Occasion OmissionReason Origin OriginKind PeerError Preview "
+                "Provenance ProvenanceProvider ProvenanceVerdict Question REFUSALS Refusal "
+                "RefusedError RegistryView Reply ServerConfig ServerStatus ShowRule ShowRules "
+                "SiteEndpoint SkillActivated SkillChangedError SkillId SkillSettings StdioEndpoint "
+                "TooSlowError Trust UnavailableError UnknownReferenceError UnsafePlaceError "
+                "UntrustedConfigError binding_of declared_arguments estimated_tokens full_reference "
+                "references_for skeleton"
             ),
             "options": "HostLimits HostPolicy",
             "registry.local": "LocalRoot LocalSkills default_roots",

@@ -36,7 +36,14 @@ from skillwire.host.model import (
     match,
     new_boundary,
 )
-from skillwire.host.use.context import RESTORED_TOKENS, Nudges, Restored, is_present, restored
+from skillwire.host.use.context import (
+    RESTORED_TOKENS,
+    AnnouncedChanges,
+    Nudges,
+    Restored,
+    is_present,
+    restored,
+)
 from skillwire.host.use.explain import complete_variable, missing_dependency
 from skillwire.host.use.files import (
     canonical_file_uri,
@@ -91,6 +98,7 @@ class Introduction:
         self._listings = ConversationListings()
         self._nudges = Nudges()
         self._sent: set[str] = set()
+        self._announced = AnnouncedChanges()
 
     @property
     def loaded(self) -> tuple[Activation, ...]:
@@ -134,7 +142,9 @@ class Introduction:
         """
         machinery = self._machinery()
         view = await machinery.registry.refresh(wait_seconds=wait_seconds)
-        return self._listings.changes(view.skills, machinery.show_rules)
+        changes = self._listings.changes(view.skills, machinery.show_rules)
+        self._announced.add(changes)
+        return changes
 
     def close(self, reference: str) -> bool:
         """Unload a skill whose text, and everything derived from it, has left the context."""
@@ -168,38 +178,49 @@ class Introduction:
         are left out. Nothing is fetched.
         """
         self.on_compaction(gone)
-        self._listings.renew()
         counter = count or self._listings.count
-        listing = self.listing()
-        if counter(listing) * 2 > budget_tokens:
-            listing = self._short_listing(budget_tokens // 2, counter)
+        listing = self._renewed_listing(budget_tokens, counter)
         left = budget_tokens - counter(listing) - 1
         found = restored(self._machinery(), self._windows, self._windows.shown(), left, counter)
         return replace(found, listing=listing)
 
     def restore(self, context: Iterable[str], *, budget_tokens: int = RESTORED_TOKENS) -> str:
-        """Return the texts of loaded skills that the model had before and that `context` no longer has.
+        """Return what the model had before and `context` no longer has, within `budget_tokens`.
 
-        `context` is what will be sent to the model, as texts in any form. Call
-        it before each request, and append what it returns, usually nothing.
-        Then compaction need not be detected elsewhere, and the model receives
-        no text that it never had. If changes were appended to the list, the
-        next call of `listing` makes a new one.
+        That are the texts of loaded skills, and if changes of the list are
+        missing, the current list. `context` is what will be sent to the model,
+        as texts in any form. Call it before each request, and append what it
+        returns, usually nothing. Then compaction need not be detected
+        elsewhere, and the model receives no text that it never had. If changes
+        were appended to the list, the next call of `listing` makes a new one.
         """
         given = self._windows.shown()
-        if not given:
+        if not given and self._announced.is_empty:
             return ""
         texts = tuple(context)
+        listing, count = "", self._listings.count
+        if self._announced.are_lost(texts):
+            listing = self._renewed_listing(budget_tokens, count)
+            budget_tokens -= count(listing) + 1
         there = {window.boundary for window in given if is_present(window, texts)}
         lost = [window for window in given if window.boundary in self._sent - there]
         if not lost:
             self._sent |= there
-            return ""
+            return listing
         self._listings.renew()
-        found = restored(self._machinery(), self._windows, lost, budget_tokens, self._listings.count)
+        found = restored(self._machinery(), self._windows, lost, budget_tokens, count)
         # A text for which there is no room now is not looked for again with every request.
         self._sent = there | {skill.boundary for skill in found.skills}
-        return found.texts
+        return replace(found, listing=listing).text
+
+    def _renewed_listing(self, budget_tokens: int, count: TokenCounter) -> str:
+        """Return the current list, which replaces the one in use, in at most half of the budget."""
+        self._listings.renew()
+        listing = self.listing()
+        if count(listing) * 2 > budget_tokens:
+            listing = self._short_listing(budget_tokens // 2, count)
+        self._announced.replace(listing)
+        return listing
 
     def _short_listing(self, budget_tokens: int, count: TokenCounter) -> str:
         machinery = self._machinery()

@@ -99,7 +99,7 @@ def test_misuse_is_json_when_json_was_asked_for(skillwire: Command) -> None:
 def test_arguments_cannot_act_on_the_terminal(skillwire: Command) -> None:
     outcome = skillwire("validate", "gone\x1b[31m\u202e")
 
-    assert outcome.err == "error: there is no folder gone<U+001B>[31m<U+202E>\nfix: check the path\n"
+    assert outcome.err == "error: there is no file or folder gone<U+001B>[31m<U+202E>\nfix: check the path\n"
 
 
 def test_an_interrupted_command_ends_at_once_without_a_word(

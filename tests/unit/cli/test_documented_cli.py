@@ -78,6 +78,16 @@ def test_arguments_are_named_as_a_user_would_name_them() -> None:
     assert not [name for name in COMMANDS if re.search(r"<list|[{}]|<str>|<path>", help_of(name))]
 
 
+@pytest.mark.parametrize("name", ["CHANGELOG.md", "README.md", *(f"docs/{linked}" for linked in LINKED)])
+def test_every_option_that_a_page_gives_to_serve_is_one(name: str) -> None:
+    text = (DOCS.parent / name).read_text("utf-8")
+    options = set(re.findall(r"--[a-z-]+", help_of("serve").partition("Options:")[2]))
+
+    typed = re.findall(r"\bserve\b[^\n`|;]*", text)
+
+    assert {option for line in typed for option in re.findall(r"(?<= )--[a-z-]+", line)} <= options
+
+
 def test_the_page_says_what_every_command_says_of_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
 

@@ -237,8 +237,8 @@ def test_every_bad_argument_gets_its_line(here: Path, skillwire: Command) -> Non
 
     assert (outcome.code, outcome.out) == (2, "")
     assert outcome.err == (
-        "error: there is no folder gone\nfix: check the path\n"
-        "error: there is no folder lost\nfix: check the path\n"
+        "error: there is no file or folder gone\nfix: check the path\n"
+        "error: there is no file or folder lost\nfix: check the path\n"
     )
 
 

@@ -336,6 +336,8 @@ def codes(found: list[Finding]) -> list[str]:
         ("Name", "name"),
         ("descripton", "description"),
         ("meta-data", "metadata"),
+        ("lisence", "license"),
+        ("naem", "name"),
     ],
 )
 def test_a_near_miss_of_a_field_is_a_warning_that_names_the_field(written: str, meant: str) -> None:

@@ -105,6 +105,13 @@ MADE: dict[str, tuple[str, Severity, str, int | None, Callable[[], list[Finding]
     "generated-file": ("LIST-06", WARNING, "a.pyc", None, lambda: checked(more={"a.pyc": b""})),
     "not-utf8": ("FMT-02", ERROR, SKILL_FILE, 9, lambda: checked(skill_md() + b"\xff")),
     "text-not-utf8": ("READ-08", WARNING, "a.md", None, lambda: checked(more={"a.md": b"caf\xe9"})),
+    "opening-blanks": (
+        "FMT-02",
+        INFO,
+        SKILL_FILE,
+        1,
+        lambda: checked(b"--- \n" + HEAD.encode() + b"---\nText"),
+    ),
     "byte-order-mark": ("FMT-02", INFO, SKILL_FILE, 1, lambda: checked(b"\xef\xbb\xbf" + skill_md())),
     "frontmatter-missing": ("FMT-02", ERROR, SKILL_FILE, 1, lambda: checked(b"# Title\n")),
     "frontmatter-unclosed": ("FMT-02", ERROR, SKILL_FILE, 1, lambda: checked(b"---\nname: demo\n")),
@@ -739,8 +746,6 @@ def test_yaml_that_the_official_sdk_reads_is_no_warning(text: str) -> None:
 @pytest.mark.parametrize(
     ("data", "line"),
     [
-        (b"--- \n" + HEAD.encode() + b"---\nText", 1),
-        (b"\xef\xbb\xbf---\t\r\n" + HEAD.encode() + b"---\nText", 1),
         (b"---\n{name: demo, description: Use when asked}\n---\nText", 2),
         (b"---\n--- # a document\n" + HEAD.encode() + b"---\nText", 2),
         (b"---\n" + HEAD.encode() + b"...\n---\nText", 4),
@@ -751,6 +756,19 @@ def test_a_whole_block_outside_the_subset_is_a_warning_with_its_line(data: bytes
     found = [finding for finding in checked(data) if finding.code == "yaml-subset"]
 
     assert [finding.line for finding in found] == [line]
+
+
+@pytest.mark.parametrize("opening", [b"--- \n", b"---\t\r\n", b"\xef\xbb\xbf--- \t\n"])
+def test_blanks_after_the_opening_line_are_only_a_note(opening: bytes) -> None:
+    found = [
+        finding
+        for finding in checked(opening + HEAD.encode() + b"---\nText")
+        if finding.code != "byte-order-mark"
+    ]
+
+    assert [(finding.code, finding.severity, finding.line) for finding in found] == [
+        ("opening-blanks", INFO, 1)
+    ]
 
 
 @pytest.mark.requirement("FMT-06")

@@ -405,6 +405,20 @@ async def test_an_archive_whose_approved_bytes_are_gone_is_compared_by_its_diges
     assert f"modified: {URL} (? to ? bytes)" in "\n".join(map(str, comparison_lines(found)))
 
 
+async def test_how_to_read_unread_files_is_suggested_with_the_options_that_find_the_skill(
+    bench: Bench,
+) -> None:
+    old, new = known(files={"a.md": b"one\n"}), known(files={"a.md": b"two\n"})
+    bench.approve(old)
+    bench.keep(new, {"a.md": b"two\n"})
+
+    found = await bench.compare(new)
+
+    lines = "\n".join(map(str, comparison_lines(found, options=("--config", "my servers.json"))))
+    assert found.unread
+    assert f"skillwire approve {new.reference} --review --config 'my servers.json'" in lines
+
+
 async def test_a_skill_whose_digests_cover_something_else_is_not_the_same(bench: Bench) -> None:
     old, new = with_skill_file(), known(extra="allowed-tools: Read\n")
     bench.approve(old)

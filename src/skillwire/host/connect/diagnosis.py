@@ -10,7 +10,7 @@ import ssl
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, cast
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 import httpx2
 
@@ -33,17 +33,17 @@ _TOKEN_FIX = (
 _LOG_FIX = "try again later; the server's log says why"
 _MESSAGES = ("application/json", "text/event-stream")
 _MAX_DEPTH = 20
+# OpenSSL's reasons for an answer that is not a TLS record.
+_NOT_TLS = frozenset(
+    {"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG", "HTTP_REQUEST"}
+)
 
 
 def rejection_of(response: httpx2.Response, endpoint: HttpEndpoint) -> SkillError | None:
     """Return the failure that an HTTP response indicates; None if it may hold a message."""
     status = response.status_code
     if response.has_redirect_location:
-        target = quoted(response.headers.get("location", "")[:200])
-        return UnavailableError(
-            f"{endpoint.shown} redirects to {target}, and redirects to other servers are not followed",
-            fix="use that address instead, if you know that it belongs to the same server",
-        )
+        return _redirect(response, endpoint)
     if status >= 400:
         return _error_status(status, endpoint)
     content_type = response.headers.get("content-type", "").strip().lower()
@@ -57,6 +57,11 @@ def rejection_of(response: httpx2.Response, endpoint: HttpEndpoint) -> SkillErro
     return UnavailableError(
         f"{endpoint.shown} does not answer as an MCP server does: it sends {kind}", fix=_address_fix(endpoint)
     )
+
+
+def sign_in_fix(endpoint: HttpEndpoint) -> str:
+    """Return how to pass a token to a server that has no entry in the configuration yet."""
+    return f"run `skillwire add LABEL {endpoint.shown}`, then {_TOKEN_FIX}"
 
 
 def not_mcp(endpoint: HttpEndpoint) -> SkillError:
@@ -74,10 +79,7 @@ def network_failure(error: httpx2.HTTPError, endpoint: HttpEndpoint, connect_sec
         if isinstance(cause, ssl.SSLCertVerificationError):
             return _bad_certificate(cause, endpoint)
         if isinstance(cause, ssl.SSLError):
-            return UnavailableError(
-                f"the server cannot be reached: {address} does not support TLS, which https needs",
-                fix="use http:// in the address if the server is not encrypted, or correct the port",
-            )
+            return _failed_handshake(cause, endpoint)
         if isinstance(cause, socket.gaierror):
             return UnavailableError(
                 f"the server cannot be reached: the host name {_host(endpoint)} cannot be resolved",
@@ -144,6 +146,40 @@ def _error_status(status: int, endpoint: HttpEndpoint) -> SkillError:
     return UnavailableError(f"the server rejects requests (HTTP status {status})", fix=_address_fix(endpoint))
 
 
+def _redirect(response: httpx2.Response, endpoint: HttpEndpoint) -> SkillError:
+    """Return the failure for a redirect that is not followed: to another server, or without the message."""
+    location = response.headers.get("location", "")
+    try:
+        target = urljoin(endpoint.shown, location)
+        is_same_server = urlsplit(target)[:2] == urlsplit(endpoint.shown)[:2]
+    except ValueError:
+        target, is_same_server = location, False
+    words = f"{endpoint.shown} redirects to {quoted(target[:200])}, and redirects"
+    if is_same_server:
+        return UnavailableError(
+            f"{words} with HTTP status {response.status_code} are not followed",
+            fix="use that address instead, if an MCP server is there",
+        )
+    return UnavailableError(
+        f"{words} to other servers are not followed",
+        fix="use that address instead, if you know that it belongs to the same server",
+    )
+
+
+def _failed_handshake(error: ssl.SSLError, endpoint: HttpEndpoint) -> SkillError:
+    address = _host_and_port(endpoint)
+    if error.reason in _NOT_TLS:
+        return UnavailableError(
+            f"the server cannot be reached: {address} does not support TLS, which https needs",
+            fix="use http:// in the address if the server is not encrypted, or correct the port",
+        )
+    reason = quoted((error.reason or str(error)).replace("_", " ").lower())
+    return UnavailableError(
+        f"the server cannot be reached: the TLS handshake with {address} failed: {reason}",
+        fix="ask the server's operator which TLS versions and client certificates it accepts",
+    )
+
+
 def _bad_certificate(error: ssl.SSLCertVerificationError, endpoint: HttpEndpoint) -> SkillError:
     reason = quoted(error.verify_message or "it cannot be verified")
     return UnavailableError(
@@ -158,7 +194,7 @@ def _address_fix(endpoint: HttpEndpoint) -> str:
     root = f"{parts.scheme}://{parts.netloc}{MCP_PATH}"
     if parts.path in ("", "/"):
         return f"did you mean {root}?"
-    if parts.path.rstrip("/") == MCP_PATH:
+    if parts.path == MCP_PATH:
         return (
             "check the host and the port of the address, and that an MCP server with streamable HTTP is there"
         )

@@ -13,7 +13,7 @@ from mcp.types import Implementation
 import skillwire
 from skillwire.core import Dialect, SkillError, quoted
 from skillwire.host.calls import ServerLink, Streams
-from skillwire.host.connect.diagnosis import not_mcp
+from skillwire.host.connect.diagnosis import not_mcp, sign_in_fix
 from skillwire.host.connect.http import http_transport
 from skillwire.host.connect.stdio import stdio_transport
 from skillwire.host.model import (
@@ -78,6 +78,9 @@ def _refused(error: MCPError, link: ServerLink, server: ServerConfig) -> SkillEr
     """Return why a server did not accept a connection, preferably with its own message."""
     if link.rejection is not None:
         has_own_message = link.has_json_body and error.message not in _SDK_MESSAGES
+        if isinstance(link.rejection, NotSignedInError) and not server.is_label_given:
+            assert isinstance(server.endpoint, HttpEndpoint), "only HTTP answers are rejected"
+            link.rejection.fix = sign_in_fix(server.endpoint)
         if isinstance(link.rejection, NotSignedInError) or not has_own_message:
             return link.rejection
     if isinstance(server.endpoint, HttpEndpoint) and error.message.startswith(_NO_MESSAGE):

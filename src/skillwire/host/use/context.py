@@ -99,6 +99,42 @@ def is_present(window: Activation, context: Iterable[str]) -> bool:
     return any(window.boundary in text and head in text for text in context)
 
 
+# A context can be the `repr` or the JSON of messages, where other characters are escaped.
+_UNESCAPED: Final = re.compile(r"[A-Za-z0-9 ,.:;/()_-]+")
+
+
+class AnnouncedChanges:
+    """The texts about changes of the list that a model was given, to find out which it has lost."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, tuple[str, ...]] = {}
+        self._seen: set[str] = set()
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._texts
+
+    def add(self, text: str) -> None:
+        """Remember a text that is about to be given to the model; an empty one is nothing."""
+        if text:
+            self._texts[text] = tuple(_UNESCAPED.findall(text))
+
+    def replace(self, text: str) -> None:
+        """Forget all texts except a new one, which contains what they say."""
+        self._texts, self._seen = {}, set()
+        self.add(text)
+
+    def are_lost(self, context: Sequence[str]) -> bool:
+        """Return whether a text that was in an earlier context is not in this one."""
+        there = {text for text, parts in self._texts.items() if _has_all(parts, context)}
+        lost, self._seen = self._seen - there, self._seen | there
+        return bool(lost)
+
+
+def _has_all(parts: Sequence[str], context: Iterable[str]) -> bool:
+    return any(all(part in text for part in parts) for text in context)
+
+
 @dataclass(frozen=True, slots=True)
 class _ShownSkill:
     """A loaded skill with all its pages that were shown before, framed again."""

@@ -545,9 +545,7 @@ async def _resolved(
             return await machinery.registry.resolve(reference), None
     except TimeoutError:
         label = reference.partition("/")[0]
-        return None, TooSlowError(
-            f"the server {quoted(label)} did not answer within {wait_seconds:g} seconds"
-        )
+        return None, TooSlowError(f"the server {quoted(label)} has not answered yet")
     except SkillError as error:
         return None, error
 

@@ -45,6 +45,7 @@ from skillwire.server.standalone import SkillServer
 from skillwire.server.visibility import ALL
 
 _READING = ("GET", "HEAD")
+_PATH_WITH_SLASH = f"{PATH}/"
 _EVERYONE = Admitted(ANONYMOUS, ALL)
 
 logger = logging.getLogger(__name__)
@@ -181,7 +182,9 @@ class HttpApp:
         if refusal is not None:
             return await refuse(send, *refusal)
         is_for_people = path != PATH
-        if not is_for_people and scope["method"] in _READING and _is_browser(scope):
+        if path in (PATH, _PATH_WITH_SLASH) and scope["method"] in _READING and _is_browser(scope):
+            if is_for_people:
+                return await refuse(send, 307, f"See {PATH}", {"location": f"..{PATH}"})
             return await self._explain_endpoint(scope, receive, send)
         admitted = await self._admitted(scope, send, is_for_people=is_for_people)
         if admitted is None:
