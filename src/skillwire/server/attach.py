@@ -9,7 +9,8 @@ from mcp.server.lowlevel import Server
 from mcp.server.mcpserver import MCPServer
 
 from skillwire.core import Dialect, SkillError
-from skillwire.server.answers import DEFAULT_PAGE_SIZE, Terms
+from skillwire.server.answers import Terms
+from skillwire.server.limits import DEFAULT_PAGE_SIZE
 from skillwire.server.meta import Annotate, Notes
 from skillwire.server.methods import add_listening, install
 from skillwire.server.outputs import RunsScripts
