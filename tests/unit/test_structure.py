@@ -129,6 +129,7 @@ def _function(name: str, module: str) -> ast.FunctionDef:
     return found[0]
 
 
+@cache
 def figures() -> dict[str, float]:
     subjects = [name for name, module in modules().items() if not module.is_package]
     serve = _function("serve", "skillwire.cli.serve").args
