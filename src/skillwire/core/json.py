@@ -24,6 +24,8 @@ _MIN_ALLOWED: Final = 64 * 1024 * 1024
 _ALLOWED_FACTOR: Final = 8
 # The memory that CPython needs for each kind of value besides its text, in bytes, rounded up.
 _OBJECT, _EMPTY_OBJECT, _LIST, _STRING, _ITEM = 200, 80, 72, 60, 16
+# At most this much for each byte of JSON, as in `{"":{"":{`; a short document need not be counted.
+_MOST_PER_BYTE: Final = 82
 _PART: Final = 1024 * 1024
 # Possessive quantifiers, and strings may continue after the part: each byte is matched once.
 _STRINGS: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\Z)', re.DOTALL)
@@ -68,6 +70,8 @@ def require_little_memory(data: bytes) -> None:
     Raises:
         StrictJsonError: They would need more.
     """
+    if len(data) * _MOST_PER_BYTE <= _MIN_ALLOWED:
+        return
     allowed = max(_MIN_ALLOWED, _ALLOWED_FACTOR * len(data))
     # Counting text as structure is quick, and sufficient for most documents.
     if len(data) + _cost(data, data.count(b'"')) <= allowed:
