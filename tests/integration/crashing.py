@@ -27,7 +27,7 @@ from skillwire.host.approval.lock_trust import LockState, LockTrust
 from skillwire.host.approval.store import APPROVALS_FILE, ApprovalStore
 from skillwire.host.state.audit import AuditLog
 from skillwire.host.state.content import ContentCache
-from skillwire.host.state.trees import TreeKey, Trees
+from skillwire.host.state.trees import ArchiveKey, Trees
 from skillwire.server.wellknown.folder import INDEX, SiteFolder
 from skillwire.wire.wellknown import ArtifactType, SiteEntry, write_index
 
@@ -153,7 +153,7 @@ def forgotten(folder: Path) -> str:
     return {"old": "new", "new": "old"}.get(cached(folder), "other bytes")
 
 
-TREE = TreeKey(origin(), "skill://acme/refunds.tar.gz", digest_of(CONTENT))
+TREE = ArchiveKey(origin(), "skill://acme/refunds.tar.gz", digest_of(CONTENT))
 LEAVES = {digest_of(leaf): leaf for leaf in (b"one", b"two" * 1000, b"")}
 
 

@@ -193,7 +193,7 @@ async def test_code_adds_skills_that_are_never_listed_not_even_for_a_moment() ->
 
 
 async def _served(skills: Skills) -> Sequence[str]:
-    return [entry.uri.path for entry in skills.catalog.snapshot.entries]
+    return [entry.uri.path for entry in skills.source.snapshot.entries]
 
 
 def test_a_folder_is_left_out_of_listings_by_its_place(tmp_path: Path) -> None:

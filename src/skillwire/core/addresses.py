@@ -63,7 +63,7 @@ _NOBODY_6: Final = _networks6("2001::/23", "2001:db8::/32", "2002::/16", "3fff::
 _TRANSLATED: Final = IPv6Network("64:ff9b::/96")
 
 
-def reach_of(address: Address) -> Reach:
+def scope_of(address: Address) -> Reach:
     """Return who can reach an address. Whatever is not known to be public is not."""
     if isinstance(address, IPv4Address):
         if _is_in(address, _INTERNAL_4):
@@ -73,7 +73,7 @@ def reach_of(address: Address) -> Reach:
         return Reach.NOBODY if _is_in(address, _NOBODY_4) else Reach.PUBLIC
     if address in _TRANSLATED:
         return (
-            Reach.PUBLIC if reach_of(IPv4Address(int(address) & 0xFFFFFFFF)) is Reach.PUBLIC else Reach.NOBODY
+            Reach.PUBLIC if scope_of(IPv4Address(int(address) & 0xFFFFFFFF)) is Reach.PUBLIC else Reach.NOBODY
         )
     if _is_in(address, _INTERNAL_6):
         return Reach.INTERNAL

@@ -144,8 +144,8 @@ if TYPE_CHECKING:
     from skillwire.host.use.question import untrusted_paragraph as untrusted_paragraph
     from skillwire.host.use.question import uses_older_dialect as uses_older_dialect
     from skillwire.host.use.question import wrapped as wrapped
-    from skillwire.host.use.script_results import RanScript as RanScript
     from skillwire.host.use.script_results import ScriptPreview as ScriptPreview
+    from skillwire.host.use.script_results import ScriptResult as ScriptResult
     from skillwire.host.use.script_results import format_amount as format_amount
     from skillwire.host.use.script_results import format_limit_hit as format_limit_hit
     from skillwire.host.use.script_results import format_limits as format_limits
@@ -201,7 +201,7 @@ else:
                 "needs_paragraphs one_line paragraphs_of requested_tools skill_paragraphs "
                 "text_of_question untrusted_lines untrusted_paragraph uses_older_dialect wrapped"
             ),
-            "use.script_results": "RanScript ScriptPreview format_amount format_limit_hit format_limits",
+            "use.script_results": "ScriptResult ScriptPreview format_amount format_limit_hit format_limits",
             "use.search": "MAX_LIMIT Match SearchPage",
             "use.tools": "Tool ToolResult",
         },

@@ -137,7 +137,7 @@ class EntryPage:
         return self.next_cursor is None
 
 
-def _as_it_is(entry: SkillEntry) -> SkillEntry:
+def _unchanged(entry: SkillEntry) -> SkillEntry:
     return entry
 
 
@@ -153,18 +153,18 @@ class EntryPages:
         self,
         entries: tuple[SkillEntry, ...],
         page_size: int,
-        completed: Callable[[SkillEntry], SkillEntry] = _as_it_is,
+        completed: Callable[[SkillEntry], SkillEntry] = _unchanged,
         *,
-        kept_bytes: int = _KEPT_BYTES,
+        cached_bytes: int = _KEPT_BYTES,
     ) -> None:
         self.entries = entries
         self._page_size = page_size
         self._completed = completed
-        self._kept_bytes = kept_bytes
-        self._cache: ByteCache[int, EntryPage] = ByteCache(kept_bytes)
+        self._kept_bytes = cached_bytes
+        self._cache: ByteCache[int, EntryPage] = ByteCache(cached_bytes)
 
     @property
-    def kept_bytes(self) -> int:
+    def cached_bytes(self) -> int:
         """The size of the cached pages in bytes."""
         return self._cache.size
 
@@ -180,7 +180,7 @@ class EntryPages:
 
     def for_entries(self, entries: tuple[SkillEntry, ...]) -> "EntryPages":
         """Return the pages of a newer listing, reusing those whose entries are the same objects."""
-        pages = EntryPages(entries, self._page_size, self._completed, kept_bytes=self._kept_bytes)
+        pages = EntryPages(entries, self._page_size, self._completed, cached_bytes=self._kept_bytes)
         before, now = self.entries, entries
         for start, page, size in self._cache.items():
             same = len(now) >= page.stop and all(
@@ -229,13 +229,13 @@ _MAX_COMPLETIONS = 100
 class Terms:
     """Settings of results: page size, `ttlMs`, `cacheScope`, and the size of the response cache.
 
-    `kept_bytes` limits the cache of written listing pages and files.
+    `cached_bytes` limits the cache of written listing pages and files.
     """
 
     page_size: int = DEFAULT_PAGE_SIZE
     ttl_ms: int = 60_000
     cache_scope: CacheScope = "public"
-    kept_bytes: int = 40 * 1024 * 1024
+    cached_bytes: int = 40 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +274,7 @@ class Answers:
         self.notes = notes
         self._lister = ListingFilter(listing, unlisted)
         self._listed: tuple[Snapshot, tuple[SkillEntry, ...]] | None = None
-        self._pages = EntryPages((), terms.page_size, notes.entry, kept_bytes=terms.kept_bytes * 3 // 5)
+        self._pages = EntryPages((), terms.page_size, notes.entry, cached_bytes=terms.cached_bytes * 3 // 5)
 
     @property
     def listed(self) -> tuple[SkillEntry, ...]:
@@ -292,9 +292,9 @@ class Answers:
         return listed
 
     @property
-    def kept_bytes(self) -> int:
+    def cached_bytes(self) -> int:
         """The size of the cached pages in bytes."""
-        return self._pages.kept_bytes
+        return self._pages.cached_bytes
 
     def is_listed(self, entry: SkillEntry) -> bool:
         """Return whether a skill is listed now."""
@@ -324,7 +324,7 @@ class Answers:
         }
         if page.next_cursor is not None:
             result["nextCursor"] = page.next_cursor
-        return self.on_terms(result, modern=modern)
+        return self.with_cache_fields(result, modern=modern)
 
     async def get_skill(self, uri: str, *, modern: bool) -> JsonDict:
         """Answer `skills/get`.
@@ -337,7 +337,7 @@ class Answers:
         except InvalidUriError as error:
             raise NotFoundError(f"no skill is served at {quoted(uri)}: {error}", uri=uri) from error
         entry = await self.catalog.get_skill(wanted)
-        return self.on_terms({"skill": self.notes.entry(entry).to_json()}, modern=modern)
+        return self.with_cache_fields({"skill": self.notes.entry(entry).to_json()}, modern=modern)
 
     async def read(self, uri: str) -> FileContent:
         """Return the file at `uri`, in any spelling.
@@ -364,7 +364,7 @@ class Answers:
     def read_result(self, file: FileContent, *, modern: bool) -> JsonDict:
         """Return the result of `resources/read`. A file without a digest gets `ttlMs` 0."""
         item = file_contents(file.uri, media_type=file.media_type, content=file.content)
-        result = self.on_terms({"contents": [item]}, modern=modern)
+        result = self.with_cache_fields({"contents": [item]}, modern=modern)
         if modern and not file.digest:
             result["ttlMs"] = 0
         if modern and file.is_private:
@@ -387,7 +387,7 @@ class Answers:
         children = children_of(snapshot, directory, self.describe, after=after)
         if children is None:
             raise NotFoundError(f"{directory} is not a directory", uri=uri)
-        return self.on_terms(self._directory_page(children, snapshot.by_uri), modern=modern)
+        return self.with_cache_fields(self._directory_page(children, snapshot.by_uri), modern=modern)
 
     def directory_page(self, children: Sequence[JsonDict], cursor: str | None, *, modern: bool) -> JsonDict:
         """Answer `resources/directory/read` with the given children, which are sorted by URI.
@@ -395,7 +395,7 @@ class Answers:
         Raises:
             InvalidCursorError: The cursor is not from this listing.
         """
-        return self.on_terms(self._page(READ_DIRECTORY, children, cursor), modern=modern)
+        return self.with_cache_fields(self._page(READ_DIRECTORY, children, cursor), modern=modern)
 
     async def read_unlisted_directory(self, uri: str, cursor: str | None, *, modern: bool) -> JsonDict:
         """Answer `resources/directory/read` for a directory of a skill that is not in the snapshot.
@@ -413,7 +413,9 @@ class Answers:
             after = "" if cursor is None else read_cursor(READ_DIRECTORY, cursor)
             children = children_of(Snapshot.of([entry]), directory, self.describe, after=after)
             if children is not None:
-                return self.on_terms(self._directory_page(children, {entry.uri.published}), modern=modern)
+                return self.with_cache_fields(
+                    self._directory_page(children, {entry.uri.published}), modern=modern
+                )
             break
         raise NotFoundError(f"{directory} is not a directory", uri=uri)
 
@@ -468,7 +470,7 @@ class Answers:
         described = skill_resource(entry, modified=self.catalog.modified_at(entry.uri))
         return self.notes.describe(described, entry)
 
-    def on_terms(self, result: JsonDict, *, modern: bool = True) -> JsonDict:
+    def with_cache_fields(self, result: JsonDict, *, modern: bool = True) -> JsonDict:
         """Add the members that every modern result has; leave older results unchanged."""
         if modern:
             result["ttlMs"] = self.terms.ttl_ms

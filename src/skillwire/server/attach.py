@@ -11,7 +11,7 @@ from mcp.server.mcpserver import MCPServer
 from skillwire.core import Dialect, SkillError
 from skillwire.server.answers import DEFAULT_PAGE_SIZE, Terms
 from skillwire.server.meta import Annotate, Notes
-from skillwire.server.methods import add_listening, install
+from skillwire.server.methods import add_change_subscriptions, install
 from skillwire.server.outputs import RunsScripts
 from skillwire.server.skills import Origin, Skills
 from skillwire.server.visibility import EVERYTHING_LISTED, ListingRules
@@ -101,7 +101,7 @@ def _attach(server: object, skills: Skills) -> None:
     if isinstance(server, Server):
         lowlevel = cast(Server[Any], server)
         install(lowlevel, skills)
-        add_listening(lowlevel, skills)
+        add_change_subscriptions(lowlevel, skills)
         return
     if isinstance(server, MCPServer):
         mcp = cast(MCPServer[Any], server)

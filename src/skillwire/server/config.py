@@ -11,7 +11,7 @@ from typing import Final, cast
 
 from skillwire.core import SkillError, quoted, visible
 from skillwire.runner.policy_file import Table, TableError
-from skillwire.server.access.settings import AccessError, read_guarded
+from skillwire.server.access.settings import AccessError, read_owner_writable
 from skillwire.server.options import OPTIONS, Kind, Option, OptionError, ServeOptions, values_of, with_values
 
 MAX_CONFIG_SIZE: Final = 64 * 1024
@@ -34,7 +34,7 @@ def read_config(path: Path) -> dict[str, object]:
         AccessError: It cannot be read, others can write it, or it is too large.
         ServeConfigError: It is not TOML, has an unknown key, or a value that cannot be used.
     """
-    content = read_guarded(path, most=MAX_CONFIG_SIZE, what="configuration file")
+    content = read_owner_writable(path, most=MAX_CONFIG_SIZE, what="configuration file")
     return parse_config(content, path)
 
 

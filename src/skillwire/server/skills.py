@@ -29,7 +29,7 @@ from skillwire.core import (
     segment_of,
 )
 from skillwire.server.answers import Answers, FileContent, Terms
-from skillwire.server.changes import Announcer
+from skillwire.server.changes import ChangeNotifier
 from skillwire.server.dialects.base import DialectServer, DialectSkills, Render
 from skillwire.server.dialects.negotiation import build_dialect_servers, parse_dialects
 from skillwire.server.dialects.prompts import Prompts
@@ -175,7 +175,7 @@ class Skills:
         # Only this dialect has a method to run scripts.
         self.dialects = parse_dialects(dialects if scripts is None else (*dialects, Dialect.EXEC))
         self.dialect_servers: tuple[DialectServer, ...] = build_dialect_servers(self.dialects, self)
-        self.announcer = Announcer(
+        self.announcer = ChangeNotifier(
             methods=[method for dialect in self.dialect_servers for method in dialect.notifications()],
             resources=[uri for dialect in self.dialect_servers for uri in dialect.changed_resources()],
             events=[event for dialect in self.dialect_servers for event in dialect.events()],
@@ -324,7 +324,7 @@ class Skills:
             SourceError: The server is not running.
         """
         ours = [report for dialect in self.dialect_servers for report in dialect.reports()]
-        return (*self.catalog.snapshot.reports, *ours)
+        return (*self.source.snapshot.reports, *ours)
 
     @property
     def answers(self) -> Answers:
@@ -338,17 +338,17 @@ class Skills:
         return self._answers
 
     @property
-    def kept_bytes(self) -> int:
+    def cached_bytes(self) -> int:
         """The size of the cached answers of all dialects and of the outputs of scripts in bytes.
 
         Raises:
             SourceError: The server is not running.
         """
         outputs = 0 if self.scripts is None else self.scripts.outputs.size
-        return self.answers.kept_bytes + outputs + sum(one.kept_bytes for one in self.dialect_servers)
+        return self.answers.cached_bytes + outputs + sum(one.cached_bytes for one in self.dialect_servers)
 
     @property
-    def catalog(self) -> CombinedSource:
+    def source(self) -> CombinedSource:
         """Everything that is published.
 
         Raises:

@@ -15,7 +15,7 @@ from skillwire import __version__
 from skillwire.server.answers import Terms
 from skillwire.server.fast.hot import HotAnswers
 from skillwire.server.meta import Notes
-from skillwire.server.methods import add_listening, install
+from skillwire.server.methods import add_change_subscriptions, install
 from skillwire.server.options import ServeOptions
 from skillwire.server.outputs import Scripts
 from skillwire.server.skills import Skills
@@ -25,7 +25,7 @@ _NAME = "skillwire"
 _KEPT_OF_PART = 5 * 1024 * 1024
 
 
-def all_skills(options: ServeOptions) -> Skills:
+def skills_for_options(options: ServeOptions) -> Skills:
     """Return everything that is served, for every caller."""
     policy = options.script_rules
     scripts = None if policy is None else Scripts(policy)
@@ -33,12 +33,12 @@ def all_skills(options: ServeOptions) -> Skills:
     return _skills(options, (*options.folders, *more), options.strict, scripts, _terms(options))
 
 
-def some_skills(options: ServeOptions, sources: Sequence[Source], scripts: Scripts | None) -> Skills:
+def skills_from_sources(options: ServeOptions, sources: Sequence[Source], scripts: Scripts | None) -> Skills:
     """Return the skills of `sources`, served on the same terms to some callers.
 
     There may be many such parts, so each caches few answers.
     """
-    terms = replace(_terms(options), cache_scope="private", kept_bytes=_KEPT_OF_PART)
+    terms = replace(_terms(options), cache_scope="private", cached_bytes=_KEPT_OF_PART)
     return _skills(options, sources, False, scripts, terms)
 
 
@@ -74,10 +74,10 @@ class SkillServer:
 
     def __init__(self, options: ServeOptions, skills: Skills | None = None) -> None:
         self.options = options
-        self.skills = all_skills(options) if skills is None else skills
+        self.skills = skills_for_options(options) if skills is None else skills
         self.server: Server[Any] = Server(options.server_name or _NAME, version=__version__)
         install(self.server, self.skills)
-        listen = add_listening(self.server, self.skills)
+        listen = add_change_subscriptions(self.server, self.skills)
         assert listen is not None, "a new server serves no streams of its own"
         self.listen: ListenHandler = listen
         self.hot = HotAnswers(self.skills, self.server)

@@ -24,7 +24,7 @@ from skillwire.core import (
     VerificationError,
     canonical_uri,
 )
-from skillwire.sources.background import opened_together, run_in_background
+from skillwire.sources.background import open_all, run_in_background
 from skillwire.sources.snapshot import (
     BY_PLACE,
     BY_URI,
@@ -375,7 +375,7 @@ class CombinedSource(SnapshotSource):
                 for source in self._sources
                 if isinstance(source, AbstractAsyncContextManager)
             ]
-            await stack.enter_async_context(opened_together(managers))
+            await stack.enter_async_context(open_all(managers))
             await self._merge_first(self._with_live_parts(await self._list_plain_sources()))
             following = [
                 partial(self._watch, position, source)

@@ -275,7 +275,7 @@ def _annotations(members: Members) -> Annotations:
         inner.malformed("priority", "is not a number from 0 to 1")
         priority = None
     modified = inner.text("lastModified", most=MAX_WORD)
-    if modified is not None and not is_moment(modified):
+    if modified is not None and not is_iso_date(modified):
         inner.malformed("lastModified", "is not an ISO 8601 date and time")
         modified = None
     return Annotations(
@@ -285,7 +285,7 @@ def _annotations(members: Members) -> Annotations:
     )
 
 
-def is_moment(text: str) -> bool:
+def is_iso_date(text: str) -> bool:
     """Return whether `text` is an ISO 8601 date, or date and time."""
     if not _MOMENT.fullmatch(text):
         return False

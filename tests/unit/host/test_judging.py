@@ -31,7 +31,7 @@ class Shelf:
         self.verdicts = verdicts
         self.asked: list[Provenance] = []
 
-    async def judge(self, subject: Provenance) -> ProvenanceVerdict | None:
+    async def check(self, subject: Provenance) -> ProvenanceVerdict | None:
         self.asked.append(subject)
         found = self.verdicts.get(subject.binding)
         if isinstance(found, Exception):
@@ -52,10 +52,10 @@ def audit(tmp_path: Path) -> AuditLog:
 @pytest.mark.requirement("ASK-05")
 async def test_a_verdict_is_about_one_content_and_is_asked_for_once(audit: AuditLog) -> None:
     shelf = Shelf({binding(SKILL): ProvenanceVerdict("scanned on Monday")})
-    judge = ProvenanceCheck(shelf, audit)
+    check = ProvenanceCheck(shelf, audit)
     changed = replace(SKILL, entry=entry_at("skill://acme/refunds", body=b"other"))
 
-    found = [await judge.result_for(SKILL), await judge.result_for(SKILL), await judge.result_for(changed)]
+    found = [await check.result_for(SKILL), await check.result_for(SKILL), await check.result_for(changed)]
 
     assert found == [
         ProvenanceResult(binding(SKILL), "scanned on Monday"),
@@ -70,12 +70,12 @@ async def test_a_verdict_is_about_one_content_and_is_asked_for_once(audit: Audit
 
 @pytest.mark.requirement("ASK-05")
 async def test_a_veto_is_an_error_and_words_are_not(audit: AuditLog) -> None:
-    judge = ProvenanceCheck(
+    check = ProvenanceCheck(
         Shelf({binding(SKILL): ProvenanceVerdict("known to\nbe\x1b[31m bad", True)}), audit
     )
 
     with pytest.raises(VetoedError) as caught:
-        await judge.require_no_veto(SKILL)
+        await check.require_no_veto(SKILL)
 
     assert caught.value.refusal == "vetoed"
     assert "known to be" in str(caught.value)
@@ -88,9 +88,9 @@ async def test_what_fails_or_is_no_verdict_says_nothing_and_is_asked_again(
     audit: AuditLog, answer: object
 ) -> None:
     shelf = Shelf({binding(SKILL): answer})
-    judge = ProvenanceCheck(shelf, audit)
+    check = ProvenanceCheck(shelf, audit)
 
-    first, second = await judge.require_no_veto(SKILL), await judge.require_no_veto(SKILL)
+    first, second = await check.require_no_veto(SKILL), await check.require_no_veto(SKILL)
 
     assert first is not None and first == second
     assert first.problem
@@ -101,7 +101,7 @@ async def test_what_fails_or_is_no_verdict_says_nothing_and_is_asked_again(
 @pytest.mark.requirement("ASK-05")
 async def test_a_provider_has_only_so_much_time(audit: AuditLog) -> None:
     class Silent:
-        async def judge(self, subject: Provenance) -> ProvenanceVerdict | None:
+        async def check(self, subject: Provenance) -> ProvenanceVerdict | None:
             await anyio.sleep_forever()
 
     with anyio.fail_after(30):
@@ -113,9 +113,9 @@ async def test_a_provider_has_only_so_much_time(audit: AuditLog) -> None:
 
 @pytest.mark.requirement("ASK-05")
 async def test_words_are_cut_and_harmless(audit: AuditLog) -> None:
-    judge = ProvenanceCheck(Shelf({binding(SKILL): ProvenanceVerdict("a\u202e" + "b" * 10_000)}), audit)
+    check = ProvenanceCheck(Shelf({binding(SKILL): ProvenanceVerdict("a\u202e" + "b" * 10_000)}), audit)
 
-    found = await judge.result_for(SKILL)
+    found = await check.result_for(SKILL)
 
     assert found is not None
     assert len(found.words) <= MAX_WORDS + 1
@@ -129,10 +129,10 @@ async def test_without_a_provider_nobody_says_anything(audit: AuditLog) -> None:
 @pytest.mark.requirement("ASK-05")
 async def test_content_without_digests_is_asked_about_each_time(audit: AuditLog) -> None:
     shelf = Shelf({"": ProvenanceVerdict("this server is known")})
-    judge = ProvenanceCheck(shelf, audit)
+    check = ProvenanceCheck(shelf, audit)
     dynamic = replace(SKILL, entry=replace(SKILL.entry, manifest=None))
 
-    found = [await judge.result_for(dynamic), await judge.result_for(dynamic)]
+    found = [await check.result_for(dynamic), await check.result_for(dynamic)]
 
     assert found == [ProvenanceResult("", "this server is known")] * 2
     assert len(shelf.asked) == 2

@@ -104,7 +104,7 @@ async def test_who_asks_at_the_same_time_shares_one_packing(packed: list[Archive
 async def test_bytes_that_are_not_kept_are_packed_again_to_the_same_digest(
     packed: list[ArchiveFormat],
 ) -> None:
-    shelf = ArchiveCache(kept_bytes=0)
+    shelf = ArchiveCache(cached_bytes=0)
     async with CombinedSource([MemorySource([tea()])]) as catalog:
         (entry,) = catalog.snapshot.entries
         label = (await shelf.digests(entry, [ArchiveFormat.ZIP], catalog))[ArchiveFormat.ZIP]
@@ -115,7 +115,7 @@ async def test_bytes_that_are_not_kept_are_packed_again_to_the_same_digest(
 
 
 async def test_an_archive_that_comes_out_differently_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    shelf = ArchiveCache(kept_bytes=0)
+    shelf = ArchiveCache(cached_bytes=0)
     async with CombinedSource([MemorySource([tea()])]) as catalog:
         (entry,) = catalog.snapshot.entries
         await shelf.archive(entry, ArchiveFormat.ZIP, catalog)

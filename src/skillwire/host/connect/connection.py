@@ -360,7 +360,12 @@ class Connection:
     # One call
 
     async def _share(
-        self, key: Hashable, method: str, call: Callable[[ServerLink], Awaitable[T]], *, extra: float = 0.0
+        self,
+        key: Hashable,
+        method: str,
+        call: Callable[[ServerLink], Awaitable[T]],
+        *,
+        extra: float = 0.0,
     ) -> T:
         """Make a call, or share an identical one in progress."""
         if self._tasks is None or self._is_closed:

@@ -24,7 +24,7 @@ from skillwire.core import (
     SkillEntry,
     SkillError,
     SkillUri,
-    collector_paused,
+    gc_paused,
 )
 from skillwire.host.calls import (
     MAX_TTL_MS,
@@ -292,7 +292,7 @@ def listing_of(index: SiteIndex, formats: frozenset[ArchiveFormat], most: int) -
     about_all = [finding for finding in index.findings if finding.code == _UNVERIFIABLE]
     refused = [_refused(finding) for finding in index.findings if finding.code != _UNVERIFIABLE]
     entries: list[SkillEntry] = []
-    with collector_paused():
+    with gc_paused():
         for position, item in enumerate(index.site.entries[:most]):
             entry = _usable(item, formats)
             if isinstance(entry, SkillEntry):

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from skillwire.core import SKILL_FILE
-from skillwire.host.listing.rows import ListingRow, ListingRows, RowDescription, Shown, share_out
+from skillwire.host.listing.rows import ListingRow, ListingRows, RowDescription, Shown, max_min_shares
 from skillwire.host.listing.text import REMOVED, ChangeMark, ListingWriter, OriginHeading, Wording, clean
 from skillwire.host.model import BYTES_PER_TOKEN, KnownSkill, TokenCounter, estimated_tokens, size_of
 
@@ -229,7 +229,7 @@ def _shares(shown: Sequence[Section], room: int, caps: Mapping[OriginKey, int]) 
             partial(_shortfall, demand, section, share, _cap(section, caps))
             for section, share in zip(shown, shares, strict=True)
         ]
-        granted = share_out(room, wants)
+        granted = max_min_shares(room, wants)
         shares = [share + more for share, more in zip(shares, granted, strict=True)]
         room -= sum(granted)
     return shares

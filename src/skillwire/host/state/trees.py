@@ -56,7 +56,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class TreeKey:
+class ArchiveKey:
     """The identity of an unpacked archive: origin, URL and digest. The skill's name is not part of it."""
 
     origin: Origin
@@ -101,7 +101,7 @@ class Trees:
         self._max_bytes = max_bytes
         self._has_warned = False
 
-    def put(self, key: TreeKey, archive: bytes, files: Mapping[str, bytes]) -> bool:
+    def put(self, key: ArchiveKey, archive: bytes, files: Mapping[str, bytes]) -> bool:
         """Store an archive and its files, by digest, atomically; False when that is not possible.
 
         An existing tree is replaced.
@@ -124,7 +124,7 @@ class Trees:
             return False
         return True
 
-    def archive(self, key: TreeKey, most: int) -> bytes | None:
+    def archive(self, key: ArchiveKey, most: int) -> bytes | None:
         """Return the archive of a tree, of at most `most` bytes; None when it is not stored.
 
         Raises:
@@ -132,7 +132,7 @@ class Trees:
         """
         return self._verified(key, _ARCHIVE, ManifestFile(key.url, key.digest, UNKNOWN_SIZE), most)
 
-    def read(self, key: TreeKey, file: ManifestFile) -> bytes | None:
+    def read(self, key: ArchiveKey, file: ManifestFile) -> bytes | None:
         """Return a file of a tree; None when it is not stored.
 
         Raises:
@@ -221,7 +221,7 @@ class Trees:
                             removed += _remove(inside, found)
             return removed + self._enforce_quotas(root)
 
-    def _verified(self, key: TreeKey, name: str, file: ManifestFile, most: int) -> bytes | None:
+    def _verified(self, key: ArchiveKey, name: str, file: ManifestFile, most: int) -> bytes | None:
         if not folders.IS_SUPPORTED:
             return None
         try:

@@ -48,7 +48,7 @@ from skillwire.host.model import (
     text_diff,
 )
 from skillwire.host.state.content import ContentCache
-from skillwire.host.use.load import Machinery
+from skillwire.host.use.load import HostServices
 
 MOST_FILES: Final = 50
 """How many files are read for one comparison."""
@@ -69,7 +69,7 @@ def previous_of(skill: KnownSkill, store: ApprovalStore, lock: ProjectLock) -> P
 
 
 async def compare(
-    machinery: Machinery,
+    services: HostServices,
     cache: ContentCache,
     skill: KnownSkill,
     previous: Previous,
@@ -89,11 +89,11 @@ async def compare(
     if previous.basis is Basis.LOCAL:
         return Comparison(skill, previous)
     try:
-        machinery.files.require_safe(skill)
+        services.files.require_safe(skill)
         problems: list[Refusal] = []
     except SkillError as error:
         problems = [Refusal.of(error, skill.reference)]
-    reader = _ComparisonReader(machinery, cache, skill, is_blocked=bool(problems))
+    reader = _ComparisonReader(services, cache, skill, is_blocked=bool(problems))
     is_wanted = full or previous.basis is not Basis.NOTHING
     before, after = previous.manifest, skill.entry.manifest
     if is_wanted:
@@ -112,7 +112,7 @@ async def compare(
 class _ComparisonReader:
     """Reads what a comparison needs, within its limits."""
 
-    machinery: Machinery
+    services: HostServices
     cache: ContentCache
     skill: KnownSkill
     is_blocked: bool
@@ -164,7 +164,7 @@ class _ComparisonReader:
 
     async def _kept(self, manifest: Manifest) -> Manifest | None:
         """Return the files of an approved archive, if it is still cached."""
-        archives = self.machinery.files.archives
+        archives = self.services.files.archives
         skill = self.skill
         try:
             found = await anyio.to_thread.run_sync(
@@ -182,7 +182,7 @@ class _ComparisonReader:
         if self.is_blocked:
             return None
         try:
-            opened = await self.machinery.files.opened(self.skill)
+            opened = await self.services.files.opened(self.skill)
         except SkillError as error:
             self.problems.append(Refusal.of(error, self.skill.reference))
             return None
@@ -199,8 +199,8 @@ class _ComparisonReader:
             return None  # The cached file was modified and has been removed.
 
     async def _current(self, file: ManifestFile) -> bytes:
-        content = await self.machinery.files.file(self.skill, file.uri, DynamicFiles())
-        self.machinery.audit.record("preview", reference=self.skill.reference, uri=file.uri)
+        content = await self.services.files.file(self.skill, file.uri, DynamicFiles())
+        self.services.audit.record("preview", reference=self.skill.reference, uri=file.uri)
         return content
 
     def _check_frontmatter(self, file: FileChange, content: bytes) -> None:

@@ -33,7 +33,7 @@ from skillwire.core import (
     VerificationError,
     archive_format,
     archive_line,
-    is_promised,
+    has_digest,
     packed_skill_file,
     parse_skill_md,
     path_findings,
@@ -66,7 +66,7 @@ from skillwire.host.model import (
 from skillwire.host.registry.local import parse_leniently, read_local_file
 from skillwire.host.state.audit import AuditLog
 from skillwire.host.state.content import ContentCache
-from skillwire.host.state.trees import TreeKey, Trees
+from skillwire.host.state.trees import ArchiveKey, Trees
 
 # Skills that are served as one archive: whether this host unpacks them, and how their files are read.
 
@@ -126,9 +126,9 @@ class Archives:
         self._audit = audit
         self._budgets: dict[Origin, UnpackBudget] = {}
         self._locks: dict[Origin, anyio.Lock] = {}
-        self._known: dict[TreeKey, Manifest] = {}
+        self._known: dict[ArchiveKey, Manifest] = {}
         # Trees that could not be stored on disk. The unpack budget bounds their size.
-        self._in_memory: dict[TreeKey, dict[str, bytes]] = {}
+        self._in_memory: dict[ArchiveKey, dict[str, bytes]] = {}
 
     def require_allowed(self, skill: KnownSkill) -> None:
         """Check from the entry alone whether the skill's archive may be fetched and unpacked.
@@ -171,7 +171,7 @@ class Archives:
         known = self._known.get(_key(skill))
         if known is None:
             known = (await self._unpacked(skill, read)).manifest
-        _require_promised(skill.entry, known)
+        _require_listed_skill_file(skill.entry, known)
         return replace(skill, entry=replace(skill.entry, unpacked=placed(known, skill.entry.uri)))
 
     async def file(self, skill: KnownSkill, uri: str, read: Read) -> bytes:
@@ -208,7 +208,7 @@ class Archives:
             SkillError: The archive cannot be unpacked.
         """
         line = archive_line(manifest, uri.text)
-        limits, key = self._policy.limits, TreeKey(origin, line.uri, line.digest)
+        limits, key = self._policy.limits, ArchiveKey(origin, line.uri, line.digest)
         try:
             archive = self._trees.archive(key, limits.max_stream_size)
         except VerificationError as error:
@@ -223,7 +223,7 @@ class Archives:
         """Return the content of an archive, from the cache or the server, and store it."""
         key = _key(skill)
         async with self._locks.setdefault(key.origin, anyio.Lock()):
-            archive = await self._kept_archive(skill)
+            archive = await self._cached_archive(skill)
             budget = None
             if archive is None:
                 budget = self._budget(key.origin)
@@ -237,7 +237,7 @@ class Archives:
             self._known[key] = found.manifest
             return found
 
-    async def _kept_archive(self, skill: KnownSkill) -> bytes | None:
+    async def _cached_archive(self, skill: KnownSkill) -> bytes | None:
         try:
             return await anyio.to_thread.run_sync(
                 self._trees.archive, _key(skill), self._policy.limits.max_stream_size
@@ -263,7 +263,7 @@ class Archives:
                 reference=skill.reference,
             )
         found = Unpacked.of(unpack(archive, format, limits=self._policy.limits, budget=budget))
-        _require_promised(skill.entry, found.manifest)
+        _require_listed_skill_file(skill.entry, found.manifest)
         content = found.contents[found.manifest.require(SKILL_FILE).digest]
         require_listed_frontmatter(skill.entry, parse_skill_md(content).frontmatter)
         placed(found.manifest, skill.entry.uri)
@@ -305,12 +305,12 @@ def _line_of(entry: SkillEntry) -> ManifestFile:
     return archive_line(entry.manifest, entry.uri.text)
 
 
-def _key(skill: KnownSkill) -> TreeKey:
+def _key(skill: KnownSkill) -> ArchiveKey:
     line = _line_of(skill.entry)
-    return TreeKey(skill.id.origin, line.uri, line.digest)
+    return ArchiveKey(skill.id.origin, line.uri, line.digest)
 
 
-def _require_promised(entry: SkillEntry, manifest: Manifest) -> None:
+def _require_listed_skill_file(entry: SkillEntry, manifest: Manifest) -> None:
     """Check the `SKILL.md` of an archive against the size and digest in the entry, if any (ARC-16).
 
     Raises:
@@ -397,7 +397,7 @@ class Files:
             )
         return found
 
-    def is_away(self, skill: KnownSkill) -> bool:
+    def is_offline(self, skill: KnownSkill) -> bool:
         """Return whether the skill's server is not connected."""
         found = self._connections.get(skill.id.origin.label) if skill.is_remote else None
         return found is not None and found.state is not ConnectionState.READY
@@ -448,7 +448,7 @@ class Files:
         """
         if skill.entry.coverage is Coverage.ARCHIVE:
             return await self._packed_file(skill, uri)
-        if skill.entry.manifest is None or not is_promised(skill.entry, uri):
+        if skill.entry.manifest is None or not has_digest(skill.entry, uri):
             return await self._unpromised_file(skill, uri, fetched)
         line = skill.entry.manifest.require(uri)
         if not skill.is_remote:

@@ -575,10 +575,10 @@ def coverage_paragraphs(skill: KnownSkill, manifest: Manifest) -> list[Paragraph
         url = archive_line(manifest, skill.id.uri).uri
         return [Paragraph("What you agree to", (words,)), untrusted_paragraph("The archive's address", [url])]
     found = [Paragraph("What you agree to", (words,), is_warning=True)]
-    told = [("no digest  ", path_in(skill.entry, uri)) for uri in skill.entry.dynamic_files]
+    undigested = [("no digest  ", path_in(skill.entry, uri)) for uri in skill.entry.dynamic_files]
     return (
-        [*found, list_paragraph(f"Files without digests ({len(told)})", told, is_warning=True)]
-        if told
+        [*found, list_paragraph(f"Files without digests ({len(undigested)})", undigested, is_warning=True)]
+        if undigested
         else found
     )
 

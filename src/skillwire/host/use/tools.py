@@ -23,7 +23,7 @@ from skillwire.host.use.present import (
     LoadedSkill,
     SkillFileLine,
 )
-from skillwire.host.use.script_results import RanScript
+from skillwire.host.use.script_results import ScriptResult
 from skillwire.host.use.search import SearchPage
 
 Arguments: TypeAlias = Mapping[str, object]
@@ -60,7 +60,7 @@ class SkillOperations(Protocol):
     def unanswered(self) -> Sequence[str]: ...
     async def run_script(
         self, reference: str, script: str, arguments: Mapping[str, Any] | None = None
-    ) -> RanScript: ...
+    ) -> ScriptResult: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -255,7 +255,7 @@ _HAS_MODES = os.name == "posix"
 logger = logging.getLogger(__name__)
 
 
-def read_guarded(path: Path, *, most: int, what: str, is_private: bool = False) -> bytes:
+def read_owner_writable(path: Path, *, most: int, what: str, is_private: bool = False) -> bytes:
     """Return the content of a regular file that only its owner can write; symbolic links are followed.
 
     With `is_private`, a warning is logged when others can read the file.

@@ -231,7 +231,7 @@ class DialectServer:
         return {}
 
     @property
-    def kept_bytes(self) -> int:
+    def cached_bytes(self) -> int:
         """The size of this dialect's cached answers in bytes."""
         return 0
 
@@ -308,7 +308,7 @@ class DialectServer:
         """Return the URIs of this dialect's resources that change with the listing."""
         return ()
 
-    def take_over(self, server: Server[Any]) -> None:
+    def wrap_handlers(self, server: Server[Any]) -> None:
         """Answer `bindings` on `server`; keep its own handlers for everything that is not a skill."""
         self.server = server
         for method, params_type, handler in self.bindings():
@@ -338,7 +338,7 @@ def as_json(result: HandlerResult) -> JsonDict:
     return dict(result or {})
 
 
-def combined_terms(ours: JsonDict, theirs: JsonDict) -> JsonDict:
+def merged_cache_fields(ours: JsonDict, theirs: JsonDict) -> JsonDict:
     """Return the cache members of a merged page: the smaller `ttlMs`, and private if one part is."""
     ttl_ms = min(ours["ttlMs"], theirs.get("ttlMs", ours["ttlMs"]))
     scope = "private" if theirs.get("cacheScope") == "private" else ours["cacheScope"]

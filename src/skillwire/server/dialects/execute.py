@@ -300,7 +300,7 @@ class Exec(ByNameDialectServer):
                 assets=_files_in(items, "assets"),
                 metadata=_metadata(entry.frontmatter) or None,
             )
-            return self._on_terms(context, {"skill": skill.to_json()}, is_fixed=not entry.is_dynamic)
+            return self._with_cache_fields(context, {"skill": skill.to_json()}, is_fixed=not entry.is_dynamic)
 
     async def read_reference(self, context: Context, params: ReferenceRequestParams) -> JsonDict:
         """Answer `skills/read_reference`, for references and assets."""
@@ -320,7 +320,9 @@ class Exec(ByNameDialectServer):
             except NotFoundError as error:
                 raise _no_reference(name, wanted) from error
             content = ReferenceContent(item.file.uri, file.content, item.file.media_type)
-            return self._on_terms(context, {"content": content.to_json()}, is_fixed=bool(file.digest))
+            return self._with_cache_fields(
+                context, {"content": content.to_json()}, is_fixed=bool(file.digest)
+            )
 
     async def execute(self, context: Context, params: ExecuteRequestParams) -> JsonDict:
         """Answer `skills/execute`."""
@@ -380,9 +382,9 @@ class Exec(ByNameDialectServer):
             logger.info("%s: %s", uri, finding.message)
         return notes
 
-    def _on_terms(self, context: Context, result: JsonDict, *, is_fixed: bool) -> JsonDict:
+    def _with_cache_fields(self, context: Context, result: JsonDict, *, is_fixed: bool) -> JsonDict:
         modern = is_modern(context)
-        result = self.skills.answers.on_terms(result, modern=modern)
+        result = self.skills.answers.with_cache_fields(result, modern=modern)
         if modern and not is_fixed:
             result["ttlMs"] = 0
         return result

@@ -123,9 +123,9 @@ class IndexDialectServer(DialectServer, ABC):
         return True
 
     @property
-    def kept_bytes(self) -> int:
+    def cached_bytes(self) -> int:
         index = 0 if self._document is None else len(self._document.content)
-        return self.archives.kept_bytes + index
+        return self.archives.cached_bytes + index
 
     def resources(self) -> Sequence[JsonDict]:
         return [

@@ -32,8 +32,8 @@ from skillwire.server.dialects.base import (
     DialectServer,
     DialectSkills,
     as_json,
-    combined_terms,
     is_modern,
+    merged_cache_fields,
     names_of,
 )
 from skillwire.server.messages import invalid_params, peer_error, wire_errors
@@ -162,7 +162,7 @@ class Prompts(DialectServer):
         return self._table
 
     @property
-    def kept_bytes(self) -> int:
+    def cached_bytes(self) -> int:
         return self._texts.size
 
     def bindings(self) -> Sequence[Binding]:
@@ -192,7 +192,9 @@ class Prompts(DialectServer):
             page = await self._page(after, await self._own_names(context))
             result = {**before, **page, "prompts": [*before["prompts"], *page["prompts"]]}
             return (
-                {**result, **combined_terms(answers.on_terms({}), before)} if is_modern(context) else result
+                {**result, **merged_cache_fields(answers.with_cache_fields({}), before)}
+                if is_modern(context)
+                else result
             )
 
     async def get_prompt(self, context: Context, params: types.GetPromptRequestParams) -> HandlerResult:

@@ -60,7 +60,7 @@ class HotAnswers:
         self._read_head = f'{{"cacheScope":"{terms.cache_scope}","contents":['.encode()
         self._read_tail = f'],"resultType":"complete","ttlMs":{terms.ttl_ms}'.encode() + stamp
         self._stamp = stamp
-        self._files: ByteCache[str, _HotFile] = ByteCache(terms.kept_bytes * 2 // 5)
+        self._files: ByteCache[str, _HotFile] = ByteCache(terms.cached_bytes * 2 // 5)
         self._known_envelopes: set[bytes] = set()
 
     @property
@@ -69,7 +69,7 @@ class HotAnswers:
         return self._skills.state
 
     @property
-    def kept_bytes(self) -> int:
+    def cached_bytes(self) -> int:
         """The size of the cached files in bytes."""
         return self._files.size
 
@@ -105,7 +105,7 @@ class HotAnswers:
         if self._skills.notes.annotate is not None:
             return None
         try:
-            if self._skills.catalog.snapshot.locate(uri)[1] is None:
+            if self._skills.source.snapshot.locate(uri)[1] is None:
                 return None  # A dynamic skill may take any time.
             file = await self._skills.answers.read(uri)
         except SkillError:
@@ -148,7 +148,7 @@ class HotAnswers:
         return b'{"skills":[', page.items, page.ending, self._tail if modern else b"}"
 
     def _get(self, uri: str, *, modern: bool) -> Parts | None:
-        entry = self._skills.catalog.snapshot.by_uri.get(SkillUri.parse(uri).text)
+        entry = self._skills.source.snapshot.by_uri.get(SkillUri.parse(uri).text)
         if entry is None:
             return None
         return b'{"skill":', write_entry(entry), self._tail if modern else b"}"
@@ -174,7 +174,7 @@ class HotAnswers:
         item = encode(file_contents(file.uri, media_type=file.media_type, content=file.content))
         if len(item) <= _LARGEST_KEPT and canonical_uri(file.uri) == file.uri:
             self._files.put(
-                file.uri, _HotFile(item, file.digest, self._skills.catalog), len(item) + len(file.uri)
+                file.uri, _HotFile(item, file.digest, self._skills.source), len(item) + len(file.uri)
             )
         return item
 

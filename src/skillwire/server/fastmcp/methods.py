@@ -173,7 +173,7 @@ class SkillsMiddleware(HandshakeMiddleware):
         own = self._dialect_uris
         for resource in result["resources"]:
             try:
-                entry, line = self._skills.catalog.snapshot.locate(resource["uri"])
+                entry, line = self._skills.source.snapshot.locate(resource["uri"])
             except (NotFoundError, SourceError):
                 if resource["uri"] in own:
                     resource.pop("_meta", None)
@@ -225,7 +225,7 @@ class ScopedListing:
             async with FastMCPContext(fastmcp=server, session=context.session):
                 found = page["resources"]
                 page["resources"] = [item for item in found if await self._is_shown(item["uri"], skills)]
-                self._skills.answers.on_terms(page, modern=is_modern(context))
+                self._skills.answers.with_cache_fields(page, modern=is_modern(context))
                 return mark_private(page) if await self._visibility.is_limited() else page
 
     async def _is_shown(self, uri: str, skills: Container[str]) -> bool:

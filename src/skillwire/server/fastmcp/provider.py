@@ -61,7 +61,13 @@ from skillwire.server.find_tool import (
     FindTool,
 )
 from skillwire.server.messages import wire_errors
-from skillwire.server.methods import ResourceMethods, add_listening, note_results, own_lifespan, refuse_second
+from skillwire.server.methods import (
+    ResourceMethods,
+    add_change_subscriptions,
+    annotate_results,
+    require_no_skills,
+    wrap_lifespan,
+)
 from skillwire.server.outputs import OUTPUT_SCHEME
 from skillwire.server.parameters import RequestCheck
 from skillwire.server.skills import Skills
@@ -191,7 +197,7 @@ def attach(server: AnyFastMCP, skills: Skills) -> None:
     Raises:
         SkillError: The server already serves skills.
     """
-    refuse_second(server._mcp_server)
+    require_no_skills(server._mcp_server)
     provider = SkillsProvider(skills, server)
     server.add_provider(provider)
     # The first provider wins: no resource of the server may replace a file with a digest.
@@ -405,7 +411,7 @@ class SkillsExtension(ServerExtension):
         # with skills are combined.
         serving = server._extensions.get(EXTENSION)
         if serving is None:
-            refuse_second(server._mcp_server)
+            require_no_skills(server._mcp_server)
         elif not isinstance(serving, SkillsExtension) or serving.skills is not self.skills:
             raise _duplicate_skills_error(server)
         super()._bind(server)
@@ -417,7 +423,7 @@ class SkillsExtension(ServerExtension):
             self.skills.terms = replace(self.skills.terms, cache_scope="private")
         lowlevel = server._mcp_server
         lowlevel.middleware[:0] = [RequestCheck(lowlevel), SkillsMiddleware(self.skills, self.visibility)]
-        note_results(lowlevel, self.skills.notes)
+        annotate_results(lowlevel, self.skills.notes)
         lowlevel.add_request_handler(
             "resources/subscribe", types.SubscribeRequestParams, self._resources.subscribe
         )
@@ -425,9 +431,9 @@ class SkillsExtension(ServerExtension):
             "resources/unsubscribe", types.UnsubscribeRequestParams, self._resources.unsubscribe
         )
         self._install_handlers(server)
-        add_listening(lowlevel, self.skills)
+        add_change_subscriptions(lowlevel, self.skills)
         # FastMCP closes its providers with the first of several connections, so each keeps the skills open.
-        own_lifespan(lowlevel, self.skills)
+        wrap_lifespan(lowlevel, self.skills)
 
     def _install_handlers(self, server: AnyFastMCP) -> None:
         """Install the handlers for completion and, for older dialects, for listing one directory."""
@@ -478,7 +484,7 @@ class SkillsExtension(ServerExtension):
         if uri.partition(":")[0] in self.live_schemes:
             return True
         try:
-            self.skills.catalog.snapshot.locate(uri)
+            self.skills.source.snapshot.locate(uri)
         except SkillError:
             return False
         return True

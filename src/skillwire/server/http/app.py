@@ -32,9 +32,9 @@ from skillwire.server.access.settings import (
 from skillwire.server.fast.asgi import FastPath, refuse
 from skillwire.server.fast.requests import App, Receive, Scope, Send
 from skillwire.server.hosts import AllowedHosts
-from skillwire.server.http.endpoint import HOLD, PATH, Endpoint
+from skillwire.server.http.endpoint import END_WATCH, PATH, Endpoint
 from skillwire.server.http.observe import note
-from skillwire.server.http.views import OneView, TooManyViewsError, View, Views
+from skillwire.server.http.views import SingleView, TooManyViewsError, View, Views
 from skillwire.server.limits import ConnectionCounts
 from skillwire.server.ops.metrics import ALIVE_PATH, METRICS_PATH, READY_PATH, Gauge, Health, WorkerMetrics
 from skillwire.server.ops.peers import Proxies
@@ -73,10 +73,10 @@ class HttpApp:
         self.meter = meter or WorkerMetrics()
         self._connections = connections or ConnectionCounts()
         self._proxies = proxies or Proxies()
-        self._health = Health(self.meter, self._hindrance, lambda: self.meter.refresh(self._gauges()))
-        self._names = AllowedHosts(host, self.access.public_url)
+        self._health = Health(self.meter, self._unready_reason, lambda: self.meter.refresh(self._gauges()))
+        self._allowed_hosts = AllowedHosts(host, self.access.public_url)
         # Pages of any origin may read the web site, unless it is for some callers or this machine only.
-        self._is_site_public = self.access.is_open and self._names.is_exposed
+        self._is_site_public = self.access.is_open and self._allowed_hosts.is_exposed
         new_endpoint = partial(Endpoint, is_stateless=is_stateless)
         self._admission: Admission | None = None
         if not self.access.is_open:
@@ -94,9 +94,9 @@ class HttpApp:
         # What answers at `/mcp` when every caller is served the same.
         self._everyone: App | None = None
         if self._admission is not None:
-            self._views: Views | OneView = Views(options, new_endpoint)
+            self._views: Views | SingleView = Views(options, new_endpoint)
         else:
-            self._views = OneView(View(new_endpoint(SkillServer(options))))
+            self._views = SingleView(View(new_endpoint(SkillServer(options))))
             if self._rates is None:
                 self._everyone = self._views.one.endpoint.asgi
 
@@ -155,19 +155,19 @@ class HttpApp:
 
         Where every caller is served the same, the fast path sends prepared answers first, and counts them.
         """
-        if self._everyone is None or not isinstance(self._views, OneView):
+        if self._everyone is None or not isinstance(self._views, SingleView):
             return observed
         endpoint = self._views.one.endpoint
         if not endpoint.is_fast:
             return observed
         self._everyone = endpoint.plain  # The fast path in front has looked for prepared answers.
-        hot, judge = endpoint.skill_server.hot, self._names.check
-        return FastPath(observed, hot, path=PATH, check_host=judge, meter=self.meter)
+        hot, check_host = endpoint.skill_server.hot, self._allowed_hosts.check
+        return FastPath(observed, hot, path=PATH, check_host=check_host, meter=self.meter)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"]
         if path == PATH and self._everyone is not None:
-            refusal = self._names.refusal(scope["headers"])
+            refusal = self._allowed_hosts.refusal(scope["headers"])
             if refusal is not None:
                 return await refuse(send, *refusal)
             if scope["method"] in _READING and _is_browser(scope):
@@ -178,7 +178,9 @@ class HttpApp:
         if path in self._metadata_paths:
             return await self._send_metadata(scope, receive, send)
         is_site = path.startswith(SITE_PATH)
-        refusal = self._names.refusal(scope["headers"], is_for_any_page=is_site and self._is_site_public)
+        refusal = self._allowed_hosts.refusal(
+            scope["headers"], is_for_any_page=is_site and self._is_site_public
+        )
         if refusal is not None:
             return await refuse(send, *refusal)
         is_for_people = path != PATH
@@ -229,7 +231,7 @@ class HttpApp:
         if not admitted.caller.is_anonymous:
             scope["user"] = _user(admitted.caller)
         again = partial(admission.admit, _authorization(scope))
-        scope[HOLD] = partial(self._standing.track, admitted, again)
+        scope[END_WATCH] = partial(self._standing.track, admitted, again)
         await view.endpoint.asgi(scope, receive, send)
 
     async def _admitted(self, scope: Scope, send: Send, *, is_for_people: bool) -> Admitted | None:
@@ -241,7 +243,7 @@ class HttpApp:
             try:
                 if admitted is None:
                     # Checking a new credential costs more than recalling a known one.
-                    if await self._is_address_too_fast(scope, send):
+                    if await self._is_address_rate_limited(scope, send):
                         return None
                     admitted = await self._admission.admit(authorization, basic=is_for_people)
             except CredentialError as error:
@@ -250,18 +252,18 @@ class HttpApp:
         caller = admitted.caller
         note(scope, caller=caller.name)
         if caller.is_anonymous:
-            is_too_fast = await self._is_address_too_fast(scope, send)
+            is_too_fast = await self._is_address_rate_limited(scope, send)
         else:
-            is_too_fast = await self._is_too_fast(self._rates, caller.name, send)
+            is_too_fast = await self._is_rate_limited(self._rates, caller.name, send)
         return None if is_too_fast else admitted
 
-    async def _is_address_too_fast(self, scope: Scope, send: Send) -> bool:
+    async def _is_address_rate_limited(self, scope: Scope, send: Send) -> bool:
         """Count a request of a caller that is known by its address alone."""
         if self._address_rates is None:
             return False
-        return await self._is_too_fast(self._address_rates, self._proxies.client_of(scope), send)
+        return await self._is_rate_limited(self._address_rates, self._proxies.client_of(scope), send)
 
-    async def _is_too_fast(self, rates: Rates | None, name: str, send: Send) -> bool:
+    async def _is_rate_limited(self, rates: Rates | None, name: str, send: Send) -> bool:
         wait = 0.0 if rates is None else rates.take(name)
         if wait:
             self.meter.limited()
@@ -282,16 +284,16 @@ class HttpApp:
             challenges = f"{BASIC_CHALLENGE}, {challenges}"
         await refuse(send, status, "A valid access token is required.", {"www-authenticate": challenges})
 
-    def _hindrance(self) -> str:
+    def _unready_reason(self) -> str:
         return "" if self._is_open else "stopping"
 
     def _gauges(self) -> dict[Gauge, float]:
-        snapshot = self.skills.catalog.snapshot
+        snapshot = self.skills.source.snapshot
         return {
             "revision": snapshot.revision,
             "skills": len(snapshot.entries),
             "quarantined": len(snapshot.quarantined),
-            "watchers": sum(getattr(source, "is_watched", False) for source in self.skills.catalog.sources),
+            "watchers": sum(getattr(source, "is_watched", False) for source in self.skills.source.sources),
             "views": len(self._views),
             "sessions": self._views.sessions,
             "connections": self._connections.open,

@@ -22,7 +22,7 @@ from skillwire.server.standalone import SkillServer
 from skillwire.wire.execute import EXECUTE_METHOD
 
 PATH: Final = "/mcp"
-HOLD: Final = "skillwire.hold"
+END_WATCH: Final = "skillwire.hold"
 """The scope key of the `Hold` for requests that may last long."""
 
 Hold: TypeAlias = Callable[[], AbstractContextManager[anyio.Event]]
@@ -99,10 +99,10 @@ class Endpoint:
         return self._streams
 
     @property
-    def kept_bytes(self) -> int:
+    def cached_bytes(self) -> int:
         """The size of the cached answers in bytes."""
-        ready = 0 if self._fast is None else self._fast.kept_bytes
-        return ready + self.skill_server.skills.kept_bytes
+        ready = 0 if self._fast is None else self._fast.cached_bytes
+        return ready + self.skill_server.skills.cached_bytes
 
     def end_streams(self) -> None:
         """Close the streams of change notifications."""
@@ -125,7 +125,7 @@ class Endpoint:
     async def _watch(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request to the SDK; end it early when the server stops or the caller loses access."""
         stopping = [self._stopping] if scope["method"] == "GET" else []
-        hold: Hold | None = scope.get(HOLD)
+        hold: Hold | None = scope.get(END_WATCH)
         if hold is not None:
             with hold() as ended:
                 await self._stream(scope, receive, send, *stopping, ended)
@@ -144,7 +144,7 @@ class Endpoint:
             refusal = self._refusal(scope, body.content) if len(body.content) <= most else None
             if refusal is not None:
                 return await _answer(send, 400, encode(refusal))
-        if self._runs is not None and scope["path"] == PATH and _is_run(scope["headers"]):
+        if self._runs is not None and scope["path"] == PATH and _is_script_run(scope["headers"]):
             return await AuthContextMiddleware(self._runs.handle_request)(scope, receive, send)
         await self._sdk(scope, receive, send)
 
@@ -203,7 +203,7 @@ async def _answer(send: Send, status: int, body: bytes) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-def _is_run(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+def _is_script_run(headers: Iterable[tuple[bytes, bytes]]) -> bool:
     """Return whether a modern client asks to run a script and accepts a stream."""
     found = dict(headers)
     return (

@@ -344,10 +344,10 @@ def _headers(text: str) -> list[tuple[bytes, bytes]]:
     ]
 
 
-# `PlainConnection`: limits for connections that uvicorn parses with h11, without httptools.
+# `H11Connection`: limits for connections that uvicorn parses with h11, without httptools.
 
 
-class PlainConnection(LimitedConnection, H11Protocol):
+class H11Connection(LimitedConnection, H11Protocol):
     """A connection that is parsed by h11, which reads the next request only after the response."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -47,9 +47,9 @@ class SiteApp:
         self._publisher = publisher or Publisher()
 
     @property
-    def kept_bytes(self) -> int:
+    def cached_bytes(self) -> int:
         """The size of the cached answers in bytes."""
-        return self._publisher.kept_bytes
+        return self._publisher.cached_bytes
 
     async def respond(self, request: Request, *, is_open: bool = True, is_private: bool = False) -> Response:
         """Answer a request; pages of other origins may read the answer if the site `is_open`.

@@ -33,7 +33,7 @@ from skillwire.core import (
     is_loopback,
     literal,
     quoted,
-    reach_of,
+    scope_of,
 )
 
 # Errors of requests to a web site.
@@ -167,7 +167,7 @@ class Hop:
         Raises:
             UnsafeAddressError: The address is not allowed; no request is sent there.
         """
-        reach = reach_of(address)
+        reach = scope_of(address)
         if self.url.scheme == "http" and not is_loopback(address):
             raise UnsafeAddressError(
                 f"{self.place} is not on this machine, and the connection is not encrypted", fix="use https"

@@ -12,13 +12,13 @@ from skillwire.core.errors import DigestMismatchError, VerificationError
 from skillwire.core.manifest import ManifestFile, digest_of
 from skillwire.host.state import folders
 from skillwire.host.state.content import ContentCache
-from skillwire.host.state.trees import TreeKey, Trees
+from skillwire.host.state.trees import ArchiveKey, Trees
 from unit.host.known_skills import server
 
 ARCHIVE = b"an archive, as far as a disk is concerned"
 CONTENTS = {digest_of(data): data for data in (b"---\nname: x\n---\n", b"a reference\n", b"")}
 ACME = server()
-KEY = TreeKey(ACME, "skill://shop/refunds.tar.gz", digest_of(ARCHIVE))
+KEY = ArchiveKey(ACME, "skill://shop/refunds.tar.gz", digest_of(ARCHIVE))
 BLOCK = 4096
 MOST = 1_000_000
 
@@ -70,7 +70,7 @@ def test_a_tree_is_its_users_alone_and_closed_for_good(trees: Trees, root: Path)
 
 @pytest.mark.requirement("ARC-12")
 def test_no_name_that_a_server_chose_reaches_the_disk(trees: Trees, root: Path) -> None:
-    trees.put(TreeKey(server("../../up"), "skill://a/../b.tar.gz", KEY.digest), ARCHIVE, CONTENTS)
+    trees.put(ArchiveKey(server("../../up"), "skill://a/../b.tar.gz", KEY.digest), ARCHIVE, CONTENTS)
 
     names = {part for path in root.rglob("*") for part in path.relative_to(root).parts}
 
@@ -81,14 +81,14 @@ def test_no_name_that_a_server_chose_reaches_the_disk(trees: Trees, root: Path) 
 @pytest.mark.parametrize(
     "other",
     [
-        TreeKey(server("umbrella"), KEY.url, KEY.digest),
-        TreeKey(server(endpoint="b"), KEY.url, KEY.digest),
-        TreeKey(ACME, "skill://shop/other.tar.gz", KEY.digest),
-        TreeKey(ACME, KEY.url, digest_of(b"other")),
+        ArchiveKey(server("umbrella"), KEY.url, KEY.digest),
+        ArchiveKey(server(endpoint="b"), KEY.url, KEY.digest),
+        ArchiveKey(ACME, "skill://shop/other.tar.gz", KEY.digest),
+        ArchiveKey(ACME, KEY.url, digest_of(b"other")),
     ],
     ids=["label", "endpoint", "url", "digest"],
 )
-def test_a_tree_is_found_by_server_address_and_digest_alone(trees: Trees, other: TreeKey) -> None:
+def test_a_tree_is_found_by_server_address_and_digest_alone(trees: Trees, other: ArchiveKey) -> None:
     trees.put(KEY, ARCHIVE, CONTENTS)
 
     assert trees.archive(other, MOST) is None
@@ -173,7 +173,7 @@ def test_a_tree_that_is_there_is_replaced(trees: Trees, root: Path) -> None:
 @pytest.mark.requirement("ARC-11")
 def test_the_tree_that_was_not_used_for_longest_makes_room(root: Path) -> None:
     trees = Trees(root, max_bytes_per_origin=5 * BLOCK, max_bytes=100 * BLOCK)
-    first, second, third = (TreeKey(ACME, f"skill://a/{name}.zip", digest_of(ARCHIVE)) for name in "abc")
+    first, second, third = (ArchiveKey(ACME, f"skill://a/{name}.zip", digest_of(ARCHIVE)) for name in "abc")
     content = {digest_of(b"x"): b"x"}
     for age, key in ((100, first), (200, second)):
         assert trees.put(key, ARCHIVE, content)
@@ -202,7 +202,7 @@ def test_a_disk_that_fails_costs_no_more_than_the_tree(tmp_path: Path) -> None:
 
 
 def test_what_is_kept_is_counted_and_forgotten_by_server(trees: Trees, root: Path) -> None:
-    other = TreeKey(server("umbrella"), KEY.url, KEY.digest)
+    other = ArchiveKey(server("umbrella"), KEY.url, KEY.digest)
     for key in (KEY, other):
         trees.put(key, ARCHIVE, CONTENTS)
     size = len(ARCHIVE) + sum(map(len, CONTENTS.values()))
