@@ -856,7 +856,7 @@ async def test_windows_reach_sub_agents_survive_summaries_and_close_when_the_tex
         host.adopt(child)
         adopted = [window.skill.reference for window in host.loaded]
         kept = host.on_compaction()
-        gone = host.on_compaction(gone=["billing/refunds", "billing/unknown"])
+        gone = host.on_compaction(removed=["billing/refunds", "billing/unknown"])
         file = await refused(host.read_skill_file("billing/refunds", "references/policy.md"))
         closed = [host.close("billing/stock"), host.close("billing/stock")]
 

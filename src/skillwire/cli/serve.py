@@ -38,10 +38,10 @@ from skillwire.server.http.server import listen_on, run_http, serve_http, serve_
 from skillwire.server.options import (
     OPTIONS,
     HttpOptions,
-    Kind,
     Option,
     OptionError,
     ServeOptions,
+    ValueKind,
     label,
     values_of,
 )
@@ -65,12 +65,12 @@ def option(name: str) -> Any:
     """Return what Typer needs to know about an option that can be typed."""
     found = OPTIONS[name]
     assert found.on_command_line, "what is typed is marked in the model"
-    if found.kind is Kind.PATHS:
+    if found.kind is ValueKind.PATHS:
         return typer.Argument(metavar=found.metavar, help=found.help, show_default=False)
     typed = f"--{name.replace('_', '-')}"
-    if found.kind is Kind.FLAG:
+    if found.kind is ValueKind.FLAG:
         return typer.Option(f"{typed}/{found.flag}" if found.default else typed, help=found.help)
-    is_bounded = found.kind is Kind.WHOLE
+    is_bounded = found.kind is ValueKind.WHOLE
     return typer.Option(
         typed,
         metavar=found.metavar,

@@ -59,7 +59,7 @@ from skillwire.sources.snapshot import (
     Snapshot,
     SnapshotSource,
     Source,
-    nest,
+    complete_nested_manifests,
     over_limits,
     possible_skills,
 )
@@ -416,7 +416,7 @@ class Upstream(SnapshotSource):
 
     async def _publish(self, state: _State, problem: str) -> None:
         try:
-            entries = nest(known.served for known in state.skills.values())
+            entries = complete_nested_manifests(known.served for known in state.skills.values())
         except SkillError as error:
             # A dynamic skill lies inside one with digests, and cannot be served there.
             problem, entries = (

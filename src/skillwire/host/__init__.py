@@ -114,7 +114,7 @@ if TYPE_CHECKING:
     from skillwire.host.state.content import OriginUsage as OriginUsage
     from skillwire.host.state.places import Storage
     from skillwire.host.state.trees import UNPACKED_FOLDER as UNPACKED_FOLDER
-    from skillwire.host.state.trees import Trees as Trees
+    from skillwire.host.state.trees import UnpackedArchives as UnpackedArchives
     from skillwire.host.state.trust import FileTrust as FileTrust
     from skillwire.host.state.trust import FolderTrust as FolderTrust
     from skillwire.host.use.explain import Explanation as Explanation
@@ -189,7 +189,7 @@ else:
             "registry.servers": "fresh_seconds",
             "state.content": "CacheUsage ContentCache MAX_CACHE_BYTES OriginUsage",
             "state.places": "Storage",
-            "state.trees": "Trees UNPACKED_FOLDER",
+            "state.trees": "UNPACKED_FOLDER UnpackedArchives",
             "state.trust": "FileTrust FolderTrust",
             "use.explain": "Explanation Step",
             "use.fetch": "ArchivePolicy NO_ARCHIVES",

@@ -40,9 +40,9 @@ from skillwire.host.use.context import (
     RESTORED_TOKENS,
     AnnouncedChanges,
     Nudges,
-    Restored,
+    RestoredTexts,
     is_present,
-    restored,
+    restore_texts,
 )
 from skillwire.host.use.explain import complete_variable, missing_dependency
 from skillwire.host.use.files import (
@@ -82,14 +82,14 @@ from skillwire.host.use.search import SearchPage
 from skillwire.host.use.tools import Tool, tools_for
 from skillwire.runner import Availability
 
-# `Introduction`: the list of skills for a model, search, hints before tool calls, and restored texts.
+# `ListedConversation`: the list of skills for a model, search, hints before tool calls, and restored texts.
 
 
 RESULTS_PER_PAGE = 10
 CHANGES_SECONDS = 1.0
 
 
-class Introduction:
+class ListedConversation:
     """The listing, search and compaction part of a conversation."""
 
     def __init__(self, services: Callable[[], HostServices], windows: Windows) -> None:
@@ -154,22 +154,22 @@ class Introduction:
         self._services().audit.record("close", reference=reference, uri=window.skill.id.uri)
         return self._windows.close(window.skill.id)
 
-    def on_compaction(self, gone: Iterable[str] = ()) -> tuple[Activation, ...]:
-        """Unload the skills that are `gone` from a summarised context; return those that stay loaded.
+    def on_compaction(self, removed: Iterable[str] = ()) -> tuple[Activation, ...]:
+        """Unload the skills that are `removed` from a summarised context; return those that stay loaded.
 
         A summary can contain instructions of a skill, so all others stay loaded.
         """
-        for reference in gone:
+        for reference in removed:
             self.close(reference)
         return self.loaded
 
     def after_compaction(
         self,
-        gone: Iterable[str] = (),
+        removed: Iterable[str] = (),
         *,
         budget_tokens: int = RESTORED_TOKENS,
         count: TokenCounter | None = None,
-    ) -> Restored:
+    ) -> RestoredTexts:
         """Call `on_compaction`, and return the texts to add to the context again, within `budget_tokens`.
 
         That is the current list of skills, and the texts of the skills loaded
@@ -177,11 +177,11 @@ class Introduction:
         with a line on how to read the rest. Skills that are no longer approved
         are left out. Nothing is fetched.
         """
-        self.on_compaction(gone)
+        self.on_compaction(removed)
         counter = count or self._listings.count
         listing = self._renewed_listing(budget_tokens, counter)
         left = budget_tokens - counter(listing) - 1
-        found = restored(self._services(), self._windows, self._windows.shown(), left, counter)
+        found = restore_texts(self._services(), self._windows, self._windows.shown(), left, counter)
         return replace(found, listing=listing)
 
     def restore(self, context: Iterable[str], *, budget_tokens: int = RESTORED_TOKENS) -> str:
@@ -208,7 +208,7 @@ class Introduction:
             self._sent |= there
             return listing
         self._listings.renew()
-        found = restored(self._services(), self._windows, lost, budget_tokens, count)
+        found = restore_texts(self._services(), self._windows, lost, budget_tokens, count)
         # A text for which there is no room now is not looked for again with every request.
         self._sent = there | {skill.boundary for skill in found.skills}
         return replace(found, listing=listing).text
@@ -267,7 +267,7 @@ class Introduction:
         services.audit.record("search", found=found.total)
         return found
 
-    def unanswered(self) -> tuple[str, ...]:
+    def unanswered_servers(self) -> tuple[str, ...]:
         """Return the labels of the servers whose first listing has not arrived yet."""
         servers = self._services().registry.view.servers
         return tuple(status.origin.label for status in servers if status.is_unanswered)
@@ -287,7 +287,7 @@ class Introduction:
 logger = logging.getLogger(__name__)
 
 
-class Conversation(Introduction):
+class Conversation(ListedConversation):
     """The context of one model: which skills are loaded in it, and which tool calls they allow.
 
     A host is the conversation of its own model; `child` makes one for a sub-agent.
@@ -669,10 +669,10 @@ class Conversation(Introduction):
         return self._services().consent.grants(window.skill)
 
 
-# `Inspection`: what a person can find out about a skill before it is loaded.
+# `InspectingConversation`: what a person can find out about a skill before it is loaded.
 
 
-class Inspection(Conversation):
+class InspectingConversation(Conversation):
     """A conversation that can also inspect skills without loading them."""
 
     async def find(self, reference: str) -> KnownSkill:

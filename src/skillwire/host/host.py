@@ -16,7 +16,7 @@ from skillwire.host.approval.store import ApprovalStore
 from skillwire.host.connect.config import Servers, read_servers
 from skillwire.host.connect.config_file import require_distinct
 from skillwire.host.connect.connection import AnyConnection, connection_for
-from skillwire.host.conversation import Inspection
+from skillwire.host.conversation import InspectingConversation
 from skillwire.host.model import (
     LOCAL,
     Approval,
@@ -45,7 +45,7 @@ from skillwire.host.state.audit import AuditLog
 from skillwire.host.state.content import ContentCache
 from skillwire.host.state.places import Storage
 from skillwire.host.state.trees import UNPACKED_FOLDER as TREES
-from skillwire.host.state.trees import Trees
+from skillwire.host.state.trees import UnpackedArchives
 from skillwire.host.state.trust import FolderTrust
 from skillwire.host.use.diff import compare, previous_of
 from skillwire.host.use.explain import ExplainContext, Explanation, explain
@@ -55,7 +55,7 @@ from skillwire.host.use.scripts import recorder
 from skillwire.runner import Policy, Runner
 
 
-class Host(Inspection):
+class Host(InspectingConversation):
     """The skills of MCP servers and local folders, for one agent.
 
         async with Host.from_config(".mcp.json", approve=ask_user) as host:
@@ -343,7 +343,7 @@ class Host(Inspection):
         self._trust = FolderTrust(storage.state, key=storage.state_key)
         quotas = {"max_bytes": limits.cache_bytes, "max_bytes_per_origin": limits.cache_bytes_per_server}
         self._cache = ContentCache(storage.cache, **quotas)
-        self._trees = Trees(storage.cache / TREES, **quotas)
+        self._trees = UnpackedArchives(storage.cache / TREES, **quotas)
         audit = AuditLog(storage.audit)
         self._archives = Archives(policy.archives, self._trees, audit)
         trust = LockTrust(storage.state, key=storage.state_key)

@@ -29,7 +29,7 @@ from skillwire.core import (
     segment_of,
 )
 from skillwire.server.browse import MAX_COMPLETED, children_of, completions, schemes_of
-from skillwire.server.meta import NO_NOTES, Notes
+from skillwire.server.meta import NO_NOTES, MetaAnnotator
 from skillwire.server.visibility import EVERYTHING_LISTED, ListingFilter, ListingRules
 from skillwire.sources.combined import CombinedSource
 from skillwire.sources.snapshot import Snapshot, possible_skills
@@ -226,7 +226,7 @@ _MAX_COMPLETIONS = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class ResultSettings:
     """Settings of results: page size, `ttlMs`, `cacheScope`, and the size of the response cache.
 
     `cached_bytes` limits the cache of written listing pages and files.
@@ -263,13 +263,13 @@ class Answers:
     def __init__(
         self,
         catalog: CombinedSource,
-        terms: Terms,
-        notes: Notes = NO_NOTES,
+        terms: ResultSettings,
+        notes: MetaAnnotator = NO_NOTES,
         listing: ListingRules = EVERYTHING_LISTED,
         unlisted: Collection[str] = (),
     ) -> None:
         """Use these settings; skills that `listing` hides and URIs in `unlisted` are not listed."""
-        self.catalog = catalog
+        self.source = catalog
         self.terms = terms
         self.notes = notes
         self._lister = ListingFilter(listing, unlisted)
@@ -279,7 +279,7 @@ class Answers:
     @property
     def listed(self) -> tuple[SkillEntry, ...]:
         """The entries that are listed now, sorted by URI."""
-        return self.listed_of(self.catalog.snapshot)
+        return self.listed_of(self.source.snapshot)
 
     def listed_of(self, snapshot: Snapshot) -> tuple[SkillEntry, ...]:
         """Return the listed entries of a snapshot; for the current snapshot they are cached."""
@@ -287,7 +287,7 @@ class Answers:
         if known is not None and known[0] is snapshot:
             return known[1]
         listed = self._lister.of(snapshot.entries)
-        if snapshot is self.catalog.snapshot:
+        if snapshot is self.source.snapshot:
             self._listed = snapshot, listed
         return listed
 
@@ -336,7 +336,7 @@ class Answers:
             wanted = SkillUri.parse(uri)
         except InvalidUriError as error:
             raise NotFoundError(f"no skill is served at {quoted(uri)}: {error}", uri=uri) from error
-        entry = await self.catalog.get_skill(wanted)
+        entry = await self.source.get_skill(wanted)
         return self.with_cache_fields({"skill": self.notes.entry(entry).to_json()}, modern=modern)
 
     async def read(self, uri: str) -> FileContent:
@@ -346,9 +346,9 @@ class Answers:
             NotFoundError: No skill has such a file.
             SourceError: It cannot be read as published.
         """
-        before = self.catalog.snapshot
-        content = await self.catalog.read_file(uri)
-        snapshot, wanted, digest = self.catalog.snapshot, canonical_uri(uri), ""
+        before = self.source.snapshot
+        content = await self.source.read_file(uri)
+        snapshot, wanted, digest = self.source.snapshot, canonical_uri(uri), ""
         is_skill_file = wanted in snapshot.by_uri
         # If the snapshot was replaced meanwhile, the digest may not belong to these bytes.
         if snapshot is before:
@@ -383,7 +383,7 @@ class Answers:
         except InvalidUriError as error:
             raise NotFoundError(f"{quoted(uri)} is not a directory: {error}", uri=uri) from error
         after = "" if cursor is None else read_cursor(READ_DIRECTORY, cursor)
-        snapshot = self.catalog.snapshot
+        snapshot = self.source.snapshot
         children = children_of(snapshot, directory, self.describe, after=after)
         if children is None:
             raise NotFoundError(f"{directory} is not a directory", uri=uri)
@@ -407,7 +407,7 @@ class Answers:
         directory = canonical_uri(uri)
         for skill in possible_skills(directory):
             try:
-                entry = await self.catalog.get_skill(skill)
+                entry = await self.source.get_skill(skill)
             except (NotFoundError, InvalidUriError):
                 continue
             after = "" if cursor is None else read_cursor(READ_DIRECTORY, cursor)
@@ -422,7 +422,7 @@ class Answers:
     def is_directory(self, uri: str) -> bool:
         """Return whether `uri`, in any spelling, is a directory."""
         try:
-            return children_of(self.catalog.snapshot, canonical_uri(uri)) is not None
+            return children_of(self.source.snapshot, canonical_uri(uri)) is not None
         except InvalidUriError:
             return False
 
@@ -460,14 +460,14 @@ class Answers:
         scheme, separator, rest = template.partition("://")
         if not separator or rest != "{+path}" or argument != "path" or scheme not in self._schemes:
             return None
-        values = completions(self.catalog.snapshot, scheme, typed)
+        values = completions(self.source.snapshot, scheme, typed)
         # An exact total beyond this number would take long to count.
         total = {"total": len(values)} if len(values) < MAX_COMPLETED else {}
         return {"values": values[:_MAX_COMPLETIONS], **total, "hasMore": len(values) > _MAX_COMPLETIONS}
 
     def describe(self, entry: SkillEntry) -> JsonDict:
         """Return the resource of a skill's `SKILL.md`."""
-        described = skill_resource(entry, modified=self.catalog.modified_at(entry.uri))
+        described = skill_resource(entry, modified=self.source.modified_at(entry.uri))
         return self.notes.describe(described, entry)
 
     def with_cache_fields(self, result: JsonDict, *, modern: bool = True) -> JsonDict:
@@ -480,7 +480,7 @@ class Answers:
 
     @property
     def _schemes(self) -> list[str]:
-        return schemes_of(self.catalog.snapshot) or [DEFAULT_SCHEME]
+        return schemes_of(self.source.snapshot) or [DEFAULT_SCHEME]
 
     def _page(self, listing: str, items: Sequence[JsonDict], cursor: str | None) -> JsonDict:
         start = 0 if cursor is None else bisect_right(items, read_cursor(listing, cursor), key=_URI)

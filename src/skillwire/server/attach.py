@@ -9,8 +9,8 @@ from mcp.server.lowlevel import Server
 from mcp.server.mcpserver import MCPServer
 
 from skillwire.core import Dialect, SkillError
-from skillwire.server.answers import DEFAULT_PAGE_SIZE, Terms
-from skillwire.server.meta import Annotate, Notes
+from skillwire.server.answers import DEFAULT_PAGE_SIZE, ResultSettings
+from skillwire.server.meta import Annotate, MetaAnnotator
 from skillwire.server.methods import add_change_subscriptions, install
 from skillwire.server.outputs import RunsScripts
 from skillwire.server.skills import Origin, Skills
@@ -76,7 +76,7 @@ def add_skills(
     if not 0 <= ttl <= 31_536_000:
         raise ValueError("ttl must be between 0 seconds and a year")
     scope = cache_scope or ("private" if _asks_for_authorization(server) else "public")
-    terms = Terms(page_size=page_size, ttl_ms=round(ttl * 1000), cache_scope=scope)
+    terms = ResultSettings(page_size=page_size, ttl_ms=round(ttl * 1000), cache_scope=scope)
     skills = Skills(
         origins,
         terms=terms,
@@ -85,7 +85,7 @@ def add_skills(
         strict=strict,
         follow_links=follow_links,
         dialects=dialects,
-        notes=Notes(mirror=mirror, annotate=annotate, media_type=skill_media_type),
+        notes=MetaAnnotator(mirror=mirror, annotate=annotate, media_type=skill_media_type),
         find_tool=find_tool,
         scripts=scripts,
         listing=listing,

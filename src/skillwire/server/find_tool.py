@@ -220,7 +220,7 @@ class FindTool:
         if self.visibility is not None and await self.visibility.is_limited():
             return await self._find_visible(self.visibility, question)
         page = await self._skills.search.find(
-            self._skills.answers.catalog.snapshot,
+            self._skills.answers.source.snapshot,
             question.query,
             limit=question.limit,
             cursor=question.cursor,
@@ -232,7 +232,7 @@ class FindTool:
         """Return matches that the caller may see, without a total, since some may be hidden."""
         found: list[SkillMatch] = []
         cursor, is_first = question.cursor, True
-        snapshot = self._skills.answers.catalog.snapshot
+        snapshot = self._skills.answers.source.snapshot
         with anyio.move_on_after(_SEARCH_SECONDS):
             while (is_first or cursor is not None) and len(found) <= question.limit:
                 page = await self._skills.search.find(

@@ -22,7 +22,7 @@ from skillwire.server.dialects.base import (
     merged_cache_fields,
 )
 from skillwire.server.messages import invalid_params, peer_error, wire_errors
-from skillwire.server.meta import Notes
+from skillwire.server.meta import MetaAnnotator
 from skillwire.server.outputs import caller_of
 from skillwire.server.parameters import ListSkillsRequestParams, RequestCheck
 from skillwire.server.skills import Skills
@@ -113,7 +113,7 @@ NOTED = frozenset({LIST_SKILLS, GET_SKILL, LIST_RESOURCES, LIST_TEMPLATES, READ_
 class MetaMiddleware:
     """The outermost middleware, so that results already have the protocol's own `_meta`."""
 
-    def __init__(self, notes: Notes) -> None:
+    def __init__(self, notes: MetaAnnotator) -> None:
         self._notes = notes
 
     async def __call__(self, ctx: Context, call_next: CallNext) -> HandlerResult:
@@ -124,7 +124,7 @@ class MetaMiddleware:
         return self._notes.result(as_json(result), ctx.method, uri if isinstance(uri, str) else "")
 
 
-def annotate_results(server: Server[Any], notes: Notes) -> None:
+def annotate_results(server: Server[Any], notes: MetaAnnotator) -> None:
     """Apply the author's function, if any, to every result of `server` about skills."""
     if notes.annotate is not None:
         server.middleware.insert(0, MetaMiddleware(notes))

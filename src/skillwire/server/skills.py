@@ -28,13 +28,13 @@ from skillwire.core import (
     media_type_of,
     segment_of,
 )
-from skillwire.server.answers import Answers, FileContent, Terms
+from skillwire.server.answers import Answers, FileContent, ResultSettings
 from skillwire.server.changes import ChangeNotifier
 from skillwire.server.dialects.base import DialectServer, DialectSkills, Render
 from skillwire.server.dialects.negotiation import build_dialect_servers, parse_dialects
 from skillwire.server.dialects.prompts import Prompts
 from skillwire.server.find_tool import FindTool
-from skillwire.server.meta import NO_NOTES, Notes
+from skillwire.server.meta import NO_NOTES, MetaAnnotator
 from skillwire.server.outputs import RunsScripts, Scripts
 from skillwire.server.search import ServerSearch, require_fts5
 from skillwire.server.visibility import EVERYTHING_LISTED, ListingRules, summary_of
@@ -155,13 +155,13 @@ class Skills:
         self,
         origins: Iterable[Origin] = (),
         *,
-        terms: Terms,
+        terms: ResultSettings,
         prefix: str = "",
         watch: bool = True,
         strict: bool = False,
         follow_links: bool = False,
         dialects: Iterable[str] = (),
-        notes: Notes = NO_NOTES,
+        notes: MetaAnnotator = NO_NOTES,
         find_tool: bool = False,
         scripts: Scripts | RunsScripts | None = None,
         listing: ListingRules = EVERYTHING_LISTED,
@@ -354,12 +354,12 @@ class Skills:
         Raises:
             SourceError: The server is not running.
         """
-        return self.answers.catalog
+        return self.answers.source
 
     @property
     def state(self) -> object:
         """The object that answers depend on, replaced with every change; None when closed."""
-        return None if self._answers is None else self._answers.catalog.snapshot
+        return None if self._answers is None else self._answers.source.snapshot
 
     def summary(self) -> str:
         """Return the summary of the listed skills for the server's instructions, or an empty text."""

@@ -12,9 +12,9 @@ from mcp.server.lowlevel import Server
 from mcp.server.subscriptions import ListenHandler
 
 from skillwire import __version__
-from skillwire.server.answers import Terms
+from skillwire.server.answers import ResultSettings
 from skillwire.server.fast.hot import HotAnswers
-from skillwire.server.meta import Notes
+from skillwire.server.meta import MetaAnnotator
 from skillwire.server.methods import add_change_subscriptions, install
 from skillwire.server.options import ServeOptions
 from skillwire.server.outputs import Scripts
@@ -42,8 +42,8 @@ def skills_from_sources(options: ServeOptions, sources: Sequence[Source], script
     return _skills(options, sources, False, scripts, terms)
 
 
-def _terms(options: ServeOptions) -> Terms:
-    return Terms(page_size=options.page_size, ttl_ms=round(options.ttl * 1000))
+def _terms(options: ServeOptions) -> ResultSettings:
+    return ResultSettings(page_size=options.page_size, ttl_ms=round(options.ttl * 1000))
 
 
 def _skills(
@@ -51,7 +51,7 @@ def _skills(
     origins: Sequence[Path | Source],
     strict: bool,
     scripts: Scripts | None,
-    terms: Terms,
+    terms: ResultSettings,
 ) -> Skills:
     return Skills(
         origins,
@@ -61,7 +61,7 @@ def _skills(
         strict=strict,
         follow_links=options.follow_links,
         dialects=options.dialect,
-        notes=Notes(mirror=options.mirror),
+        notes=MetaAnnotator(mirror=options.mirror),
         find_tool=options.find,
         scripts=scripts,
         listing=options.listing,

@@ -338,7 +338,7 @@ _ITEM_INVALID = "exec-result-item"
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class ResultPart:
     """One piece of a result: its kind, as the server names it, and its bytes.
 
     `kind` and all other texts are untrusted. `content` is None for a link,
@@ -358,7 +358,7 @@ class Piece:
 class ExecutionResult:
     """The result of a script that a server ran, as the server reports it."""
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[ResultPart, ...]
     is_error: bool = False
 
 
@@ -378,7 +378,7 @@ def parse_execution_result(result: object) -> tuple[ExecutionResult | None, list
     has_failed = members.flag("isError")
     is_unclear = has_failed is None and members.value.get("isError") is not None
     room = MAX_CONTENT
-    pieces: list[Piece] = []
+    pieces: list[ResultPart] = []
     for item in members.objects("content", most=MAX_PIECES):
         piece = _piece(members.inside(item), room)
         if piece is not None:
@@ -387,24 +387,24 @@ def parse_execution_result(result: object) -> tuple[ExecutionResult | None, list
     return ExecutionResult(tuple(pieces), bool(has_failed) or is_unclear), findings
 
 
-def _piece(item: Members, room: int) -> Piece | None:
+def _piece(item: Members, room: int) -> ResultPart | None:
     kind = item.required_text("type", most=MAX_WORD)
     if kind is None:
         return None
     if kind == TEXT:
-        return _with_text(item, Piece(kind), room)
+        return _with_text(item, ResultPart(kind), room)
     if kind in _MEDIA:
-        return _with_blob(item, "data", Piece(kind, media_type=_media_type(item)), room)
+        return _with_blob(item, "data", ResultPart(kind, media_type=_media_type(item)), room)
     if kind == RESOURCE:
         return _resource(item, room)
     if kind == LINK:
         uri = item.required_text("uri", most=MAX_URI)
         name = item.text("name", most=MAX_WORD) or ""
-        return None if uri is None else Piece(kind, uri=uri, name=name, media_type=_media_type(item))
-    return Piece(kind)
+        return None if uri is None else ResultPart(kind, uri=uri, name=name, media_type=_media_type(item))
+    return ResultPart(kind)
 
 
-def _resource(item: Members, room: int) -> Piece | None:
+def _resource(item: Members, room: int) -> ResultPart | None:
     value = item.value.get(RESOURCE)
     inner, findings = open_object(
         value, required=_ITEM_INVALID, optional=_ITEM_INVALID, what=f"`{RESOURCE}` of a piece"
@@ -420,19 +420,19 @@ def _resource(item: Members, room: int) -> Piece | None:
         item.malformed(RESOURCE, "has both `text` and `blob`")
         return None
     name = inside.text("name", most=MAX_WORD) or ""
-    piece = Piece(RESOURCE, uri=uri, name=name, media_type=_media_type(inside))
+    piece = ResultPart(RESOURCE, uri=uri, name=name, media_type=_media_type(inside))
     if "text" in inner.value:
         return _with_text(inside, piece, room)
     # The specification's own example has neither: the file is only named, like a link.
     return _with_blob(inside, "blob", piece, room) if "blob" in inner.value else piece
 
 
-def _with_text(item: Members, piece: Piece, room: int) -> Piece | None:
+def _with_text(item: Members, piece: ResultPart, room: int) -> ResultPart | None:
     text = "" if item.value.get("text") == "" else item.required_text("text", most=MAX_CONTENT)
     return None if text is None else _filled(item, piece, text.encode(), room, is_text=True)
 
 
-def _with_blob(item: Members, name: str, piece: Piece, room: int) -> Piece | None:
+def _with_blob(item: Members, name: str, piece: ResultPart, room: int) -> ResultPart | None:
     blob = "" if item.value.get(name) == "" else item.required_text(name, most=MAX_CONTENT * 4 // 3 + 4)
     if blob is None:
         return None
@@ -444,11 +444,11 @@ def _with_blob(item: Members, name: str, piece: Piece, room: int) -> Piece | Non
     return _filled(item, piece, content, room, is_text=False)
 
 
-def _filled(item: Members, piece: Piece, content: bytes, room: int, *, is_text: bool) -> Piece:
+def _filled(item: Members, piece: ResultPart, content: bytes, room: int, *, is_text: bool) -> ResultPart:
     if len(content) > room:
         item.malformed("content", f"has more than {MAX_CONTENT} bytes; the rest is left out")
         return piece
-    return Piece(piece.kind, content, is_text, piece.uri, piece.name, piece.media_type)
+    return ResultPart(piece.kind, content, is_text, piece.uri, piece.name, piece.media_type)
 
 
 def _media_type(item: Members) -> str:

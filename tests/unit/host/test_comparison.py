@@ -28,7 +28,7 @@ from skillwire.host.model.show_rules import ShowRules
 from skillwire.host.registry.registry import Registry
 from skillwire.host.state.audit import AuditLog
 from skillwire.host.state.content import ContentCache
-from skillwire.host.state.trees import Trees
+from skillwire.host.state.trees import UnpackedArchives
 from skillwire.host.use.diff import MOST_FILES, compare, previous_of
 from skillwire.host.use.fetch import ArchivePolicy, Archives, Files
 from skillwire.host.use.load import HostServices
@@ -58,7 +58,7 @@ class Bench:
             granted_by="",
             limits=PromptLimits(),
         )
-        self.trees = Trees(folder / "cache" / "trees")
+        self.trees = UnpackedArchives(folder / "cache" / "trees")
         self.archives = Archives(ArchivePolicy(), self.trees, audit)
         fetcher = Files({}, self.cache, self.archives, audit)
         self.services = HostServices(Registry([]), fetcher, consent, audit, (), (), 24_000, ShowRules())

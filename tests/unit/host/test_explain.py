@@ -25,7 +25,7 @@ from skillwire.host.registry.local import LocalRoot, LocalSkills
 from skillwire.host.registry.registry import Registry
 from skillwire.host.state.audit import AuditLog
 from skillwire.host.state.content import ContentCache
-from skillwire.host.state.trees import Trees
+from skillwire.host.state.trees import UnpackedArchives
 from skillwire.host.use.explain import ExplainContext, Explanation, Step, explain
 from skillwire.host.use.fetch import NO_ARCHIVES, Archives, Files
 from skillwire.host.use.load import HostServices
@@ -62,7 +62,7 @@ class Bench:
         registry = Registry(
             [remote], LocalSkills([LocalRoot(folder / "skills", "user")]), on_entries=self.consent.observe_all
         )
-        trees = Trees(folder / "cache" / "trees")
+        trees = UnpackedArchives(folder / "cache" / "trees")
         archives = Archives(NO_ARCHIVES, trees, audit)
         fetcher = Files({}, ContentCache(folder / "cache"), archives, audit)
         self.services = HostServices(

@@ -8,8 +8,8 @@ import anyio
 import pytest
 
 from skillwire.runner import OutputFile
-from skillwire.server.answers import Answers, FileContent, Terms
-from skillwire.server.outputs import Caller, OutputStore, Quota
+from skillwire.server.answers import Answers, FileContent, ResultSettings
+from skillwire.server.outputs import Caller, OutputQuota, OutputStore
 from skillwire.sources import CombinedSource, MemorySource
 from talking import eventually
 
@@ -32,7 +32,7 @@ def files(*sizes: int) -> list[OutputFile]:
 @pytest.fixture
 async def answers() -> AsyncGenerator[Answers]:
     async with CombinedSource([MemorySource()]) as catalog:
-        yield Answers(catalog, Terms())
+        yield Answers(catalog, ResultSettings())
 
 
 @pytest.mark.requirement("EXEC-17")
@@ -77,7 +77,7 @@ def test_only_who_ran_a_script_finds_what_it_left() -> None:
 @pytest.mark.requirement("EXEC-17")
 def test_what_was_kept_long_enough_is_gone() -> None:
     clock = Clock()
-    shelf = OutputStore(Quota(seconds=60), clock=clock)
+    shelf = OutputStore(OutputQuota(seconds=60), clock=clock)
     uri = shelf.put(files(5), ME)["0.bin"]
 
     clock.now += 59.9
@@ -91,7 +91,7 @@ def test_what_was_kept_long_enough_is_gone() -> None:
 
 
 async def test_memory_is_given_back_without_being_asked() -> None:
-    shelf = OutputStore(Quota(seconds=0.02))
+    shelf = OutputStore(OutputQuota(seconds=0.02))
     shelf.put(files(5), ME)
 
     async def size() -> int:
@@ -107,7 +107,7 @@ async def test_memory_is_given_back_without_being_asked() -> None:
 
 @pytest.mark.requirement("EXEC-12")
 def test_the_oldest_runs_make_room() -> None:
-    shelf = OutputStore(Quota(all_bytes=100, all_files=4))
+    shelf = OutputStore(OutputQuota(all_bytes=100, all_files=4))
     first = shelf.put(files(40, 40), ME)
     second = shelf.put(files(20), ME)
 
@@ -129,7 +129,7 @@ def test_the_oldest_runs_make_room() -> None:
 
 @pytest.mark.requirement("EXEC-12")
 def test_one_run_keeps_no_more_than_its_share() -> None:
-    shelf = OutputStore(Quota(run_bytes=50, run_files=3))
+    shelf = OutputStore(OutputQuota(run_bytes=50, run_files=3))
 
     uris = shelf.put(files(30, 30, 10, 5, 1), ME)
 

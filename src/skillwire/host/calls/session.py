@@ -358,12 +358,12 @@ class Deadlines:
 
 
 class ConnectionState(StrEnum):
-    """The state of a connection. `resting` is a backoff; `failed` lasts until attempts are allowed again."""
+    """The state of a connection. `failed` lasts until attempts are allowed again."""
 
     IDLE = "idle"
     CONNECTING = "connecting"
     READY = "ready"
-    RESTING = "resting"
+    BACKING_OFF = "backing-off"
     FAILED = "failed"
     CLOSED = "closed"
 

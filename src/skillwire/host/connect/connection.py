@@ -172,7 +172,7 @@ class Connection:
             return ConnectionState.READY if self._link.is_ready else ConnectionState.CONNECTING
         if self._budget.remaining:
             return ConnectionState.FAILED
-        return ConnectionState.RESTING if self._backoff.remaining else ConnectionState.IDLE
+        return ConnectionState.BACKING_OFF if self._backoff.remaining else ConnectionState.IDLE
 
     @property
     def declaration(self) -> Declaration | None:

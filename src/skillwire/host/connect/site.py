@@ -124,7 +124,7 @@ class SiteConnection:
             return ConnectionState.CLOSED
         if self._is_answering:
             return ConnectionState.READY
-        return ConnectionState.RESTING if self._backoff.remaining else ConnectionState.IDLE
+        return ConnectionState.BACKING_OFF if self._backoff.remaining else ConnectionState.IDLE
 
     async def __aenter__(self) -> "SiteConnection":
         self._tasks = anyio.create_task_group()

@@ -97,9 +97,9 @@ def render_contents(
     total = sum(section.count for section in sections)
     if not total:
         return RenderedListing("", 0), None
-    alone = writer.alone(wording, total)
-    if budget_tokens > 0 and (tokens := count(alone)) <= budget_tokens:
-        return RenderedListing(alone, tokens, left_out=total), None
+    text = writer.count_only(wording, total)
+    if budget_tokens > 0 and (tokens := count(text)) <= budget_tokens:
+        return RenderedListing(text, tokens, left_out=total), None
     return RenderedListing("", 0, left_out=total), None
 
 

@@ -53,7 +53,7 @@ from skillwire.host.model import (
     view_of,
 )
 from skillwire.host.registry.local import LocalScan, LocalSkills
-from skillwire.host.registry.servers import ListingHistory, Remote, ServerRecord
+from skillwire.host.registry.servers import ListingHistory, RemoteServer, ServerRecord
 from skillwire.sources.background import run_in_background
 
 # `ViewBuilder`: builds the registry's view from all origins.
@@ -178,7 +178,7 @@ class Registry:
 
     def __init__(
         self,
-        remotes: Sequence[Remote],
+        remotes: Sequence[RemoteServer],
         local: LocalSkills | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
@@ -437,7 +437,7 @@ class Registry:
         if self._offline is not None and record.was_never_listed:
             record.use_offline(await self._offline(record.origin))
 
-    async def _confirm(self, remote: Remote, record: ServerRecord) -> None:
+    async def _confirm(self, remote: RemoteServer, record: ServerRecord) -> None:
         """Get the skills that a server's instructions mention and its listing lacks."""
         if record.dialect is not Dialect.CORE:
             return  # In other dialects only reading the file could confirm it, and no file is read unasked.
@@ -449,7 +449,7 @@ class Registry:
                 for uri in uris:
                     group.start_soon(self._confirm_one, remote, record, uri)
 
-    async def _confirm_one(self, remote: Remote, record: ServerRecord, uri: str) -> None:
+    async def _confirm_one(self, remote: RemoteServer, record: ServerRecord, uri: str) -> None:
         try:
             self._store(record, await remote.get_skill(uri))
         except SkillError as error:

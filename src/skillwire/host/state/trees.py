@@ -50,7 +50,7 @@ _ARCHIVE = "archive"
 _WRITABLE, _READ_ONLY, _FILE_MODE = 0o700, 0o500, 0o400
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 _TREE = re.compile(r"[0-9a-f]{64}")
-_GONE = re.compile(r"\.gone-[0-9a-f]{16}")
+_BEING_REMOVED = re.compile(r"\.gone-[0-9a-f]{16}")
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ class _StoredTree:
     used: int
 
 
-class Trees:
+class UnpackedArchives:
     """The unpacked archives of all servers, within a quota for each server and one for all.
 
     A failing disk slows loads down but does not fail them. All methods are
@@ -217,7 +217,7 @@ class Trees:
                 with suppress(OSError), folders.folder(name, root) as inside:
                     for found in _names(inside):
                         is_old = is_temporary(found) and folders.age(inside, found) >= older_than
-                        if is_old or _GONE.fullmatch(found):
+                        if is_old or _BEING_REMOVED.fullmatch(found):
                             removed += _remove(inside, found)
             return removed + self._enforce_quotas(root)
 

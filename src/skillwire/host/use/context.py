@@ -39,7 +39,7 @@ _HEAD = (
 
 
 @dataclass(frozen=True, slots=True)
-class Restored:
+class RestoredTexts:
     """Text to add to a context again: `text` is all of it, complete and framed, or empty.
 
     `skills` begins with the skill that was loaded last; a long text may be
@@ -64,9 +64,9 @@ class Restored:
         return "\n\n".join(filter(None, (self.listing, self.texts)))
 
 
-def restored(
+def restore_texts(
     services: HostServices, windows: Windows, among: Iterable[Activation], budget: int, count: TokenCounter
-) -> Restored:
+) -> RestoredTexts:
     """Return the texts of some windows within `budget` tokens: newest first, each with a fair share.
 
     Only pages that were shown in this conversation are repeated. The oldest
@@ -86,8 +86,8 @@ def restored(
         room = budget - count("\n\n".join([_HEAD, *_left_out_lines(left)]))
         skills = _shared(given[:kept], room, count)
         if skills is not None:
-            return Restored("", tuple(skills), left if room >= 0 else (), tuple(refused))
-    return Restored(refused=tuple(refused))
+            return RestoredTexts("", tuple(skills), left if room >= 0 else (), tuple(refused))
+    return RestoredTexts(refused=tuple(refused))
 
 
 def is_present(window: Activation, context: Iterable[str]) -> bool:

@@ -34,13 +34,13 @@ from skillwire.host.model import (
     Basis,
     Change,
     Comparison,
+    ComparisonBase,
     DynamicFiles,
     FieldChange,
     FileChange,
     FileState,
     KnownSkill,
     OmissionReason,
-    Previous,
     Refusal,
     UnavailableError,
     binding_of,
@@ -56,23 +56,23 @@ MOST_BYTES: Final = 4 * 1024 * 1024
 """How many bytes are read for one comparison, of what was approved and of what is new."""
 
 
-def previous_of(skill: KnownSkill, store: ApprovalStore, lock: ProjectLock) -> Previous:
+def previous_of(skill: KnownSkill, store: ApprovalStore, lock: ProjectLock) -> ComparisonBase:
     """Return what the user approved for a skill: the approval that covers it now, else the newest one."""
     if not skill.is_remote:
-        return Previous(Basis.LOCAL)
+        return ComparisonBase(Basis.LOCAL)
     earlier = previous_approval(skill, store, lock)
     if earlier is None:
-        return Previous(Basis.NOTHING)
+        return ComparisonBase(Basis.NOTHING)
     own = Basis.APPROVED if earlier.holds else Basis.ENDED
     basis = Basis.LOCKED if earlier.is_pin else own
-    return Previous(basis, earlier.manifest, earlier.granted_at, holds=earlier.holds)
+    return ComparisonBase(basis, earlier.manifest, earlier.granted_at, holds=earlier.holds)
 
 
 async def compare(
     services: HostServices,
     cache: ContentCache,
     skill: KnownSkill,
-    previous: Previous,
+    previous: ComparisonBase,
     *,
     full: bool = False,
 ) -> Comparison:
@@ -156,13 +156,13 @@ class _ComparisonReader:
             return before, after
         old, new = before, after
         if before is not None and before.coverage is Coverage.ARCHIVE:
-            old = await self._kept(before)
+            old = await self._cached_archive_files(before)
         if after.coverage is Coverage.ARCHIVE:
-            new = await self._opened()
+            new = await self._listed_archive_files()
         is_known = new is not None and (old is not None or before is None)
         return (old, new) if is_known else (before, after)
 
-    async def _kept(self, manifest: Manifest) -> Manifest | None:
+    async def _cached_archive_files(self, manifest: Manifest) -> Manifest | None:
         """Return the files of an approved archive, if it is still cached."""
         archives = self.services.files.archives
         skill = self.skill
@@ -177,7 +177,7 @@ class _ComparisonReader:
         self._unpacked = found.contents
         return found.manifest
 
-    async def _opened(self) -> Manifest | None:
+    async def _listed_archive_files(self) -> Manifest | None:
         """Return the files of the archive that is listed now, unless it cannot be fetched."""
         if self.is_blocked:
             return None

@@ -66,7 +66,7 @@ from skillwire.host.model import (
 from skillwire.host.registry.local import parse_leniently, read_local_file
 from skillwire.host.state.audit import AuditLog
 from skillwire.host.state.content import ContentCache
-from skillwire.host.state.trees import ArchiveKey, Trees
+from skillwire.host.state.trees import ArchiveKey, UnpackedArchives
 
 # Skills that are served as one archive: whether this host unpacks them, and how their files are read.
 
@@ -101,26 +101,26 @@ NO_ARCHIVES = ArchivePolicy(frozenset())
 
 
 @dataclass(frozen=True, slots=True)
-class Unpacked:
+class UnpackedArchive:
     """The content of an archive: a manifest by path or by skill URI, and the files' bytes by digest."""
 
     manifest: Manifest
     contents: dict[str, bytes]
 
     @classmethod
-    def of(cls, files: Iterable[UnpackedFile]) -> "Unpacked":
+    def of(cls, files: Iterable[UnpackedFile]) -> "UnpackedArchive":
         lines = [(ManifestFile.of(file.path, file.content), file.content) for file in files]
         return cls(Manifest.of(line for line, _ in lines), {line.digest: content for line, content in lines})
 
-    def below(self, uri: SkillUri) -> "Unpacked":
+    def below(self, uri: SkillUri) -> "UnpackedArchive":
         """Return the same with the manifest's paths resolved to URIs below the skill at `uri`."""
-        return replace(self, manifest=placed(self.manifest, uri))
+        return replace(self, manifest=manifest_below(self.manifest, uri))
 
 
 class Archives:
     """Unpacks the archives of all servers of one host, and reads the unpacked files."""
 
-    def __init__(self, policy: ArchivePolicy, trees: Trees, audit: AuditLog) -> None:
+    def __init__(self, policy: ArchivePolicy, trees: UnpackedArchives, audit: AuditLog) -> None:
         self._policy = policy
         self._trees = trees
         self._audit = audit
@@ -172,7 +172,7 @@ class Archives:
         if known is None:
             known = (await self._unpacked(skill, read)).manifest
         _require_listed_skill_file(skill.entry, known)
-        return replace(skill, entry=replace(skill.entry, unpacked=placed(known, skill.entry.uri)))
+        return replace(skill, entry=replace(skill.entry, unpacked=manifest_below(known, skill.entry.uri)))
 
     async def file(self, skill: KnownSkill, uri: str, read: Read) -> bytes:
         """Return a file of a skill that was `opened`, as it was unpacked from the archive.
@@ -198,7 +198,7 @@ class Archives:
             content = (await self._unpacked(skill, read)).contents[line.digest]
         return content
 
-    def cached(self, origin: Origin, manifest: Manifest, uri: SkillUri) -> "Unpacked | None":
+    def cached(self, origin: Origin, manifest: Manifest, uri: SkillUri) -> "UnpackedArchive | None":
         """Return the content of the cached archive of the skill at `uri`. This blocks on disk access.
 
         No request is sent. None if it is not cached, does not match
@@ -217,9 +217,9 @@ class Archives:
         format = None if archive is None else ArchiveFormat.of_content(archive)
         if archive is None or format is None or format not in self._policy.formats_for(origin.label):
             return None
-        return Unpacked.of(unpack(archive, format, limits=limits)).below(uri)
+        return UnpackedArchive.of(unpack(archive, format, limits=limits)).below(uri)
 
-    async def _unpacked(self, skill: KnownSkill, read: Read) -> "Unpacked":
+    async def _unpacked(self, skill: KnownSkill, read: Read) -> "UnpackedArchive":
         """Return the content of an archive, from the cache or the server, and store it."""
         key = _key(skill)
         async with self._locks.setdefault(key.origin, anyio.Lock()):
@@ -254,7 +254,7 @@ class Archives:
         line.verify(archive)
         return archive
 
-    def _unpack(self, skill: KnownSkill, archive: bytes, budget: UnpackBudget | None) -> "Unpacked":
+    def _unpack(self, skill: KnownSkill, archive: bytes, budget: UnpackBudget | None) -> "UnpackedArchive":
         """Unpack an archive whose digest was verified, and check its content against the listing."""
         format = archive_format(_line_of(skill.entry)) or ArchiveFormat.of_content(archive)
         if format is None or format not in self._policy.formats_for(skill.id.origin.label):
@@ -262,11 +262,11 @@ class Archives:
                 f"the archive format of {skill.reference} is not accepted by this host",
                 reference=skill.reference,
             )
-        found = Unpacked.of(unpack(archive, format, limits=self._policy.limits, budget=budget))
+        found = UnpackedArchive.of(unpack(archive, format, limits=self._policy.limits, budget=budget))
         _require_listed_skill_file(skill.entry, found.manifest)
         content = found.contents[found.manifest.require(SKILL_FILE).digest]
         require_listed_frontmatter(skill.entry, parse_skill_md(content).frontmatter)
-        placed(found.manifest, skill.entry.uri)
+        manifest_below(found.manifest, skill.entry.uri)
         return found
 
     def _budget(self, origin: Origin) -> UnpackBudget:
@@ -331,7 +331,7 @@ def _require_listed_skill_file(entry: SkillEntry, manifest: Manifest) -> None:
         )
 
 
-def placed(manifest: Manifest, uri: SkillUri) -> Manifest:
+def manifest_below(manifest: Manifest, uri: SkillUri) -> Manifest:
     """Return an archive's manifest with its paths resolved to URIs below the skill's (ARC-14).
 
     Raises:

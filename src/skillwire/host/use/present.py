@@ -25,7 +25,14 @@ from skillwire.core import (
     revealed,
     visible,
 )
-from skillwire.host.model import Activation, KnownSkill, NoSuchPageError, Origin, declared_arguments, written
+from skillwire.host.model import (
+    Activation,
+    KnownSkill,
+    NoSuchPageError,
+    Origin,
+    declared_arguments,
+    format_argument_lines,
+)
 
 # Long texts in pages: split and scanned once, so that the cost of a page does not grow with the text.
 
@@ -357,7 +364,7 @@ def _argument_lines(window: Activation) -> list[str]:
     """Return the arguments sent for a skill, and the names of the others it takes."""
     sent = window.fetched.arguments
     others = [argument.name for argument in declared_arguments(window.skill) if argument.name not in sent]
-    lines = [f"Argument sent: {line}" for line in written(sent)]
+    lines = [f"Argument sent: {line}" for line in format_argument_lines(sent)]
     if others:
         names = ", ".join(one_word(name) for name in others[:_MOST_FILES])
         lines.append(f"Arguments it also takes, for another load: {names}")

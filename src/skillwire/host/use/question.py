@@ -45,7 +45,7 @@ from skillwire.host.model import (
     Reply,
     RunTerms,
     argument_rows,
-    written,
+    format_argument_lines,
 )
 
 # Line wrapping at the width of a terminal, so that the terminal itself never wraps a line.
@@ -296,7 +296,7 @@ def paragraphs_of(question: Question) -> tuple[Paragraph, ...]:
         was = skill.entry.coverage if question.previous is None else question.previous.coverage
         found.append(_change(skill, question.change, was))
     if question.arguments:
-        lines = written(dict(question.arguments))
+        lines = format_argument_lines(dict(question.arguments))
         sent = tuple(part for line in lines for part in wrapped(line, LONGEST_LINE))
         found.append(Paragraph("Arguments to send to its server", sent, is_untrusted=True, is_warning=True))
     if skill is not None and question.occasion in _LOADS:

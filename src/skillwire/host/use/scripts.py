@@ -69,7 +69,7 @@ from skillwire.runner.preparation import (
     prepare,
     scripts_of,
 )
-from skillwire.wire.execute import EXECUTE_METHOD, LINK, TEXT, ExecutionResult, Piece
+from skillwire.wire.execute import EXECUTE_METHOD, LINK, TEXT, ExecutionResult, ResultPart
 
 # Preparing a run of a skill's script: reading its files, and the terms that the user approves.
 
@@ -105,7 +105,7 @@ def require_interpreter(runner: Runner, script: str) -> None:
     Raises:
         RunnerError: There is none.
     """
-    if not runner.takes(script):
+    if not runner.has_interpreter(script):
         raise RunnerError(
             "no interpreter is configured for scripts with this suffix",
             script=script,
@@ -186,7 +186,7 @@ def rule_origin(skill: KnownSkill) -> str:
 
 
 def granted_limits(policy: Policy, interface: ScriptInterface) -> Limits:
-    return policy.limits.asked(interface.limits, policy.most)
+    return policy.limits.with_requested(interface.limits, policy.most)
 
 
 def terms_of(policy: Policy, run: ScriptRun, *, beside: tuple[str, ...] = ()) -> RunTerms:
@@ -354,7 +354,7 @@ def _result_of(skill: KnownSkill, path: str, executed: ExecutionResult, page_len
     )
 
 
-def _files(pieces: list[Piece]) -> tuple[OutputFile, ...]:
+def _files(pieces: list[ResultPart]) -> tuple[OutputFile, ...]:
     """Return the attached contents as files with safe, unique names."""
     taken: set[str] = set()
     files: list[OutputFile] = []
@@ -368,7 +368,7 @@ def _files(pieces: list[Piece]) -> tuple[OutputFile, ...]:
     return tuple(files)
 
 
-def _describe_unfetched(piece: Piece) -> str:
+def _describe_unfetched(piece: ResultPart) -> str:
     """Describe a piece without content: a link, which is not followed, or an unknown kind."""
     what = "a link" if piece.kind == LINK else f"content of the kind {one_word(piece.kind)}"
     about = [one_word(word) for word in (piece.name, piece.uri) if word]
@@ -376,7 +376,7 @@ def _describe_unfetched(piece: Piece) -> str:
     return " ".join([what, *about]) + media
 
 
-def _text(piece: Piece) -> str:
+def _text(piece: ResultPart) -> str:
     return (piece.content or b"").decode("utf-8", "replace")
 
 

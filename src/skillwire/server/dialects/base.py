@@ -373,7 +373,7 @@ class ByNameDialectServer(DialectServer):
     @property
     def names(self) -> SkillNames:
         """The current names of all skills."""
-        snapshot, names = self.skills.answers.catalog.snapshot, self._names
+        snapshot, names = self.skills.answers.source.snapshot, self._names
         if names is None or names.snapshot is not snapshot:
             names = self._names = SkillNames(snapshot)
             self._declared = {}
@@ -411,7 +411,7 @@ class ByNameDialectServer(DialectServer):
             SourceError: It keeps changing, or cannot be read.
         """
         for _ in range(_READ_ATTEMPTS):
-            catalog = self.skills.answers.catalog
+            catalog = self.skills.answers.source
             entry = catalog.snapshot.get(uri)
             content = await catalog.read_file(uri.text)
             line = None if entry.manifest is None else entry.manifest.find(uri.text)
@@ -425,7 +425,7 @@ class ByNameDialectServer(DialectServer):
 
     def supporting_files(self, entry: SkillEntry) -> list[SupportingFile]:
         """Return the files of a skill except `SKILL.md`, sorted by URI."""
-        media_types = self.skills.answers.catalog.snapshot.media_types
+        media_types = self.skills.answers.source.snapshot.media_types
         if entry.manifest is None:
             pairs = [(uri, uri) for uri in entry.dynamic_files]
         else:

@@ -155,7 +155,7 @@ class Prompts(DialectServer):
             SourceError: The server is not running.
         """
         answers = self.skills.answers
-        snapshot = answers.catalog.snapshot
+        snapshot = answers.source.snapshot
         if self._table is None or self._table.snapshot is not snapshot:
             listed = answers.listed_of(snapshot)
             self._table = PromptTable.of(snapshot, self._chosen, listed, is_for_all=self._is_for_all)
@@ -221,7 +221,7 @@ class Prompts(DialectServer):
             SourceError: It keeps changing, or cannot be read.
         """
         for _ in range(_READ_ATTEMPTS):
-            catalog = self.skills.answers.catalog
+            catalog = self.skills.answers.source
             now = catalog.snapshot.get(entry.uri)
             try:
                 return now, await self._joined_text(catalog, now)

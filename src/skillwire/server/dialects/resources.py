@@ -46,7 +46,7 @@ class ListMarch(DialectServer):
             InvalidCursorError: The cursor is not from this listing.
         """
         after = None if cursor is None else read_cursor(SCOPED, cursor)
-        snapshot = self.skills.answers.catalog.snapshot
+        snapshot = self.skills.answers.source.snapshot
         scheme, separator, rest = uri.partition("://")
         if not separator or not _is_known(snapshot, scheme.lower()):
             return None
@@ -99,7 +99,7 @@ class ListMarch(DialectServer):
         return result
 
     def _describe(self, entry: SkillEntry) -> JsonDict:
-        return skill_resource(entry, modified=self.skills.answers.catalog.modified_at(entry.uri))
+        return skill_resource(entry, modified=self.skills.answers.source.modified_at(entry.uri))
 
 
 def _is_known(snapshot: Snapshot, scheme: str) -> bool:

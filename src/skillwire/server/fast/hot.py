@@ -154,7 +154,7 @@ class HotAnswers:
         return b'{"skill":', write_entry(entry), self._tail if modern else b"}"
 
     def _read(self, uri: str, *, modern: bool) -> Parts | None:
-        catalog = self._skills.answers.catalog
+        catalog = self._skills.answers.source
         cached = self._files.get(uri)
         if cached is None or cached.catalog is not catalog:
             return None

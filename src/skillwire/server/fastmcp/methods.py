@@ -14,7 +14,7 @@ from mcp.shared.exceptions import MCPError
 from pydantic import Field
 
 from skillwire.core import JsonDict, NotFoundError, SkillEntry, SourceError, canonical_uri
-from skillwire.server.answers import FileContent, Terms
+from skillwire.server.answers import FileContent, ResultSettings
 from skillwire.server.dialects.base import Context, Handler, as_json, is_modern
 from skillwire.server.fastmcp.visibility import (
     CALLER,
@@ -81,7 +81,7 @@ class FileResult(ResourceResult):
     ttl_ms: int = 0
     cache_scope: CacheScope = "private"
 
-    def __init__(self, file: FileContent, terms: Terms) -> None:
+    def __init__(self, file: FileContent, terms: ResultSettings) -> None:
         content: str | bytes = file.content
         try:
             content = file.content.decode("utf-8")
@@ -164,7 +164,7 @@ class SkillsMiddleware(HandshakeMiddleware):
         except SourceError:
             return uri  # The skills are closed; resources of the server itself still work.
         try:
-            return located(answers.catalog.snapshot, uri)[1]
+            return located(answers.source.snapshot, uri)[1]
         except NotFoundError:
             return canonical_uri(uri) if answers.is_directory(uri) else uri
 
@@ -230,7 +230,7 @@ class ScopedListing:
 
     async def _is_shown(self, uri: str, skills: Container[str]) -> bool:
         answers = self._skills.answers
-        entry = located(answers.catalog.snapshot, uri)[0]
+        entry = located(answers.source.snapshot, uri)[0]
         skill = entry.uri.published
         if skill in skills:
             return (

@@ -245,7 +245,7 @@ class SkillsProvider(SkillsProviderBase):
     async def _list_resources(self) -> Sequence[Resource]:
         with wire_errors():
             answers = self.skills.answers
-            snapshot = answers.catalog.snapshot
+            snapshot = answers.source.snapshot
             if self._listed[0] is not snapshot:
                 self._listed = (
                     snapshot,
@@ -263,7 +263,7 @@ class SkillsProvider(SkillsProviderBase):
             if output is not None:
                 return output
             try:
-                entry, published = located(answers.catalog.snapshot, uri)
+                entry, published = located(answers.source.snapshot, uri)
             except NotFoundError:
                 return await self._unlisted(answers, uri)
             if published == entry.uri.published:
@@ -282,7 +282,7 @@ class SkillsProvider(SkillsProviderBase):
         """Return a directory, a file of an unlisted skill, or a resource of a dialect."""
         if answers.is_directory(uri):
             directory = canonical_uri(uri)
-            skill = skill_around(answers.catalog.snapshot, directory)
+            skill = skill_around(answers.source.snapshot, directory)
             return self._file(directory, directory if skill is None else skill.frontmatter.name)
         scheme = uri.partition(":")[0]
         try:
@@ -331,7 +331,7 @@ class SkillsProvider(SkillsProviderBase):
         return None  # Everything readable is a resource.
 
     def _skill_file(self, answers: Answers, entry: SkillEntry) -> FileResource:
-        described = skill_resource(entry, modified=answers.catalog.modified_at(entry.uri))
+        described = skill_resource(entry, modified=answers.source.modified_at(entry.uri))
         return FileResource(
             self.skills,
             uri=described["uri"],

@@ -18,11 +18,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from skillwire.core import SITE_PATH, CredentialError
-from skillwire.server.access.admission import Admission, Admitted, LiveGrants, Rates
+from skillwire.server.access.admission import Admission, AdmittedCaller, LiveGrants, RateLimiter
 from skillwire.server.access.settings import (
     ANONYMOUS,
     BASIC_CHALLENGE,
-    Access,
+    AccessSettings,
     Caller,
     challenge,
     metadata,
@@ -46,7 +46,7 @@ from skillwire.server.visibility import ALL
 
 _READING = ("GET", "HEAD")
 _PATH_WITH_SLASH = f"{PATH}/"
-_EVERYONE = Admitted(ANONYMOUS, ALL)
+_EVERYONE = AdmittedCaller(ANONYMOUS, ALL)
 
 logger = logging.getLogger(__name__)
 
@@ -63,13 +63,13 @@ class HttpApp:
         options: ServeOptions,
         *,
         host: str,
-        access: Access | None = None,
+        access: AccessSettings | None = None,
         is_stateless: bool = False,
         proxies: Proxies | None = None,
         meter: WorkerMetrics | None = None,
         connections: ConnectionCounts | None = None,
     ) -> None:
-        self.access = access or Access()
+        self.access = access or AccessSettings()
         self.meter = meter or WorkerMetrics()
         self._connections = connections or ConnectionCounts()
         self._proxies = proxies or Proxies()
@@ -138,7 +138,7 @@ class HttpApp:
         if self._admission is not None:
             self._admission.reload()
 
-    def reconfigure(self, access: Access) -> None:
+    def reconfigure(self, access: AccessSettings) -> None:
         """Use other tokens, rules and rates from now on.
 
         Raises:
@@ -150,7 +150,7 @@ class HttpApp:
             self._rates, self._address_rates = _rates(access), _rates(access)
         self.access = access
 
-    def fronted(self, observed: App) -> App:
+    def with_fast_path(self, observed: App) -> App:
         """Return what to call instead of `observed`, which is this application with metrics and logs.
 
         Where every caller is served the same, the fast path sends prepared answers first, and counts them.
@@ -160,7 +160,7 @@ class HttpApp:
         endpoint = self._views.one.endpoint
         if not endpoint.is_fast:
             return observed
-        self._everyone = endpoint.plain  # The fast path in front has looked for prepared answers.
+        self._everyone = endpoint.pass_to_sdk  # The fast path in front has looked for prepared answers.
         hot, check_host = endpoint.skill_server.hot, self._allowed_hosts.check
         return FastPath(observed, hot, path=PATH, check_host=check_host, meter=self.meter)
 
@@ -199,7 +199,7 @@ class HttpApp:
             await self._answer(view, admitted, scope, receive, send)
 
     async def _answer(
-        self, view: View, admitted: Admitted, scope: Scope, receive: Receive, send: Send
+        self, view: View, admitted: AdmittedCaller, scope: Scope, receive: Receive, send: Send
     ) -> None:
         path = scope["path"]
         if path == PATH:
@@ -222,7 +222,7 @@ class HttpApp:
         await response(scope, receive, send)
 
     async def _pass_on(
-        self, view: View, admitted: Admitted, scope: Scope, receive: Receive, send: Send
+        self, view: View, admitted: AdmittedCaller, scope: Scope, receive: Receive, send: Send
     ) -> None:
         """Forward a request at `/mcp` to a view, and end long requests when the caller's access ends."""
         admission = self._admission
@@ -234,12 +234,12 @@ class HttpApp:
         scope[END_WATCH] = partial(self._standing.track, admitted, again)
         await view.endpoint.asgi(scope, receive, send)
 
-    async def _admitted(self, scope: Scope, send: Send, *, is_for_people: bool) -> Admitted | None:
+    async def _admitted(self, scope: Scope, send: Send, *, is_for_people: bool) -> AdmittedCaller | None:
         """Return the caller and what it may see; None when the request was refused."""
-        admitted: Admitted | None = _EVERYONE
+        admitted: AdmittedCaller | None = _EVERYONE
         if self._admission is not None:
             authorization = _authorization(scope)
-            admitted = self._admission.recall(authorization, basic=is_for_people)
+            admitted = self._admission.cached_result(authorization, basic=is_for_people)
             try:
                 if admitted is None:
                     # Checking a new credential costs more than recalling a known one.
@@ -263,7 +263,7 @@ class HttpApp:
             return False
         return await self._is_rate_limited(self._address_rates, self._proxies.client_of(scope), send)
 
-    async def _is_rate_limited(self, rates: Rates | None, name: str, send: Send) -> bool:
+    async def _is_rate_limited(self, rates: RateLimiter | None, name: str, send: Send) -> bool:
         wait = 0.0 if rates is None else rates.take(name)
         if wait:
             self.meter.limited()
@@ -320,8 +320,8 @@ class HttpApp:
         await JSONResponse(metadata(self.access), headers=headers)(scope, receive, send)
 
 
-def _rates(access: Access) -> Rates | None:
-    return None if access.rate is None else Rates(access.rate)
+def _rates(access: AccessSettings) -> RateLimiter | None:
+    return None if access.rate is None else RateLimiter(access.rate)
 
 
 def _authorization(scope: Scope) -> bytes | None:

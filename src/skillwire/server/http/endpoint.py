@@ -22,10 +22,10 @@ from skillwire.server.standalone import SkillServer
 from skillwire.wire.execute import EXECUTE_METHOD
 
 PATH: Final = "/mcp"
-END_WATCH: Final = "skillwire.hold"
-"""The scope key of the `Hold` for requests that may last long."""
+END_WATCH: Final = "skillwire.end_watch"
+"""The scope key of the `EndWatch` for requests that may last long."""
 
-Hold: TypeAlias = Callable[[], AbstractContextManager[anyio.Event]]
+EndWatch: TypeAlias = Callable[[], AbstractContextManager[anyio.Event]]
 """Watches a long request while the context is open; the event is set when the request must end."""
 
 _LISTEN: Final = (b"mcp-method", b"subscriptions/listen")
@@ -68,8 +68,8 @@ class Endpoint:
             )
         # With tracing, every request takes the path that makes spans.
         self.is_fast = skill_server.options.is_fast and not is_tracing()
-        self._fast = FastPath(self.plain, skill_server.hot, path=PATH) if self.is_fast else None
-        self.asgi: App = self.plain if self._fast is None else self._fast
+        self._fast = FastPath(self.pass_to_sdk, skill_server.hot, path=PATH) if self.is_fast else None
+        self.asgi: App = self.pass_to_sdk if self._fast is None else self._fast
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[None]:
@@ -109,7 +109,7 @@ class Endpoint:
         self.skill_server.listen.close()
         self._stopping.set()
 
-    async def plain(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def pass_to_sdk(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request to the SDK."""
         # Whitespace around a header value is not part of it.
         headers = [(name, value.strip(b" \t")) for name, value in scope["headers"]]
@@ -125,9 +125,9 @@ class Endpoint:
     async def _watch(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request to the SDK; end it early when the server stops or the caller loses access."""
         stopping = [self._stopping] if scope["method"] == "GET" else []
-        hold: Hold | None = scope.get(END_WATCH)
-        if hold is not None:
-            with hold() as ended:
+        end_watch: EndWatch | None = scope.get(END_WATCH)
+        if end_watch is not None:
+            with end_watch() as ended:
                 await self._stream(scope, receive, send, *stopping, ended)
         elif stopping:
             await self._stream(scope, receive, send, *stopping)

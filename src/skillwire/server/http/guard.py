@@ -5,7 +5,7 @@ not read. Each connection here checks itself periodically and closes when it has
 waited too long. It has one timer, which is rescheduled when it fires and not on
 every event, so that the cost per request is small.
 
-`fast` and `plain` have the classes for httptools and h11.
+`H11Connection` is the one for h11; the one for httptools has a module of its own.
 """
 
 import asyncio

@@ -203,7 +203,7 @@ async def serve_http(
     certificate, key = http.tls or (None, None)
     config = uvicorn.Config(
         # The fast path writes no access log.
-        app.fronted(observed) if log is None else observed,
+        app.with_fast_path(observed) if log is None else observed,
         http=http_protocol(ConnectionTracker(limits, connections)),
         interface="asgi3",
         ws="none",

@@ -11,7 +11,7 @@ from skillwire.core.uri import SkillUri
 from skillwire.host.dialects.base import DialectOptions
 from skillwire.host.dialects.by_name import ExecDialectClient, find_exec
 from skillwire.host.model.errors import InvalidAnswerError, NotDeclaredError, PeerError
-from skillwire.wire.execute import ExecutionResult, Piece
+from skillwire.wire.execute import ExecutionResult, ResultPart
 from unit.host.calls.strangers import MODES, Answers, Params, Stranger, always
 from unit.host.dialects.speaking import speaking
 
@@ -174,7 +174,7 @@ async def test_a_script_is_run_by_its_name_and_by_its_path_where_the_name_means_
                 await voice.execute(peer, CHARTS, path, {})
 
         assert paths == ("scripts/plot.py", "a/same.py", "b/same.py")
-        assert found == ExecutionResult((Piece("text", b"ran", is_text=True),))
+        assert found == ExecutionResult((ResultPart("text", b"ran", is_text=True),))
         assert [params for method, params in there.requests if method == "skills/execute"] == [
             {"name": "charts", "script": "plot.py", "arguments": {"a": 1}},
             {"name": "charts", "script": "b/same.py", "arguments": {}},

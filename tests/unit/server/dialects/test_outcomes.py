@@ -13,8 +13,8 @@ from skillwire.server.outputs import (
     MAX_TAIL,
     RUN,
     Caller,
+    OutputQuota,
     OutputStore,
-    Quota,
     limit_error,
     result_of,
 )
@@ -172,7 +172,7 @@ def test_what_is_not_returned_and_which_limits_were_reached_is_one_line() -> Non
         files=(OutputFile("a", b"aaaa"),),
     )
 
-    result = result_of(outcome, OutputStore(Quota(run_bytes=3)), ME)
+    result = result_of(outcome, OutputStore(OutputQuota(run_bytes=3)), ME)
 
     [remark] = result["content"]
     assert "\n" not in remark["text"] and "\x1b" not in remark["text"]

@@ -17,7 +17,7 @@ from folders import skill_md, write_files
 from skillwire.core.entry import SkillEntry
 from skillwire.core.skill import Skill
 from skillwire.core.uri import SkillUri
-from skillwire.server.answers import Terms
+from skillwire.server.answers import ResultSettings
 from skillwire.server.page import PageApp
 from skillwire.server.skills import Origin, Skills
 from skillwire.sources import DynamicSkill
@@ -69,7 +69,7 @@ class Browser:
 
 @asynccontextmanager
 async def browsing(*origins: Origin, ttl_ms: int = 60_000) -> AsyncGenerator[Browser]:
-    skills = Skills(origins, terms=Terms(ttl_ms=ttl_ms), watch=False)
+    skills = Skills(origins, terms=ResultSettings(ttl_ms=ttl_ms), watch=False)
     async with skills.open():
         yield Browser(skills)
 

@@ -15,7 +15,7 @@ from skillwire.core.archive import unpack
 from skillwire.core.errors import NotFoundError, SourceError
 from skillwire.core.media import ArchiveFormat
 from skillwire.core.uri import SkillUri
-from skillwire.server.answers import Answers, Terms
+from skillwire.server.answers import Answers, ResultSettings
 from skillwire.server.wellknown.app import SiteApp, site_endpoint
 from skillwire.server.wellknown.site import Artifact, Publisher
 from skillwire.sources import CombinedSource, DynamicSkill, MemorySource
@@ -28,7 +28,7 @@ class Served:
     def __init__(self, source: MemorySource, catalog: CombinedSource, *, ttl_ms: int = 30_000) -> None:
         self.source = source
         self.catalog = catalog
-        self.answers = Answers(catalog, Terms(ttl_ms=ttl_ms))
+        self.answers = Answers(catalog, ResultSettings(ttl_ms=ttl_ms))
         self.app = SiteApp(self)
 
     async def ask(self, path: str, method: str = "GET", **headers: str) -> Response:
