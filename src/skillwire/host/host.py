@@ -44,8 +44,7 @@ from skillwire.host.registry.registry import Registry
 from skillwire.host.state.audit import AuditLog
 from skillwire.host.state.content import ContentCache
 from skillwire.host.state.places import Storage
-from skillwire.host.state.trees import UNPACKED_FOLDER as TREES
-from skillwire.host.state.trees import UnpackedArchives
+from skillwire.host.state.trees import UNPACKED_FOLDER, UnpackedArchives
 from skillwire.host.state.trust import FolderTrust
 from skillwire.host.use.diff import compare, previous_of
 from skillwire.host.use.explain import ExplainContext, Explanation, explain
@@ -295,10 +294,10 @@ class Host(InspectingConversation):
 
     async def forget_server(self, label: str) -> None:
         """Delete the approvals and the cached files of a server that the user has removed."""
-        store, cache, trees = self._open_store(), self._cache, self._trees
+        store, cache, unpacked = self._open_store(), self._cache, self._unpacked
         await anyio.to_thread.run_sync(store.forget_origin, label)
         await anyio.to_thread.run_sync(cache.forget_label, label)
-        await anyio.to_thread.run_sync(trees.forget_label, label)
+        await anyio.to_thread.run_sync(unpacked.forget_label, label)
         self._open_services().audit.record("forget", origin=label)
 
     async def trust_folder(self, folder: Path) -> RegistryView:
@@ -343,9 +342,9 @@ class Host(InspectingConversation):
         self._trust = FolderTrust(storage.state, key=storage.state_key)
         quotas = {"max_bytes": limits.cache_bytes, "max_bytes_per_origin": limits.cache_bytes_per_server}
         self._cache = ContentCache(storage.cache, **quotas)
-        self._trees = UnpackedArchives(storage.cache / TREES, **quotas)
+        self._unpacked = UnpackedArchives(storage.cache / UNPACKED_FOLDER, **quotas)
         audit = AuditLog(storage.audit)
-        self._archives = Archives(policy.archives, self._trees, audit)
+        self._archives = Archives(policy.archives, self._unpacked, audit)
         trust = LockTrust(storage.state, key=storage.state_key)
         await anyio.to_thread.run_sync(self._lock.open, trust)
         consent = Consent(

@@ -29,7 +29,7 @@ from skillwire.core import (
     segment_of,
 )
 from skillwire.server.browse import MAX_COMPLETED, children_of, completions, schemes_of
-from skillwire.server.meta import NO_NOTES, MetaAnnotator
+from skillwire.server.meta import NO_ANNOTATIONS, MetaAnnotator
 from skillwire.server.visibility import EVERYTHING_LISTED, ListingFilter, ListingRules
 from skillwire.sources.combined import CombinedSource
 from skillwire.sources.snapshot import Snapshot, possible_skills
@@ -262,19 +262,21 @@ class Answers:
 
     def __init__(
         self,
-        catalog: CombinedSource,
-        terms: ResultSettings,
-        notes: MetaAnnotator = NO_NOTES,
+        source: CombinedSource,
+        settings: ResultSettings,
+        annotator: MetaAnnotator = NO_ANNOTATIONS,
         listing: ListingRules = EVERYTHING_LISTED,
         unlisted: Collection[str] = (),
     ) -> None:
         """Use these settings; skills that `listing` hides and URIs in `unlisted` are not listed."""
-        self.source = catalog
-        self.terms = terms
-        self.notes = notes
+        self.source = source
+        self.settings = settings
+        self.annotator = annotator
         self._lister = ListingFilter(listing, unlisted)
         self._listed: tuple[Snapshot, tuple[SkillEntry, ...]] | None = None
-        self._pages = EntryPages((), terms.page_size, notes.entry, cached_bytes=terms.cached_bytes * 3 // 5)
+        self._pages = EntryPages(
+            (), settings.page_size, annotator.entry, cached_bytes=settings.cached_bytes * 3 // 5
+        )
 
     @property
     def listed(self) -> tuple[SkillEntry, ...]:
@@ -320,7 +322,9 @@ class Answers:
         pages = self.pages
         page = pages.after(after)
         result: JsonDict = {
-            "skills": [self.notes.entry(entry).to_json() for entry in pages.entries[page.start : page.stop]]
+            "skills": [
+                self.annotator.entry(entry).to_json() for entry in pages.entries[page.start : page.stop]
+            ]
         }
         if page.next_cursor is not None:
             result["nextCursor"] = page.next_cursor
@@ -337,7 +341,7 @@ class Answers:
         except InvalidUriError as error:
             raise NotFoundError(f"no skill is served at {quoted(uri)}: {error}", uri=uri) from error
         entry = await self.source.get_skill(wanted)
-        return self.with_cache_fields({"skill": self.notes.entry(entry).to_json()}, modern=modern)
+        return self.with_cache_fields({"skill": self.annotator.entry(entry).to_json()}, modern=modern)
 
     async def read(self, uri: str) -> FileContent:
         """Return the file at `uri`, in any spelling.
@@ -357,7 +361,7 @@ class Answers:
                 digest = "" if file is None else file.digest
             except NotFoundError:
                 is_skill_file = segment_of(wanted) == SKILL_FILE  # Not in the snapshot.
-        own_type = self.notes.media_type if is_skill_file else ""
+        own_type = self.annotator.media_type if is_skill_file else ""
         media_type = own_type or snapshot.media_types.get(wanted) or media_type_of(wanted)
         return FileContent(uri, media_type, content, digest)
 
@@ -436,7 +440,7 @@ class Answers:
         start = 0
         if cursor is not None:
             start = bisect_right(entries, read_cursor(LIST_RESOURCES, cursor), key=_ENTRY_URI)
-        few = [self.describe(entry) for entry in entries[start : start + self.terms.page_size]]
+        few = [self.describe(entry) for entry in entries[start : start + self.settings.page_size]]
         taken = cut(few, 0, len(few), encode)[1]
         result: JsonDict = {"resources": few[:taken]}
         if start + taken < len(entries):
@@ -468,13 +472,13 @@ class Answers:
     def describe(self, entry: SkillEntry) -> JsonDict:
         """Return the resource of a skill's `SKILL.md`."""
         described = skill_resource(entry, modified=self.source.modified_at(entry.uri))
-        return self.notes.describe(described, entry)
+        return self.annotator.describe(described, entry)
 
     def with_cache_fields(self, result: JsonDict, *, modern: bool = True) -> JsonDict:
         """Add the members that every modern result has; leave older results unchanged."""
         if modern:
-            result["ttlMs"] = self.terms.ttl_ms
-            result["cacheScope"] = self.terms.cache_scope
+            result["ttlMs"] = self.settings.ttl_ms
+            result["cacheScope"] = self.settings.cache_scope
             result["resultType"] = "complete"
         return result
 
@@ -484,16 +488,16 @@ class Answers:
 
     def _page(self, listing: str, items: Sequence[JsonDict], cursor: str | None) -> JsonDict:
         start = 0 if cursor is None else bisect_right(items, read_cursor(listing, cursor), key=_URI)
-        stop = cut(items, start, self.terms.page_size, encode)[1]
+        stop = cut(items, start, self.settings.page_size, encode)[1]
         result: dict[str, Any] = {"resources": list(items[start:stop])}
         if stop < len(items):
             result["nextCursor"] = write_cursor(listing, items[stop - 1]["uri"])
         return result
 
     def _directory_page(self, children: Iterator[JsonDict], skills: Container[str]) -> JsonDict:
-        few = list(islice(children, self.terms.page_size + 1))
+        few = list(islice(children, self.settings.page_size + 1))
         self._note_others(few, skills)
-        stop = cut(few, 0, self.terms.page_size, encode)[1]
+        stop = cut(few, 0, self.settings.page_size, encode)[1]
         result: JsonDict = {"resources": few[:stop]}
         if stop < len(few):
             result["nextCursor"] = write_cursor(READ_DIRECTORY, few[stop - 1]["uri"])
@@ -501,10 +505,10 @@ class Answers:
 
     def _note_others(self, children: Sequence[JsonDict], skills: Container[str]) -> None:
         """Add `_meta` to every resource except a `SKILL.md`, which already has it."""
-        if self.notes.annotate is not None:
+        if self.annotator.annotate is not None:
             for child in children:
                 if child["uri"] not in skills:
-                    self.notes.describe_other(child)
+                    self.annotator.describe_other(child)
 
 
 # `If-None-Match`.

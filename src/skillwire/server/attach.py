@@ -76,16 +76,16 @@ def add_skills(
     if not 0 <= ttl <= 31_536_000:
         raise ValueError("ttl must be between 0 seconds and a year")
     scope = cache_scope or ("private" if _asks_for_authorization(server) else "public")
-    terms = ResultSettings(page_size=page_size, ttl_ms=round(ttl * 1000), cache_scope=scope)
+    settings = ResultSettings(page_size=page_size, ttl_ms=round(ttl * 1000), cache_scope=scope)
     skills = Skills(
         origins,
-        terms=terms,
+        result_settings=settings,
         prefix=prefix,
         watch=watch,
         strict=strict,
         follow_links=follow_links,
         dialects=dialects,
-        notes=MetaAnnotator(mirror=mirror, annotate=annotate, media_type=skill_media_type),
+        annotator=MetaAnnotator(mirror=mirror, annotate=annotate, media_type=skill_media_type),
         find_tool=find_tool,
         scripts=scripts,
         listing=listing,

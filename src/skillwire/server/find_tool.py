@@ -260,10 +260,10 @@ class FindTool:
             if other is None and params.cursor is not None:
                 raise invalid_params("the cursor is not one of this listing")
             answers = self._skills.answers
-            terms = merged_cache_fields(answers.with_cache_fields({}), before) if is_modern(context) else {}
+            fields = merged_cache_fields(answers.with_cache_fields({}), before) if is_modern(context) else {}
             is_last = before.get("nextCursor") is None
             ours = [self.definition()] if is_last and not await self._is_taken(context) else []
-            return {**before, **terms, "tools": [*before["tools"], *ours]}
+            return {**before, **fields, "tools": [*before["tools"], *ours]}
 
     async def _call(self, context: Context, params: types.CallToolRequestParams) -> HandlerResult:
         other = self._others.get(_CALL_TOOL)

@@ -131,7 +131,7 @@ class MetaAnnotator:
         return meta
 
 
-NO_NOTES: Final = MetaAnnotator()
+NO_ANNOTATIONS: Final = MetaAnnotator()
 
 
 def with_format(subject: Subject) -> Mapping[str, JsonValue] | None:

@@ -113,21 +113,21 @@ NOTED = frozenset({LIST_SKILLS, GET_SKILL, LIST_RESOURCES, LIST_TEMPLATES, READ_
 class MetaMiddleware:
     """The outermost middleware, so that results already have the protocol's own `_meta`."""
 
-    def __init__(self, notes: MetaAnnotator) -> None:
-        self._notes = notes
+    def __init__(self, annotator: MetaAnnotator) -> None:
+        self._annotator = annotator
 
     async def __call__(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         result = await call_next(ctx)
         if ctx.method not in NOTED or ctx.request_id is None:
             return result
         uri = (ctx.params or {}).get("uri")
-        return self._notes.result(as_json(result), ctx.method, uri if isinstance(uri, str) else "")
+        return self._annotator.result(as_json(result), ctx.method, uri if isinstance(uri, str) else "")
 
 
-def annotate_results(server: Server[Any], notes: MetaAnnotator) -> None:
+def annotate_results(server: Server[Any], annotator: MetaAnnotator) -> None:
     """Apply the author's function, if any, to every result of `server` about skills."""
-    if notes.annotate is not None:
-        server.middleware.insert(0, MetaMiddleware(notes))
+    if annotator.annotate is not None:
+        server.middleware.insert(0, MetaMiddleware(annotator))
 
 
 class UriRequestParams(types.RequestParams):
@@ -311,8 +311,8 @@ class ResourceMethods:
                 raise invalid_params("the cursor is not one of this listing")
             own = [item for dialect in self._skills.dialect_servers for item in dialect.templates()]
             templates = [*answers.templates(), *own, *before["resourceTemplates"]]
-            terms = merged_cache_fields(answers.with_cache_fields({}), before) if is_modern(context) else {}
-            return {**before, **terms, "resourceTemplates": templates}
+            fields = merged_cache_fields(answers.with_cache_fields({}), before) if is_modern(context) else {}
+            return {**before, **fields, "resourceTemplates": templates}
 
     async def complete(self, context: Context, params: types.CompleteRequestParams) -> HandlerResult:
         with wire_errors():
@@ -390,7 +390,7 @@ def install(server: Server[Any], skills: Skills) -> None:
 
     wrap_handlers()
     server.middleware[:0] = [RequestCheck(server), HandshakeMiddleware(skills)]
-    annotate_results(server, skills.notes)
+    annotate_results(server, skills.annotator)
     # Again at startup: handlers may have been added to the server since.
     wrap_lifespan(server, skills, at_start=wrap_handlers)
 

@@ -34,7 +34,7 @@ from skillwire.server.dialects.base import DialectServer, DialectSkills, Render
 from skillwire.server.dialects.negotiation import build_dialect_servers, parse_dialects
 from skillwire.server.dialects.prompts import Prompts
 from skillwire.server.find_tool import FindTool
-from skillwire.server.meta import NO_NOTES, MetaAnnotator
+from skillwire.server.meta import NO_ANNOTATIONS, MetaAnnotator
 from skillwire.server.outputs import RunsScripts, Scripts
 from skillwire.server.search import ServerSearch, require_fts5
 from skillwire.server.visibility import EVERYTHING_LISTED, ListingRules, summary_of
@@ -155,20 +155,20 @@ class Skills:
         self,
         origins: Iterable[Origin] = (),
         *,
-        terms: ResultSettings,
+        result_settings: ResultSettings,
         prefix: str = "",
         watch: bool = True,
         strict: bool = False,
         follow_links: bool = False,
         dialects: Iterable[str] = (),
-        notes: MetaAnnotator = NO_NOTES,
+        annotator: MetaAnnotator = NO_ANNOTATIONS,
         find_tool: bool = False,
         scripts: Scripts | RunsScripts | None = None,
         listing: ListingRules = EVERYTHING_LISTED,
         instructions: bool = False,
     ) -> None:
-        self.terms = terms
-        self.notes = notes
+        self.result_settings = result_settings
+        self.annotator = annotator
         self.search = ServerSearch()
         self.find_tool = FindTool(self) if find_tool else None
         self.scripts = scripts if scripts is None or isinstance(scripts, Scripts) else Scripts(scripts)
@@ -434,7 +434,9 @@ class Skills:
             sources = [*self._sources, *self._mounts()]
             async with CombinedSource(sources, reserved=self._reserved) as catalog:
                 self._log_reports(catalog.snapshot.reports)
-                self._answers = Answers(catalog, self.terms, self.notes, self._listing, self._unlisted)
+                self._answers = Answers(
+                    catalog, self.result_settings, self.annotator, self._listing, self._unlisted
+                )
                 scripts = nullcontext() if self.scripts is None else self.scripts.open()
                 async with scripts, anyio.create_task_group() as group:
                     group.start_soon(self.announcer.follow, catalog)

@@ -22,7 +22,7 @@ from skillwire.server.skills import Skills
 from skillwire.sources.snapshot import Source
 
 _NAME = "skillwire"
-_KEPT_OF_PART = 5 * 1024 * 1024
+_CACHED_BYTES_OF_PART = 5 * 1024 * 1024
 
 
 def skills_for_options(options: ServeOptions) -> Skills:
@@ -30,7 +30,7 @@ def skills_for_options(options: ServeOptions) -> Skills:
     policy = options.script_rules
     scripts = None if policy is None else Scripts(policy)
     more = () if options.more_sources is None else options.more_sources()
-    return _skills(options, (*options.folders, *more), options.strict, scripts, _terms(options))
+    return _skills(options, (*options.folders, *more), options.strict, scripts, _result_settings(options))
 
 
 def skills_from_sources(options: ServeOptions, sources: Sequence[Source], scripts: Scripts | None) -> Skills:
@@ -38,11 +38,11 @@ def skills_from_sources(options: ServeOptions, sources: Sequence[Source], script
 
     There may be many such parts, so each caches few answers.
     """
-    terms = replace(_terms(options), cache_scope="private", cached_bytes=_KEPT_OF_PART)
-    return _skills(options, sources, False, scripts, terms)
+    settings = replace(_result_settings(options), cache_scope="private", cached_bytes=_CACHED_BYTES_OF_PART)
+    return _skills(options, sources, False, scripts, settings)
 
 
-def _terms(options: ServeOptions) -> ResultSettings:
+def _result_settings(options: ServeOptions) -> ResultSettings:
     return ResultSettings(page_size=options.page_size, ttl_ms=round(options.ttl * 1000))
 
 
@@ -51,17 +51,17 @@ def _skills(
     origins: Sequence[Path | Source],
     strict: bool,
     scripts: Scripts | None,
-    terms: ResultSettings,
+    settings: ResultSettings,
 ) -> Skills:
     return Skills(
         origins,
-        terms=terms,
+        result_settings=settings,
         prefix=options.prefix,
         watch=options.watch,
         strict=strict,
         follow_links=options.follow_links,
         dialects=options.dialect,
-        notes=MetaAnnotator(mirror=options.mirror),
+        annotator=MetaAnnotator(mirror=options.mirror),
         find_tool=options.find,
         scripts=scripts,
         listing=options.listing,

@@ -18,7 +18,7 @@ from talking import PlainSource, skill
 
 
 def of(*origins: object, prefix: str = "", strict: bool = False) -> Skills:
-    return Skills(origins, terms=ResultSettings(), prefix=prefix, watch=False, strict=strict)  # pyright: ignore[reportArgumentType]
+    return Skills(origins, result_settings=ResultSettings(), prefix=prefix, watch=False, strict=strict)  # pyright: ignore[reportArgumentType]
 
 
 def listed(skills: Skills) -> list[str]:

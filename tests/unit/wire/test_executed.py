@@ -133,7 +133,7 @@ def test_a_malformed_piece_costs_only_itself(piece: object) -> None:
 def test_more_pieces_than_anyone_needs_are_left_out() -> None:
     found, findings = parse_execution_result({"content": [{"type": "text", "text": "x"}] * (MAX_PIECES + 1)})
 
-    assert found is not None and len(found.pieces) == MAX_PIECES
+    assert found is not None and len(found.parts) == MAX_PIECES
     assert [finding.code for finding in findings] == ["exec-result-item"]
 
 

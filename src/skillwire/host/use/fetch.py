@@ -120,9 +120,9 @@ class UnpackedArchive:
 class Archives:
     """Unpacks the archives of all servers of one host, and reads the unpacked files."""
 
-    def __init__(self, policy: ArchivePolicy, trees: UnpackedArchives, audit: AuditLog) -> None:
+    def __init__(self, policy: ArchivePolicy, store: UnpackedArchives, audit: AuditLog) -> None:
         self._policy = policy
-        self._trees = trees
+        self._store = store
         self._audit = audit
         self._budgets: dict[Origin, UnpackBudget] = {}
         self._locks: dict[Origin, anyio.Lock] = {}
@@ -190,7 +190,7 @@ class Archives:
         if held is not None:
             return held[line.digest]
         try:
-            content = await anyio.to_thread.run_sync(self._trees.read, key, line)
+            content = await anyio.to_thread.run_sync(self._store.read, key, line)
         except VerificationError as error:
             self._note_mismatch(skill, uri, error)
             content = None
@@ -210,7 +210,7 @@ class Archives:
         line = archive_line(manifest, uri.text)
         limits, key = self._policy.limits, ArchiveKey(origin, line.uri, line.digest)
         try:
-            archive = self._trees.archive(key, limits.max_stream_size)
+            archive = self._store.archive(key, limits.max_stream_size)
         except VerificationError as error:
             logger.warning("a cached archive was modified outside skillwire and was removed: %s", error)
             return None
@@ -230,7 +230,7 @@ class Archives:
                 budget.require(1)
                 archive = await self._fetched(skill, read)
             found = await anyio.to_thread.run_sync(self._unpack, skill, archive, budget)
-            if await anyio.to_thread.run_sync(self._trees.put, key, archive, found.contents):
+            if await anyio.to_thread.run_sync(self._store.put, key, archive, found.contents):
                 self._in_memory.pop(key, None)
             else:
                 self._in_memory[key] = found.contents
@@ -240,7 +240,7 @@ class Archives:
     async def _cached_archive(self, skill: KnownSkill) -> bytes | None:
         try:
             return await anyio.to_thread.run_sync(
-                self._trees.archive, _key(skill), self._policy.limits.max_stream_size
+                self._store.archive, _key(skill), self._policy.limits.max_stream_size
             )
         except VerificationError as error:
             self._note_mismatch(skill, _key(skill).url, error)

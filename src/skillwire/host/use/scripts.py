@@ -341,10 +341,10 @@ async def _execute(
 
 
 def _result_of(skill: KnownSkill, path: str, executed: ExecutionResult, page_length: int) -> ScriptResult:
-    texts = [_text(piece) for piece in executed.pieces if piece.kind == TEXT and piece.content is not None]
-    brought = [piece for piece in executed.pieces if piece.kind != TEXT and piece.content is not None]
+    texts = [_text(part) for part in executed.parts if part.kind == TEXT and part.content is not None]
+    brought = [part for part in executed.parts if part.kind != TEXT and part.content is not None]
     files = _files(brought)
-    named = [_describe_unfetched(piece) for piece in executed.pieces if piece.content is None]
+    named = [_describe_unfetched(part) for part in executed.parts if part.content is None]
     text = frame_server_result(
         skill, path, texts, named, files, is_error=executed.is_error, page_length=page_length
     )
@@ -354,30 +354,30 @@ def _result_of(skill: KnownSkill, path: str, executed: ExecutionResult, page_len
     )
 
 
-def _files(pieces: list[ResultPart]) -> tuple[OutputFile, ...]:
+def _files(parts: list[ResultPart]) -> tuple[OutputFile, ...]:
     """Return the attached contents as files with safe, unique names."""
     taken: set[str] = set()
     files: list[OutputFile] = []
-    for number, piece in enumerate(pieces, 1):
-        last = _UNSAFE.sub("-", (piece.name or piece.uri).rpartition("/")[2])[-_MAX_NAME_LENGTH:].strip(".-")
-        name = last or f"{_UNSAFE.sub('-', piece.kind)[:_MAX_NAME_LENGTH]}-{number}"
+    for number, part in enumerate(parts, 1):
+        last = _UNSAFE.sub("-", (part.name or part.uri).rpartition("/")[2])[-_MAX_NAME_LENGTH:].strip(".-")
+        name = last or f"{_UNSAFE.sub('-', part.kind)[:_MAX_NAME_LENGTH]}-{number}"
         if name.casefold() in taken:
             name = f"{number}-{name}"
         taken.add(name.casefold())
-        files.append(OutputFile(name, piece.content or b""))
+        files.append(OutputFile(name, part.content or b""))
     return tuple(files)
 
 
-def _describe_unfetched(piece: ResultPart) -> str:
-    """Describe a piece without content: a link, which is not followed, or an unknown kind."""
-    what = "a link" if piece.kind == LINK else f"content of the kind {one_word(piece.kind)}"
-    about = [one_word(word) for word in (piece.name, piece.uri) if word]
-    media = f", {visible(piece.media_type, most=_MAX_NAME_LENGTH)}" if piece.media_type else ""
+def _describe_unfetched(part: ResultPart) -> str:
+    """Describe a part without content: a link, which is not followed, or an unknown kind."""
+    what = "a link" if part.kind == LINK else f"content of the kind {one_word(part.kind)}"
+    about = [one_word(word) for word in (part.name, part.uri) if word]
+    media = f", {visible(part.media_type, most=_MAX_NAME_LENGTH)}" if part.media_type else ""
     return " ".join([what, *about]) + media
 
 
-def _text(piece: ResultPart) -> str:
-    return (piece.content or b"").decode("utf-8", "replace")
+def _text(part: ResultPart) -> str:
+    return (part.content or b"").decode("utf-8", "replace")
 
 
 def _exec(client: DialectClient) -> ExecDialectClient:

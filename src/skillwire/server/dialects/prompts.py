@@ -248,7 +248,7 @@ class Prompts(DialectServer):
         return made.text
 
     async def _page(self, after: str | None, taken: frozenset[str]) -> JsonDict:
-        prompts, size = self.table.prompts, self.skills.answers.terms.page_size
+        prompts, size = self.table.prompts, self.skills.answers.settings.page_size
         start = 0 if after is None else bisect_right(prompts, after, key=_URI)
         few = prompts[start : start + size]
         items = [prompt_item(prompt.name, prompt.entry) for prompt in few]

@@ -91,7 +91,7 @@ class ListMarch(DialectServer):
         after: str | None,
     ) -> JsonDict:
         start = 0 if after is None else bisect_right(items, after, key=uri_of)
-        few = [describe(item) for item in items[start : start + self.skills.answers.terms.page_size]]
+        few = [describe(item) for item in items[start : start + self.skills.answers.settings.page_size]]
         taken = cut(few, 0, len(few), encode)[1]
         result: JsonDict = {"resources": few[:taken]}
         if start + taken < len(items):

@@ -53,14 +53,16 @@ class HotAnswers:
     def __init__(self, skills: Skills, server: Server[Any]) -> None:
         self._skills = skills
         stamp = b',"_meta":' + encode({SERVER_INFO_META_KEY: server.server_info_stamp}) + b"}"
-        terms = skills.terms
-        freshness = f',"ttlMs":{terms.ttl_ms},"cacheScope":"{terms.cache_scope}","resultType":"complete"'
+        settings = skills.result_settings
+        freshness = (
+            f',"ttlMs":{settings.ttl_ms},"cacheScope":"{settings.cache_scope}","resultType":"complete"'
+        )
         self._tail = freshness.encode() + stamp
         # The SDK writes results of the base protocol with sorted keys.
-        self._read_head = f'{{"cacheScope":"{terms.cache_scope}","contents":['.encode()
-        self._read_tail = f'],"resultType":"complete","ttlMs":{terms.ttl_ms}'.encode() + stamp
+        self._read_head = f'{{"cacheScope":"{settings.cache_scope}","contents":['.encode()
+        self._read_tail = f'],"resultType":"complete","ttlMs":{settings.ttl_ms}'.encode() + stamp
         self._stamp = stamp
-        self._files: ByteCache[str, _HotFile] = ByteCache(terms.cached_bytes * 2 // 5)
+        self._files: ByteCache[str, _HotFile] = ByteCache(settings.cached_bytes * 2 // 5)
         self._known_envelopes: set[bytes] = set()
 
     @property
@@ -79,7 +81,7 @@ class HotAnswers:
 
     def result(self, request: FastRequest, *, modern: bool) -> Parts | None:
         """Return the result as JSON, or None when the plain path should answer."""
-        if self._skills.notes.annotate is not None:
+        if self._skills.annotator.annotate is not None:
             return None  # The author's function is called for every result.
         try:
             match request.method:
@@ -102,7 +104,7 @@ class HotAnswers:
     async def fetch(self, request: FastRequest, *, modern: bool) -> Parts | None:
         """Return the result of reading a file that is not cached, or None as `result` does."""
         uri = request.params["uri"]
-        if self._skills.notes.annotate is not None:
+        if self._skills.annotator.annotate is not None:
             return None
         try:
             if self._skills.source.snapshot.locate(uri)[1] is None:

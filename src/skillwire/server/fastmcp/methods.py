@@ -59,7 +59,7 @@ class FileResource(Resource):
     async def _read_file(self) -> ResourceResult:
         answers = self._skills.answers
         try:
-            return FileResult(self._file or await answers.read(self.uri), answers.terms)
+            return FileResult(self._file or await answers.read(self.uri), answers.settings)
         except NotFoundError as error:
             if answers.is_directory(self.uri):
                 message = f"{self.uri} is a directory; use {READ_DIRECTORY}"
@@ -81,15 +81,15 @@ class FileResult(ResourceResult):
     ttl_ms: int = 0
     cache_scope: CacheScope = "private"
 
-    def __init__(self, file: FileContent, terms: ResultSettings) -> None:
+    def __init__(self, file: FileContent, settings: ResultSettings) -> None:
         content: str | bytes = file.content
         try:
             content = file.content.decode("utf-8")
         except UnicodeDecodeError:
             pass  # Sent as base64.
         super().__init__([ResourceContent(content, mime_type=file.media_type)])
-        self.ttl_ms = terms.ttl_ms if file.digest else 0
-        self.cache_scope = "private" if file.is_private else terms.cache_scope
+        self.ttl_ms = settings.ttl_ms if file.digest else 0
+        self.cache_scope = "private" if file.is_private else settings.cache_scope
 
     def to_mcp_result(self, uri: Any) -> types.ReadResourceResult:
         terms = {"ttl_ms": self.ttl_ms, "cache_scope": self.cache_scope}
@@ -182,7 +182,7 @@ class SkillsMiddleware(HandshakeMiddleware):
             if line is not None:
                 resource["size"] = line.size
             if resource["uri"] == entry.uri.published:
-                self._skills.notes.describe(resource, entry)
+                self._skills.annotator.describe(resource, entry)
         return result
 
     @property

@@ -420,10 +420,10 @@ class SkillsExtension(ServerExtension):
 
     def _install(self, server: AnyFastMCP) -> None:
         if server.auth is not None and server is not self._home():
-            self.skills.terms = replace(self.skills.terms, cache_scope="private")
+            self.skills.result_settings = replace(self.skills.result_settings, cache_scope="private")
         lowlevel = server._mcp_server
         lowlevel.middleware[:0] = [RequestCheck(lowlevel), SkillsMiddleware(self.skills, self.visibility)]
-        annotate_results(lowlevel, self.skills.notes)
+        annotate_results(lowlevel, self.skills.annotator)
         lowlevel.add_request_handler(
             "resources/subscribe", types.SubscribeRequestParams, self._resources.subscribe
         )

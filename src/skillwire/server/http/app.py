@@ -84,8 +84,8 @@ class HttpApp:
                 self.access, on_change=lambda is_good: self.meter.reloaded(is_good=is_good)
             )
         # Separate, so that many unknown callers do not use up the buckets of known ones.
-        self._rates = _rates(self.access)
-        self._address_rates = _rates(self.access)
+        self._limiter = _rate_limiter(self.access)
+        self._address_limiter = _rate_limiter(self.access)
         self._metadata_paths = metadata_paths(self.access)
         self._standing = LiveGrants()
         self._page = PageApp(name=options.server_name)
@@ -97,7 +97,7 @@ class HttpApp:
             self._views: Views | SingleView = Views(options, new_endpoint)
         else:
             self._views = SingleView(View(new_endpoint(SkillServer(options))))
-            if self._rates is None:
+            if self._limiter is None:
                 self._everyone = self._views.one.endpoint.asgi
 
     @property
@@ -147,7 +147,7 @@ class HttpApp:
         if self._admission is not None:
             self._admission.reconfigure(access)
         if access.rate != self.access.rate:
-            self._rates, self._address_rates = _rates(access), _rates(access)
+            self._limiter, self._address_limiter = _rate_limiter(access), _rate_limiter(access)
         self.access = access
 
     def with_fast_path(self, observed: App) -> App:
@@ -252,19 +252,19 @@ class HttpApp:
         caller = admitted.caller
         note(scope, caller=caller.name)
         if caller.is_anonymous:
-            is_too_fast = await self._is_address_rate_limited(scope, send)
+            is_limited = await self._is_address_rate_limited(scope, send)
         else:
-            is_too_fast = await self._is_rate_limited(self._rates, caller.name, send)
-        return None if is_too_fast else admitted
+            is_limited = await self._is_rate_limited(self._limiter, caller.name, send)
+        return None if is_limited else admitted
 
     async def _is_address_rate_limited(self, scope: Scope, send: Send) -> bool:
         """Count a request of a caller that is known by its address alone."""
-        if self._address_rates is None:
+        if self._address_limiter is None:
             return False
-        return await self._is_rate_limited(self._address_rates, self._proxies.client_of(scope), send)
+        return await self._is_rate_limited(self._address_limiter, self._proxies.client_of(scope), send)
 
-    async def _is_rate_limited(self, rates: RateLimiter | None, name: str, send: Send) -> bool:
-        wait = 0.0 if rates is None else rates.take(name)
+    async def _is_rate_limited(self, limiter: RateLimiter | None, name: str, send: Send) -> bool:
+        wait = 0.0 if limiter is None else limiter.take(name)
         if wait:
             self.meter.limited()
             await refuse(send, 429, "Too many requests", {"retry-after": str(max(1, round(wait + 0.5)))})
@@ -320,7 +320,7 @@ class HttpApp:
         await JSONResponse(metadata(self.access), headers=headers)(scope, receive, send)
 
 
-def _rates(access: AccessSettings) -> RateLimiter | None:
+def _rate_limiter(access: AccessSettings) -> RateLimiter | None:
     return None if access.rate is None else RateLimiter(access.rate)
 
 

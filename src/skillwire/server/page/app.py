@@ -438,7 +438,7 @@ class PageApp:
         entry = await _skill_with(answers, uri)
         is_private = visit.is_private or file.is_private or not file.digest
         if visit.query_param("download") is not None:
-            kept = freshness(answers.terms.ttl_ms, is_private=is_private)
+            kept = freshness(answers.settings.ttl_ms, is_private=is_private)
             return _body_response(
                 visit.request, file.content, {**download(segment_of(uri)), "cache-control": kept}
             )
@@ -453,7 +453,7 @@ class PageApp:
         body = await self._in_thread(
             lambda: render_template(template, {**self._common_values(visit), **values})
         )
-        kept = freshness(visit.skills.answers.terms.ttl_ms, is_private=is_private)
+        kept = freshness(visit.skills.answers.settings.ttl_ms, is_private=is_private)
         return _body_response(visit.request, body, {**SAFE, **_HTML, "cache-control": kept})
 
     async def _error_page(self, visit: PageRequest, status: int, words: str) -> Response:

@@ -81,7 +81,7 @@ class SiteApp:
         answers = self._skills.answers
         path = request.scope["path"][len(request.scope.get("root_path", "")) :]
         site = await self._publisher.site(answers.source, answers.listed_of)
-        ttl = answers.terms.ttl_ms // 1000
+        ttl = answers.settings.ttl_ms // 1000
         fresh = f"{scope}, max-age={ttl}" if ttl else f"{scope}, no-cache"
         if path == INDEX_PATH:
             return self._index(request, site, {**headers, "cache-control": fresh})

@@ -69,7 +69,7 @@ class Browser:
 
 @asynccontextmanager
 async def browsing(*origins: Origin, ttl_ms: int = 60_000) -> AsyncGenerator[Browser]:
-    skills = Skills(origins, terms=ResultSettings(ttl_ms=ttl_ms), watch=False)
+    skills = Skills(origins, result_settings=ResultSettings(ttl_ms=ttl_ms), watch=False)
     async with skills.open():
         yield Browser(skills)
 
