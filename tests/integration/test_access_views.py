@@ -214,7 +214,7 @@ async def test_a_view_that_failed_is_made_anew_for_who_asks_next(
         views = views_of(app)
         few, many = Asker(app, token_of("few")), Asker(app, token_of("many"))
         first, others = await seen_by(few), await seen_by(many)
-        [broken] = [view for sight, view in views._views.items() if not sight.is_unrestricted]
+        [broken] = [view for visibility, view in views._views.items() if not visibility.is_unrestricted]
 
         broken.endpoint.end_streams = lambda: 1 / 0
         broken.close()

@@ -385,7 +385,7 @@ async def test_skills_of_one_name_are_explained_as_renamed(bench: Bench, remote:
 async def test_settings_that_hide_a_skill_from_the_model_are_named(
     tmp_path: Path, remote: MemoryRemote
 ) -> None:
-    for rule, code, is_well in (
+    for rule, code, is_loadable in (
         (ShowRule.MANUAL, "manual-only", True),
         (ShowRule.OFF, "turned-off", False),
     ):
@@ -394,7 +394,7 @@ async def test_settings_that_hide_a_skill_from_the_model_are_named(
             chain = await bench.explain("acme/refunds")
 
         assert codes(chain)[0] == code
-        assert chain.can_be_loaded is is_well
+        assert chain.can_be_loaded is is_loadable
 
 
 async def test_an_approval_for_another_endpoint_is_pointed_out(bench: Bench) -> None:

@@ -24,7 +24,7 @@ from unit.host.registry.remotes import entry_at, record
 SKILL = record("shop", "skill://acme/refunds", "shop/refunds")
 
 
-class Shelf:
+class StubProvider:
     """A provider that knows verdicts by binding, and notes what it was asked."""
 
     def __init__(self, verdicts: Mapping[str, Any]) -> None:
@@ -51,8 +51,8 @@ def audit(tmp_path: Path) -> AuditLog:
 
 @pytest.mark.requirement("ASK-05")
 async def test_a_verdict_is_about_one_content_and_is_asked_for_once(audit: AuditLog) -> None:
-    shelf = Shelf({binding(SKILL): ProvenanceVerdict("scanned on Monday")})
-    check = ProvenanceCheck(shelf, audit)
+    provider = StubProvider({binding(SKILL): ProvenanceVerdict("scanned on Monday")})
+    check = ProvenanceCheck(provider, audit)
     changed = replace(SKILL, entry=entry_at("skill://acme/refunds", body=b"other"))
 
     found = [await check.result_for(SKILL), await check.result_for(SKILL), await check.result_for(changed)]
@@ -62,7 +62,7 @@ async def test_a_verdict_is_about_one_content_and_is_asked_for_once(audit: Audit
         ProvenanceResult(binding(SKILL), "scanned on Monday"),
         ProvenanceResult(binding(changed)),
     ]
-    assert shelf.asked == [
+    assert provider.asked == [
         Provenance(SKILL.id.origin, SKILL.id.uri, SKILL.entry.manifest, binding(SKILL)),
         Provenance(SKILL.id.origin, SKILL.id.uri, changed.entry.manifest, binding(changed)),
     ]
@@ -71,7 +71,7 @@ async def test_a_verdict_is_about_one_content_and_is_asked_for_once(audit: Audit
 @pytest.mark.requirement("ASK-05")
 async def test_a_veto_is_an_error_and_words_are_not(audit: AuditLog) -> None:
     check = ProvenanceCheck(
-        Shelf({binding(SKILL): ProvenanceVerdict("known to\nbe\x1b[31m bad", True)}), audit
+        StubProvider({binding(SKILL): ProvenanceVerdict("known to\nbe\x1b[31m bad", True)}), audit
     )
 
     with pytest.raises(VetoedError) as caught:
@@ -87,15 +87,15 @@ async def test_a_veto_is_an_error_and_words_are_not(audit: AuditLog) -> None:
 async def test_what_fails_or_is_no_verdict_says_nothing_and_is_asked_again(
     audit: AuditLog, answer: object
 ) -> None:
-    shelf = Shelf({binding(SKILL): answer})
-    check = ProvenanceCheck(shelf, audit)
+    provider = StubProvider({binding(SKILL): answer})
+    check = ProvenanceCheck(provider, audit)
 
     first, second = await check.require_no_veto(SKILL), await check.require_no_veto(SKILL)
 
     assert first is not None and first == second
     assert first.problem
     assert (first.words, first.is_veto) == ("", False)
-    assert len(shelf.asked) == 2
+    assert len(provider.asked) == 2
 
 
 @pytest.mark.requirement("ASK-05")
@@ -113,7 +113,9 @@ async def test_a_provider_has_only_so_much_time(audit: AuditLog) -> None:
 
 @pytest.mark.requirement("ASK-05")
 async def test_words_are_cut_and_harmless(audit: AuditLog) -> None:
-    check = ProvenanceCheck(Shelf({binding(SKILL): ProvenanceVerdict("a\u202e" + "b" * 10_000)}), audit)
+    check = ProvenanceCheck(
+        StubProvider({binding(SKILL): ProvenanceVerdict("a\u202e" + "b" * 10_000)}), audit
+    )
 
     found = await check.result_for(SKILL)
 
@@ -128,11 +130,11 @@ async def test_without_a_provider_nobody_says_anything(audit: AuditLog) -> None:
 
 @pytest.mark.requirement("ASK-05")
 async def test_content_without_digests_is_asked_about_each_time(audit: AuditLog) -> None:
-    shelf = Shelf({"": ProvenanceVerdict("this server is known")})
-    check = ProvenanceCheck(shelf, audit)
+    provider = StubProvider({"": ProvenanceVerdict("this server is known")})
+    check = ProvenanceCheck(provider, audit)
     dynamic = replace(SKILL, entry=replace(SKILL.entry, manifest=None))
 
     found = [await check.result_for(dynamic), await check.result_for(dynamic)]
 
     assert found == [ProvenanceResult("", "this server is known")] * 2
-    assert len(shelf.asked) == 2
+    assert len(provider.asked) == 2
