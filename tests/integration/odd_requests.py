@@ -14,7 +14,7 @@ from typing import TypeAlias, cast
 
 from hypothesis import strategies as st
 
-from skillwire.server.messages import MAX_MESSAGE_BYTES
+from skillwire.server.limits import MAX_MESSAGE_BYTES
 
 LIST, GET = "skills/list", "skills/get"
 READ, BROWSE = "resources/read", "resources/directory/read"

@@ -23,8 +23,8 @@ from serving import INITIALIZED, LEGACY, MODERN, environment
 from skillwire import __version__
 from skillwire.core.dialects import Dialect
 from skillwire.core.errors import SkillError
-from skillwire.server.dialects.negotiation import MCP_DIALECTS, parse_dialects
 from skillwire.server.options import ServeOptions
+from skillwire.server.skills import MCP_DIALECTS, parse_dialects
 from skillwire.server.standalone import SkillServer
 from skillwire.wire.core import EXTENSION
 

@@ -40,8 +40,8 @@ from skillwire.host.model.refusals import Refusal
 from skillwire.host.model.show_rules import SkillSettings
 from skillwire.host.use.fetch import ArchivePolicy
 from skillwire.runner import Policy
-from skillwire.server.dialects.negotiation import MCP_DIALECTS
 from skillwire.server.options import ServeOptions
+from skillwire.server.skills import MCP_DIALECTS
 from skillwire.server.standalone import SkillServer
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -19,7 +19,7 @@ from skillwire.host import Host, HostLimits, HostPolicy, Question, Reply
 from skillwire.host.model.endpoints import Endpoint, HttpEndpoint, ServerConfig, StdioEndpoint
 from skillwire.host.model.show_rules import SkillSettings
 from skillwire.host.use.fetch import ArchivePolicy
-from skillwire.server.dialects.negotiation import MCP_DIALECTS
+from skillwire.server.skills import MCP_DIALECTS
 
 pytestmark = pytest.mark.anyio
 

@@ -10,7 +10,7 @@ import documents
 from folders import skill_md, write_files
 from skillwire.core.dialects import Dialect
 from skillwire.host.connect.config import servers_of
-from skillwire.server.dialects.negotiation import AVAILABLE_DIALECTS
+from skillwire.server.skills import AVAILABLE_DIALECTS
 from talking import connect, skills_of
 
 ROOT = Path(__file__).parents[2]

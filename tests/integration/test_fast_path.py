@@ -61,7 +61,7 @@ from skillwire.core import Frontmatter
 from skillwire.core.entry import SkillEntry
 from skillwire.core.errors import NotFoundError
 from skillwire.core.uri import SkillUri
-from skillwire.server.messages import MAX_MESSAGE_BYTES
+from skillwire.server.limits import MAX_MESSAGE_BYTES
 from skillwire.sources import DirectorySource, DynamicSkill
 
 Portal = anyio.from_thread.BlockingPortal

@@ -25,7 +25,7 @@ from serving import (
     wait_until,
 )
 from skillwire.gateway.gateway import FIRST_LISTING_SECONDS
-from skillwire.server.dialects.negotiation import MCP_DIALECTS
+from skillwire.server.skills import MCP_DIALECTS
 from skillwire.sources.snapshot import MAX_ENCLOSING
 
 LOGO = b"\x89PNG\r\n\x1a\n\xff\x00logo"

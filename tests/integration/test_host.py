@@ -553,7 +553,7 @@ async def test_what_was_approved_and_cached_is_used_while_its_server_is_away(
 
     assert references == ["billing/refunds"]
     assert known.is_remote and known.offline_since == approved
-    assert f"the copy approved on {approved}" in loaded.text
+    assert f"cached copy approved on {approved}" in loaded.text
     assert loaded.origin.is_remote and "MCP server billing" in loaded.text
     assert "Refund within 30 days." in policy.text
     assert (uncached.refusal, unknown.refusal) == ("server-unavailable", "unknown-reference")

@@ -11,7 +11,8 @@ from integration.both_paths import converse, exchange
 from integration.odd_requests import HttpRequest
 from serving import INITIALIZED, LEGACY, MODERN, Json, handshake, modern
 from skillwire.server.http.endpoint import Endpoint
-from skillwire.server.messages import MAX_MESSAGE_BYTES, parse_message
+from skillwire.server.limits import MAX_MESSAGE_BYTES
+from skillwire.server.messages import parse_message
 from skillwire.server.options import ServeOptions
 from skillwire.server.standalone import SkillServer
 

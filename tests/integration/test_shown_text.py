@@ -23,8 +23,8 @@ from skillwire.host import Guard, Reply, Tool, ToolKind
 from skillwire.host.adapters.tools import Toolbox
 from skillwire.runner import Policy
 from skillwire.server import add_skills
-from skillwire.server.dialects.negotiation import MCP_DIALECTS
 from skillwire.server.options import ServeOptions
+from skillwire.server.skills import MCP_DIALECTS
 from skillwire.server.standalone import SkillServer
 from talking import MODES, Json, ask, connect, refused, skill
 

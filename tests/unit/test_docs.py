@@ -108,3 +108,18 @@ def test_what_the_page_tells_to_paste_into_a_client_starts_a_server(empty_home: 
     assert json.loads(result.stdout)["result"]["capabilities"]["extensions"] == {
         "io.modelcontextprotocol/skills": {"directoryRead": True}
     }
+
+
+SOURCES = ROOT / "src" / "skillwire"
+ARCHITECTURE = documents.text_of("architecture.md")
+
+
+def test_the_page_on_architecture_names_files_that_exist_and_names_that_they_define() -> None:
+    files = set(re.findall(r"`((?:\w+/)+\w+\.py)`", ARCHITECTURE))
+    named = re.findall(r"`(\w+)` (?:\w+ )?(?:in|\() ?`((?:\w+/)+\w+\.py)`", ARCHITECTURE)
+
+    assert len(files) >= 25
+    assert [name for name in files if not (SOURCES / name).is_file()] == []
+    assert len(named) >= 10
+    for name, file in named:
+        assert re.search(rf"\b(?:class|def) {name}\b", (SOURCES / file).read_text("utf-8")), (name, file)

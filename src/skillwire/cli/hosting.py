@@ -379,15 +379,16 @@ def _recent_target_for(reference: str, known: Servers) -> TypedTarget | None:
     if slash or not reference:
         return RecentTargets().labelled(label)
     folders = RecentTargets().folders()
-    if not folders or _has_skill(default_roots(Path.cwd()), reference):
+    if not folders or has_local_skill(default_roots(Path.cwd()), reference):
         return RecentTargets().labelled(label)
     for folder in folders:
-        if _has_skill([LocalRoot(folder, "user")], reference):
+        if has_local_skill([LocalRoot(folder, "user")], reference):
             return TypedTarget(TargetKind.FOLDER, "", (str(folder),), _current_folder())
     return RecentTargets().labelled(label)
 
 
-def _has_skill(roots: Sequence[LocalRoot], reference: str) -> bool:
+def has_local_skill(roots: Sequence[LocalRoot], reference: str) -> bool:
+    """Return whether a skill below `roots`, in a trusted folder, has this reference."""
     trust = FolderTrust(Storage().state)
     return any(skill.reference == reference for skill in LocalSkills(roots, trust).scan().skills)
 

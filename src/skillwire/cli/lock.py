@@ -356,6 +356,7 @@ def _pin_json(approval: Approval) -> dict[str, object]:
 
 
 _MOST_UNPINNED = 20
+UNANSWERED: Final = "no answer"
 _CHECKED = {
     PinState.SAME: ("same", "green"),
     PinState.DIFFERENT: ("different", STYLES["error"]),
@@ -594,7 +595,7 @@ async def _frozen(output: Output, host: Host, path: Path, wait: float, *, is_par
     for checked in shown:
         _print_checked(output, checked)
     for refusal in unanswered:
-        output.line((f"{'no answer':<12}", STYLES["error"]), one_line(refusal.subject))
+        output.line((f"{UNANSWERED:<12}", STYLES["error"]), one_line(refusal.subject))
         output.line(f"{(refusal.detail or refusal.sentence).rstrip('.')} [{refusal.code}]", indent=12)
     if len(shown) < len(found):
         output.line(f"… and {len(found) - len(shown):,} more that are not in the lock")

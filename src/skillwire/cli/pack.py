@@ -193,10 +193,10 @@ def _suggestion(folder: NamedFolder) -> str:
 
 
 def _mention_warnings(output: Output, skill: NamedFolder, findings: list[Finding]) -> None:
-    tally = FindingCounts.of(findings)
-    if tally.warnings:
-        which = "it" if tally.warnings == 1 else "them"
-        output.message(f"{tally.words()}; see {which} with: skillwire validate {skill.path()}")
+    counts = FindingCounts.of(findings)
+    if counts.warnings:
+        which = "it" if counts.warnings == 1 else "them"
+        output.message(f"{counts.words()}; see {which} with: skillwire validate {skill.path()}")
 
 
 def _target(output: str, name: str, skill: NamedFolder, *, force: bool) -> Path:

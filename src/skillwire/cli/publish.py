@@ -1,16 +1,19 @@
 """`skillwire publish`: write folders of skills as a static web site."""
 
+from __future__ import annotations
+
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import anyio
 import anyio.to_thread
 import typer
 
+import skillwire.server
 from skillwire.cli.command import (
     STYLES,
     BrokenSkillError,
@@ -28,11 +31,13 @@ from skillwire.cli.command import (
 from skillwire.cli.folders import FindingCounts, NamedFolder, print_findings
 from skillwire.cli.validate import Review, review_folders
 from skillwire.core import Finding
-from skillwire.server.wellknown.folder import INDEX, SiteFolder
-from skillwire.server.wellknown.site import Artifact, PublishedSite, Publisher
 from skillwire.sources.combined import CombinedSource
 from skillwire.sources.directory.source import DirectorySource
 from skillwire.sources.snapshot import Report
+
+if TYPE_CHECKING:
+    from skillwire.server import Artifact, PublishedSite
+
 
 app = new_app()
 
@@ -88,14 +93,14 @@ async def _publish(
     follow_links: bool,
     prune: bool,
 ) -> PublishResult:
-    publisher = Publisher()
+    publisher = skillwire.server.Publisher()
     sources = [DirectorySource(folder.typed, watch=False, follow_links=follow_links) for folder in folders]
     async with CombinedSource(sources) as catalog:
         site = await publisher.site(catalog)
         _require_complete(output, site)
         new: set[str] = set()
         run = anyio.to_thread.run_sync
-        with SiteFolder(out) as folder:
+        with skillwire.server.SiteFolder(out) as folder:
             for done, (path, artifact) in enumerate(site.artifacts.items()):
                 meter.show("writing", done, len(site.artifacts))
                 if not await run(folder.has, path):
@@ -149,7 +154,7 @@ def _not_published(errors: Sequence[Finding]) -> BrokenSkillError:
 
 def _report(output: Output, written: PublishResult, out: Path) -> None:
     site = written.site
-    index = SiteFolder(out).home / INDEX
+    index = skillwire.server.SiteFolder(out).home / skillwire.server.INDEX
     if written.is_exposed:
         words = f" every user of this machine may change {index.parent}"
         output.message(("warning:", STYLES["warning"]), words, wrap=False)

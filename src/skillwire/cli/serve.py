@@ -1,5 +1,7 @@
 """`skillwire serve`: publish folders of skills over MCP."""
 
+from __future__ import annotations
+
 import logging
 import os
 import socket
@@ -9,12 +11,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, Final, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
 import anyio
 import typer
 from typer.core import TyperCommand
 
+import skillwire.server
 from skillwire.cli.command import (
     STYLES,
     Json,
@@ -31,10 +34,6 @@ from skillwire.cli.folders import NamedFolder
 from skillwire.core import Dialect, DuplicateSkillError, InvalidUriError, SourceError, quoted, visible
 from skillwire.runner import RunRecord
 from skillwire.server.config import OptionLayers, config_text
-from skillwire.server.dialects.negotiation import parse_dialects
-from skillwire.server.http.app import HttpApp
-from skillwire.server.http.endpoint import PATH
-from skillwire.server.http.server import listen_on, run_http, serve_http, serve_with_workers, url_of
 from skillwire.server.options import (
     OPTIONS,
     HttpOptions,
@@ -45,9 +44,11 @@ from skillwire.server.options import (
     label,
     values_of,
 )
-from skillwire.server.skills import Skills
-from skillwire.server.stdio import serve_stdio
 from skillwire.sources.snapshot import Source
+
+if TYPE_CHECKING:
+    from skillwire.server import Skills
+
 
 # The command line of `skillwire serve`, made from the options of `server/options.py`.
 
@@ -201,7 +202,7 @@ def _check(options: ServeOptions, *, is_printed: bool) -> None:
         for folder in options.folders:
             NamedFolder.named(folder)
     _check_name(options.name)
-    parse_dialects(options.dialect)
+    skillwire.server.parse_dialects(options.dialect)
     _ = options.listing, options.script_rules
     if options.endpoint.http:
         if options.stdio:
@@ -270,7 +271,11 @@ def _serve(output: Output, options: ServeOptions, layers: OptionLayers) -> None:
         else:
             ready = partial(_announce, output, where="over stdio")
             anyio.run(
-                partial(serve_stdio, running, on_ready=lambda server: ready(_served_counts(server.skills)))
+                partial(
+                    skillwire.server.serve_stdio,
+                    running,
+                    on_ready=lambda server: ready(_served_counts(server.skills)),
+                )
             )
     except DuplicateSkillError as error:
         _explain(output, error)
@@ -320,11 +325,13 @@ def _over_http(output: Output, options: ServeOptions, layers: OptionLayers) -> N
     endpoint = options.endpoint
     reread = None if layers.file is None else layers.read
     with _listening(endpoint) as listener:
-        announce = partial(_announce_url, output, url=url_of(listener, endpoint), workers=endpoint.workers)
+        announce = partial(
+            _announce_url, output, url=skillwire.server.url_of(listener, endpoint), workers=endpoint.workers
+        )
         if endpoint.workers == 1:
-            run_http(
+            skillwire.server.run_http(
                 partial(
-                    serve_http,
+                    skillwire.server.serve_http,
                     options,
                     listener,
                     reread=reread,
@@ -334,14 +341,16 @@ def _over_http(output: Output, options: ServeOptions, layers: OptionLayers) -> N
             return
         ready = partial(announce, anyio.run(_prepare, options))
         prepare = partial(_set_up_worker, verbose=output.verbose, scripts=options.scripts)
-        if not serve_with_workers(options, listener, reread=reread, on_ready=ready, prepare=prepare):
+        if not skillwire.server.serve_with_workers(
+            options, listener, reread=reread, on_ready=ready, prepare=prepare
+        ):
             raise SourceError("the workers keep failing", fix="run with one worker to see why")
 
 
-async def _prepare(options: ServeOptions) -> "_ServedCounts":
+async def _prepare(options: ServeOptions) -> _ServedCounts:
     """Open everything once, so that errors show before a worker starts, and the workers' scans are short."""
     endpoint = options.endpoint
-    async with HttpApp(options, host=endpoint.host, access=endpoint.access).open() as app:
+    async with skillwire.server.HttpApp(options, host=endpoint.host, access=endpoint.access).open() as app:
         return _served_counts(app.skills)
 
 
@@ -380,7 +389,7 @@ def _announce(output: Output, counts: _ServedCounts, where: str, page: str = "")
 
 
 def _announce_url(output: Output, counts: _ServedCounts, *, url: str, workers: int) -> None:
-    page = url.removesuffix(PATH) + "/"
+    page = url.removesuffix(skillwire.server.PATH) + "/"
     _announce(output, counts, f"at {url}", page)
     if output.json:
         output.document({"url": url, "page": page, "skills": counts.count, "workers": workers})
@@ -389,7 +398,7 @@ def _announce_url(output: Output, counts: _ServedCounts, *, url: str, workers: i
 
 def _listening(endpoint: HttpOptions) -> socket.socket:
     try:
-        return listen_on(*endpoint.address)
+        return skillwire.server.listen_on(*endpoint.address)
     except OSError as error:
         reason = error.strerror or str(error)
         raise OutputError(

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
-import anyio
 import typer
 
 import skillwire.host
@@ -32,6 +31,7 @@ from skillwire.cli.hosting import (
     HostRequest,
     Lock,
     Wait,
+    has_local_skill,
     is_address,
     is_waiting,
     resolve_targets,
@@ -39,7 +39,7 @@ from skillwire.cli.hosting import (
     typed_references,
 )
 from skillwire.core import RULES, SkillError, visible
-from skillwire.host import REFUSALS, Question, Refusal, Reply, one_line, wrapped
+from skillwire.host import REFUSALS, Question, Refusal, Reply, default_roots, one_line, wrapped
 
 if TYPE_CHECKING:
     from skillwire.host import Explanation, Host, Step
@@ -220,14 +220,9 @@ def _is_known_name(wanted: HostRequest, word: str) -> bool:
         places = resolve_targets(wanted)
         if any(server.label == word for server in places.servers):
             return True
-        return anyio.run(_is_local, skillwire.host.Host(roots=places.roots, project=Path.cwd()), word)
+        return has_local_skill(default_roots(Path.cwd()) if places.roots is None else places.roots, word)
     except SkillError:
         return False
-
-
-async def _is_local(host: Host, word: str) -> bool:
-    async with host:
-        return any(skill.reference == word for skill in host.view.skills)
 
 
 def _report(

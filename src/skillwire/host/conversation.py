@@ -1,11 +1,13 @@
 """`Conversation`: the skills that one model has loaded, their files, and which tool calls they allow."""
 
+from __future__ import annotations
+
 import logging
 import os
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio.to_thread
 
@@ -80,7 +82,10 @@ from skillwire.host.use.script_results import ScriptPreview, ScriptResult
 from skillwire.host.use.scripts import preview_script, require_runner, run_script
 from skillwire.host.use.search import SearchPage
 from skillwire.host.use.tools import Tool, tools_for
-from skillwire.runner import Availability
+
+if TYPE_CHECKING:
+    from skillwire.runner import Availability
+
 
 # `ListedConversation`: the list of skills for a model, search, hints before tool calls, and restored texts.
 
@@ -606,11 +611,11 @@ class Conversation(ListedConversation):
                 await services.consent.request(question, Grant.ALLOWED_TOOLS)
             return tools
 
-    def child(self) -> "Conversation":
+    def child(self) -> Conversation:
         """Return a conversation for a sub-agent, in which the same skills are loaded."""
         return Conversation(self._services, Windows(self._windows.all()))
 
-    def adopt(self, child: "Conversation") -> None:
+    def adopt(self, child: Conversation) -> None:
         """Add the skills that a finished sub-agent loaded: its answer can contain their instructions."""
         self._windows.adopt(child._windows)
 

@@ -1,5 +1,7 @@
 """`Host`: the skills of many servers and local folders, for one agent."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import AsyncExitStack
@@ -9,6 +11,7 @@ from typing import Any
 
 import anyio.to_thread
 
+import skillwire.runner
 from skillwire.host.approval.consent import Consent
 from skillwire.host.approval.lock_trust import LockTrust, ProjectLock
 from skillwire.host.approval.provenance import ProvenanceCheck
@@ -51,7 +54,7 @@ from skillwire.host.use.explain import ExplainContext, Explanation, explain
 from skillwire.host.use.fetch import Archives, Files, cached_skills
 from skillwire.host.use.load import HostServices, recording_refusals
 from skillwire.host.use.scripts import recorder
-from skillwire.runner import Policy, Runner
+from skillwire.runner import Policy
 
 
 class Host(InspectingConversation):
@@ -113,7 +116,7 @@ class Host(InspectingConversation):
         self._stack = AsyncExitStack()
 
     @classmethod
-    def from_config(cls, path: str | Path, **options: Any) -> "Host":
+    def from_config(cls, path: str | Path, **options: Any) -> Host:
         """Return a host for the servers of a configuration file such as `.mcp.json`.
 
         The options are those of `Host`. An entry that cannot be used is left
@@ -124,7 +127,7 @@ class Host(InspectingConversation):
         """
         return cls(read_servers(Path(path)), **options)
 
-    async def __aenter__(self) -> "Host":
+    async def __aenter__(self) -> Host:
         """Connect to the servers, and wait for their first listings; log those that have not answered.
 
         Raises:
@@ -381,7 +384,9 @@ class Host(InspectingConversation):
             stack.callback(connection.begin_closing)
         await stack.enter_async_context(registry)
         fetcher = Files(connections, self._cache, self._archives, audit)
-        runner = None if self._scripts is None else Runner(self._scripts, record=recorder(audit))
+        runner = (
+            None if self._scripts is None else skillwire.runner.Runner(self._scripts, record=recorder(audit))
+        )
         if runner is not None:
             await stack.enter_async_context(runner)
         return HostServices(

@@ -29,6 +29,7 @@ from skillwire.core import (
     segment_of,
 )
 from skillwire.server.browse import MAX_COMPLETED, children_of, completions, schemes_of
+from skillwire.server.limits import DEFAULT_PAGE_SIZE
 from skillwire.server.meta import NO_ANNOTATIONS, MetaAnnotator
 from skillwire.server.visibility import EVERYTHING_LISTED, ListingFilter, ListingRules
 from skillwire.sources.combined import CombinedSource
@@ -110,8 +111,6 @@ class ByteCache(Generic[Key, Value]):
 
 Item = TypeVar("Item")
 
-DEFAULT_PAGE_SIZE = 250
-"""Skills per page: far below the limit in bytes, and enough for few requests per catalog."""
 # Some clients refuse a message of more than 1 MiB; the rest is for the envelope.
 MAX_PAGE_BYTES = 900_000
 _KEPT_BYTES = 24 * 1024 * 1024

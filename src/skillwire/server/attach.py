@@ -9,7 +9,8 @@ from mcp.server.lowlevel import Server
 from mcp.server.mcpserver import MCPServer
 
 from skillwire.core import Dialect, SkillError
-from skillwire.server.answers import DEFAULT_PAGE_SIZE, ResultSettings
+from skillwire.server.answers import ResultSettings
+from skillwire.server.limits import DEFAULT_PAGE_SIZE
 from skillwire.server.meta import Annotate, MetaAnnotator
 from skillwire.server.methods import add_change_subscriptions, install
 from skillwire.server.outputs import RunsScripts

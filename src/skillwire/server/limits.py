@@ -1,4 +1,4 @@
-"""Limits of HTTP connections, and counts of closed ones by reason."""
+"""Limits of messages, pages and HTTP connections, and counts of closed connections by reason."""
 
 import logging
 import sys
@@ -9,10 +9,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from skillwire.server.messages import MAX_MESSAGE_BYTES
-
 if sys.platform != "win32":
     import resource
+
+MAX_MESSAGE_BYTES: Final = 256 * 1024
+"""The maximum size of a message, to which a server that runs scripts adds the size of their arguments."""
+DEFAULT_PAGE_SIZE: Final = 250
+"""Skills per page: far below the limit in bytes, and enough for few requests per catalog."""
 
 # Other file descriptors: skill files, the search index, pipes of scripts, the event loop.
 _RESERVED_FILES: Final = 512

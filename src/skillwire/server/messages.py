@@ -97,9 +97,6 @@ def invalid_params(message: str) -> MCPError:
     return peer_error(INVALID_PARAMS, message)
 
 
-MAX_MESSAGE_BYTES: Final = 256 * 1024
-"""The maximum size of a message, to which a server that runs scripts adds the size of their arguments."""
-
 _NOT_JSON: Final = "Parse error: the message is not JSON in UTF-8, or is nested too deeply"
 
 

@@ -17,9 +17,8 @@ from skillwire.core import InvalidUriError, SkillError, quoted
 from skillwire.runner import Policy, load_policy
 from skillwire.runner.preparation import MAX_ARGUMENTS_SIZE
 from skillwire.server.access.settings import AccessSettings, Oidc, Rate
-from skillwire.server.answers import DEFAULT_PAGE_SIZE
 from skillwire.server.hosts import LOOPBACK
-from skillwire.server.messages import MAX_MESSAGE_BYTES
+from skillwire.server.limits import DEFAULT_PAGE_SIZE, MAX_MESSAGE_BYTES
 from skillwire.server.ops.peers import Proxies
 from skillwire.server.visibility import ListingRules
 from skillwire.sources.snapshot import Source

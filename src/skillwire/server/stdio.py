@@ -29,7 +29,8 @@ from pydantic_core import PydanticSerializationError
 from skillwire.core import encode
 from skillwire.server.fast.hot import HotAnswers
 from skillwire.server.fast.requests import FastRequest, response
-from skillwire.server.messages import MAX_MESSAGE_BYTES, MalformedMessageError, parse_message, too_large
+from skillwire.server.limits import MAX_MESSAGE_BYTES
+from skillwire.server.messages import MalformedMessageError, parse_message, too_large
 from skillwire.server.options import ServeOptions
 from skillwire.server.standalone import SkillServer, freeze_gc, limit_malloc_arenas
 from skillwire.wire.core import READ_RESOURCE

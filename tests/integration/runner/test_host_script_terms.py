@@ -160,7 +160,7 @@ async def test_files_without_digests_are_allowed_once_and_each_run_of_them_is_as
             Occasion.SCRIPTS,
         ]
         assert all(one.outcome is not None and one.outcome.stdout == "checked\n" for one in ran)
-        assert "none is promised" in text_of_question(visit.user.questions[-1])
+        assert "none is listed" in text_of_question(visit.user.questions[-1])
 
 
 @pytest.mark.requirement("ARC-18")

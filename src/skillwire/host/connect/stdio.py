@@ -34,6 +34,8 @@ _POLL = 0.02
 _WATCH = 0.2
 # How long to wait for the exit code after the output ended, and for the end of output after an exit.
 _EXIT_SECONDS = 0.5
+# How long to wait for the end of standard error after an exit; a grandchild may keep it open.
+_STDERR_SECONDS = 0.25
 _KILL_SECONDS = 2.0
 _LISTEN = "subscriptions/listen"
 _CANCELLED = "notifications/cancelled"
@@ -96,6 +98,7 @@ class _Child:
         self._write_seconds = write_seconds
         self._stderr_tail = bytearray()
         self._read_over = anyio.Event()
+        self._stderr_over = anyio.Event()
         self._pending = _PendingRequests()
         self._has_logged_noise = False
         self._sends: MemoryObjectSendStream[SessionMessage | Exception]
@@ -188,6 +191,7 @@ class _Child:
         while data := await _received(self._process.stderr):
             self._stderr_tail += data
             del self._stderr_tail[:-_STDERR_BYTES]
+        self._stderr_over.set()
 
     async def watch(self) -> None:
         """Detect an exit even if a grandchild keeps the output open."""
@@ -221,6 +225,9 @@ class _Child:
         """Return the failure for an ended process, with its exit code if that is known soon."""
         await self._exited(_EXIT_SECONDS)
         code = self._process.returncode
+        if code is not None:
+            with anyio.move_on_after(_STDERR_SECONDS):
+                await self._stderr_over.wait()
         if code is None:
             what = "closed its output"
         elif code < 0:

@@ -5,11 +5,13 @@ differs, the skill changed and needs a new approval; if it is the same, the
 server's listing is wrong and the load is refused. There is no second retry.
 """
 
+from __future__ import annotations
+
 import logging
 from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from skillwire.core import (
     SkillDocument,
@@ -44,7 +46,10 @@ from skillwire.host.use.fetch import STALE, Files
 from skillwire.host.use.files import text_of, uri_of
 from skillwire.host.use.present import PagedText, PagedTexts
 from skillwire.host.use.search import SkillSearch
-from skillwire.runner import Runner
+
+if TYPE_CHECKING:
+    from skillwire.runner import Runner
+
 
 logger = logging.getLogger(__name__)
 

@@ -4,12 +4,14 @@ The bytes are read and verified once: the same bytes are shown to the user and
 then run.
 """
 
+from __future__ import annotations
+
 import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 import anyio
 import anyio.to_thread
@@ -57,7 +59,7 @@ from skillwire.host.use.script_results import (
     frame_outcome,
     frame_server_result,
 )
-from skillwire.runner import Limits, OutputFile, Policy, Recorder, Runner, RunRecord
+from skillwire.runner import Limits, OutputFile, Policy, Recorder, RunRecord
 from skillwire.runner.interface import FOLDER, MANIFEST_PATH, ScriptInterface, ScriptRun
 from skillwire.runner.preparation import (
     ReadFile,
@@ -70,6 +72,10 @@ from skillwire.runner.preparation import (
     scripts_of,
 )
 from skillwire.wire.execute import EXECUTE_METHOD, LINK, TEXT, ExecutionResult, ResultPart
+
+if TYPE_CHECKING:
+    from skillwire.runner import Runner
+
 
 # Preparing a run of a skill's script: reading its files, and the terms that the user approves.
 

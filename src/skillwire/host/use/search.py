@@ -22,7 +22,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from itertools import groupby, islice
+from itertools import groupby
 from operator import itemgetter
 from threading import Lock
 from typing import Final, TypeAlias
@@ -232,14 +232,13 @@ class SkillSearch:
             hits, complete = self._current_index().hits(words) if words else (corpus.all_hits(), None)
         found = corpus.filtered(hits, label, include)
         if words:
-            found = corpus.ranked(found, complete)
+            found = list(corpus.interleaved(corpus.ranked(found, complete)))
         order = _digest(words, [corpus.references[position] for position, _ in found])
         start = _start(cursor, order, len(found)) if cursor else 0
         end = start + min(max(limit, 1), MAX_LIMIT)
-        page = islice(corpus.interleaved(found) if words else iter(found), start, end)
         return SearchPage(
             " ".join(visible(query[:MAX_QUERY]).split()),
-            tuple(_match(view.skills[position], rank, words) for position, rank in page),
+            tuple(_match(view.skills[position], rank, words) for position, rank in found[start:end]),
             len(found),
             f"{end}-{order}" if end < len(found) else None,
         )
