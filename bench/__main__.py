@@ -13,7 +13,7 @@ from pathlib import Path
 from bench.corpus import generate
 from bench.host import measure_host
 from bench.large import MANY, measure_large
-from bench.peers import SIZES, Peer, measure_peers, show_peers
+from bench.peers import SIZES, ComparedServer, measure_peers, show_peers
 from bench.processes import can_measure
 from bench.rendering import measure_rendering
 from bench.rows import Row, show
@@ -53,7 +53,7 @@ def main() -> int:
         os.environ["PYTHONPYCACHEPREFIX"] = str(folder / "compiled")
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         rows: list[Row] = []
-        peers: list[Peer] = []
+        peers: list[ComparedServer] = []
         if "source" in sections:
             rows += judged("source", skills, measure_source(corpus(folder, skills), folder / "cache"))
         if "server" in sections:
@@ -93,7 +93,7 @@ def judged(section: str, skills: int, rows: list[Row]) -> list[Row]:
     return rows
 
 
-def write_json(path: Path, skills: int, rows: list[Row], peers: list[Peer]) -> None:
+def write_json(path: Path, skills: int, rows: list[Row], peers: list[ComparedServer]) -> None:
     results = {
         "skills": skills,
         "python": platform.python_version(),

@@ -20,7 +20,7 @@ ROUNDS = 9
 BUDGET_SECONDS = 0.5
 FLOOR = "raw reader + orjson"
 TASKS = {"listing": "list_skills, the SDK's client", "registry": "Connection and Registry"}
-START_PATIENCE = 300
+START_TIMEOUT = 300
 RUN_PATIENCE = 300
 
 
@@ -60,7 +60,7 @@ def served(root: Path, transport: str, cache: Path) -> Generator[Target]:
     environment = {"XDG_CACHE_HOME": str(cache)}
     http = transport == "http"
     with started(ours(root, transport), http=http, env=environment) as server:
-        opened(server, time.monotonic() + START_PATIENCE)
+        opened(server, time.monotonic() + START_TIMEOUT)
         settled(server)
         if isinstance(server.link, HttpLink):
             yield Target(url=server.link.url)

@@ -25,9 +25,9 @@ from bench.source import FULL_FLOOR, WALK_FLOOR, run
 from skillwire.wire.core import write_cursor
 
 MANY = 100_000
-PATIENCE = 120.0
+TIMEOUT = 120.0
 # A cold start reads and hashes every file; a slow disk takes its time.
-START_PATIENCE = 1800.0
+START_TIMEOUT = 1800.0
 MEMORY_LIMIT_MIB = 1024
 LISTING_SECONDS_PER_10_000 = 0.1
 SEARCH_MS = 5.0
@@ -91,8 +91,8 @@ def _empty_start(folder: Path) -> float:
     nothing.mkdir()
     used = 0.0
     for _ in range(2):
-        with started(ours(nothing, "http", "find.toml"), http=True, patience=PATIENCE) as server:
-            opened(server, time.monotonic() + PATIENCE)
+        with started(ours(nothing, "http", "find.toml"), http=True, timeout=TIMEOUT) as server:
+            opened(server, time.monotonic() + TIMEOUT)
             used = server.cpu()
     return used
 
@@ -107,8 +107,8 @@ def _serving(root: Path, cache: Path, kind: str, empty: float, rows: list[Row]) 
     begun = time.monotonic()
     env = {"XDG_CACHE_HOME": str(cache)}
     command = ours(root, "http", "find.toml")
-    with started(command, http=True, env=env, patience=START_PATIENCE) as server:
-        opened(server, time.monotonic() + START_PATIENCE)
+    with started(command, http=True, env=env, timeout=START_TIMEOUT) as server:
+        opened(server, time.monotonic() + START_TIMEOUT)
         wall, cpu = time.monotonic() - begun, server.cpu() - empty
         what = f"{kind} start to the first answer, CPU beyond an empty server's"
         rows.append(ratio_row(what, [cpu], name, [floor], budget))
@@ -146,12 +146,12 @@ def _measure(server: Server, skills: int, rows: list[Row]) -> None:
 
 def _repeated(what: str, server: Server, call: Call) -> Row:
     used, begun = server.cpu(), time.monotonic()
-    ask(server, call, PATIENCE)
+    ask(server, call, TIMEOUT)
     first, first_wall = server.cpu() - used, time.monotonic() - begun
     costs: list[float] = []
     for _ in range(_REPEATS):
         used = server.cpu()
-        ask(server, call, PATIENCE)
+        ask(server, call, TIMEOUT)
         costs.append(server.cpu() - used)
     words = f"{median(costs) * 1000:.2f} ms CPU, first {first * 1000:.1f} ({first_wall * 1000:.1f} wall)"
     return _told(what, words, server)
@@ -163,7 +163,7 @@ def _walked(server: Server, call: Call, member: str, skills: int) -> tuple[float
     params = {"uri": _FLAT} if method == "resources/directory/read" else {}
     used, begun = server.cpu(), time.monotonic()
     while True:
-        page = ask(server, call, PATIENCE)
+        page = ask(server, call, TIMEOUT)
         seen, pages = seen + len(page[member]), pages + 1
         if not page.get("nextCursor"):
             break
@@ -198,7 +198,7 @@ def _searching(server: Server) -> list[Row]:
 
 
 def _find(server: Server, query: str) -> None:
-    result = ask(server, Call("tools/call", name="find_skills", arguments={"query": query}), PATIENCE)
+    result = ask(server, Call("tools/call", name="find_skills", arguments={"query": query}), TIMEOUT)
     if result.get("isError") or "skills" not in result["structuredContent"]:
         raise WrongAnswerError(str(result)[:500])
 

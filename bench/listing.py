@@ -28,7 +28,7 @@ from skillwire.host.connect.connection import Connection
 from skillwire.host.model.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
 from skillwire.host.registry.registry import Registry
 
-PATIENCE = 120.0
+TIMEOUT = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ async def floor(target: Target) -> Listed:
         address = urlsplit(target.url)
         return await _twice(partial(_read_all, HttpLink(address.port or 80, address.path)))
     with started(target.command, http=False, env=target.env) as server:
-        opened(server, time.monotonic() + PATIENCE)
+        opened(server, time.monotonic() + TIMEOUT)
         return await _twice(partial(_read_all, server.link))
 
 
@@ -78,7 +78,7 @@ async def registry(target: Target) -> Listed:
         endpoint = HttpEndpoint(target.url)
     else:
         endpoint = StdioEndpoint(target.command[0], target.command[1:], {**os.environ, **target.env})
-    config = ServerConfig("bench", endpoint, seconds=PATIENCE)
+    config = ServerConfig("bench", endpoint, seconds=TIMEOUT)
     async with Connection(config) as connection, Registry([connection]) as known:
         # A server that is started now reads its folder first; that waits, and costs its process alone.
         await connection.connect()
@@ -94,12 +94,12 @@ async def registry(target: Target) -> Listed:
 @asynccontextmanager
 async def _client(target: Target) -> AsyncGenerator[Client]:
     if target.url:
-        async with Client(target.url, read_timeout_seconds=PATIENCE) as client:
+        async with Client(target.url, read_timeout_seconds=TIMEOUT) as client:
             yield client
         return
     command, *arguments = target.command
     parameters = StdioServerParameters(command=command, args=arguments, env={**os.environ, **target.env})
-    async with Client(stdio_client(parameters), read_timeout_seconds=PATIENCE) as client:
+    async with Client(stdio_client(parameters), read_timeout_seconds=TIMEOUT) as client:
         yield client
 
 
@@ -113,7 +113,7 @@ async def _twice(count: Callable[[], Awaitable[int]]) -> Listed:
 
 
 async def _read_all(link: Link) -> int:
-    until = time.monotonic() + PATIENCE
+    until = time.monotonic() + TIMEOUT
     count, call = 0, Call("skills/list")
     while True:
         page: dict[str, Any] = orjson.loads(link.ask(call, next_number(), until))["result"]

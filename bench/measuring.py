@@ -42,13 +42,13 @@ class Spent:
     cpu: float
 
 
-def ask(server: Server, call: Call, patience: float) -> Result:
+def ask(server: Server, call: Call, timeout: float) -> Result:
     """Return the result of one request."""
     number = next_number()
-    return result(server.link.ask(call, number, time.monotonic() + patience), number)
+    return result(server.link.ask(call, number, time.monotonic() + timeout), number)
 
 
-def hot(server: Server, call: Call, transport: str, *, rounds: int, patience: float) -> Hot:
+def hot(server: Server, call: Call, transport: str, *, rounds: int, timeout: float) -> Hot:
     """Send one request again and again, to the server and to a floor that sends the same bytes.
 
     A round alternates between the two in short turns, and the middle turn of
@@ -57,18 +57,18 @@ def hot(server: Server, call: Call, transport: str, *, rounds: int, patience: fl
     to what is measured.
 
     Raises:
-        TimeoutError: A turn took longer than `patience` seconds.
+        TimeoutError: A turn took longer than `timeout` seconds.
     """
     number = next_number()
     begun = time.monotonic()
-    body = server.link.ask(call, number, begun + patience)
+    body = server.link.ask(call, number, begun + timeout)
     affordable = int(_ROUND_SECONDS / (time.monotonic() - begun))
     times = min(max(affordable, 1), TIMES)
     turns = min(max(affordable // times, 1), TURNS)
     with floor(body, transport) as least:
         loads = (
-            Load(server, call, times, repeats(body, number), patience),
-            Load(least, call, TIMES, always(body), patience),
+            Load(server, call, times, repeats(body, number), timeout),
+            Load(least, call, TIMES, always(body), timeout),
         )
         with on_one_core(server, least):
             if affordable:
@@ -85,12 +85,12 @@ class Load:
     call: Call
     times: int
     expected: Expected
-    patience: float
+    timeout: float
 
     def carry(self) -> float:
         """Send the requests of one turn; return the CPU microseconds the server spent on each."""
         used = self.server.cpu()
-        self.server.link.repeat(self.call, self.times, self.expected, time.monotonic() + self.patience)
+        self.server.link.repeat(self.call, self.times, self.expected, time.monotonic() + self.timeout)
         return (self.server.cpu() - used) / self.times * 1e6
 
 
@@ -126,13 +126,13 @@ def floor(body: bytes, transport: str) -> Generator[Server]:
             yield server
 
 
-def list_all(server: Server, candidate: Candidate, skills: int, patience: float) -> Spent:
+def list_all(server: Server, candidate: Candidate, skills: int, timeout: float) -> Spent:
     """Follow the cursors of a listing to its end, and check that everything was there.
 
     Raises:
-        TimeoutError: It took longer than `patience` seconds.
+        TimeoutError: It took longer than `timeout` seconds.
     """
-    until = time.monotonic() + patience
+    until = time.monotonic() + timeout
     count, call = 0, candidate.page
     begun, used = time.monotonic(), server.cpu()
     while True:
@@ -147,14 +147,14 @@ def list_all(server: Server, candidate: Candidate, skills: int, patience: float)
     return spent
 
 
-def edit(server: Server, candidate: Candidate, root: Path, patience: float) -> Spent:
+def edit(server: Server, candidate: Candidate, root: Path, timeout: float) -> Spent:
     """Change one file and ask until every way of asking shows the new content.
 
     Raises:
-        TimeoutError: The change was not visible within `patience` seconds.
+        TimeoutError: The change was not visible within `timeout` seconds.
     """
     text = f"edited at {time.time_ns()}\n"
-    until = time.monotonic() + patience
+    until = time.monotonic() + timeout
     begun, used = time.monotonic(), server.cpu()
     Path(root, FIRST, EDITED).write_text(text, "utf-8")
     for call, shows in _ways_to_see(candidate, text):

@@ -18,9 +18,9 @@ from bench.rows import console, median_ratio
 SIZES = (100, 1_000, 10_000)
 ROUNDS = 3
 # What takes longer is not waited for.
-PATIENCE = 10
+TIMEOUT = 10
 EDIT_PATIENCE = 5
-START_PATIENCE = 60
+START_TIMEOUT = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
-class Peer:
+class ComparedServer:
     """What was measured of one server, over one transport, with so many skills."""
 
     server: str
@@ -46,8 +46,8 @@ class Peer:
     edit: Figure
 
 
-def measure_peers(root: Path, skills: int) -> list[Peer]:
-    found: list[Peer] = []
+def measure_peers(root: Path, skills: int) -> list[ComparedServer]:
+    found: list[ComparedServer] = []
     for candidate in PEERS:
         if missing := candidate.missing():
             print(f"skipped {candidate.name}: {missing}", file=sys.stderr)
@@ -58,16 +58,16 @@ def measure_peers(root: Path, skills: int) -> list[Peer]:
     return found
 
 
-def _measure(candidate: Candidate, transport: str, root: Path, skills: int) -> Peer:
+def _measure(candidate: Candidate, transport: str, root: Path, skills: int) -> ComparedServer:
     env = {"XDG_CACHE_HOME": str(root.with_name(f"{root.name}-cache")), **dict(candidate.env)}
     command = candidate.command(root, transport)
     try:
-        with started(command, http=transport == "http", env=env, patience=START_PATIENCE) as server:
-            opened(server, time.monotonic() + START_PATIENCE)
+        with started(command, http=transport == "http", env=env, timeout=START_TIMEOUT) as server:
+            opened(server, time.monotonic() + START_TIMEOUT)
             return _Sitting(server, candidate, transport, root, skills).measure()
     except (StartError, TimeoutError):
-        late = Figure(f"no start in {START_PATIENCE} s")
-        return Peer(candidate.name, transport, skills, late, late, late, late, late)
+        late = Figure(f"no start in {START_TIMEOUT} s")
+        return ComparedServer(candidate.name, transport, skills, late, late, late, late, late)
 
 
 class _Sitting:
@@ -78,7 +78,7 @@ class _Sitting:
         self._root, self._skills = root, skills
         self._is_stuck = False
 
-    def measure(self) -> Peer:
+    def measure(self) -> ComparedServer:
         candidate = self._candidate
         read = self._unless_stuck(lambda: self._hot(candidate.read))
         page = self._unless_stuck(lambda: self._hot(candidate.page))
@@ -86,7 +86,9 @@ class _Sitting:
         held = self._server.resident_mib()
         resident = Figure(f"{held:,.0f}", held)
         seen = self._unless_stuck(self._edit)
-        return Peer(candidate.name, self._transport, self._skills, read, page, everything, resident, seen)
+        return ComparedServer(
+            candidate.name, self._transport, self._skills, read, page, everything, resident, seen
+        )
 
     def _unless_stuck(self, measure: Callable[[], Figure]) -> Figure:
         """Measure, unless the server is still busy with a question that nobody waits for any more."""
@@ -96,16 +98,16 @@ class _Sitting:
             return measure()
         except TimeoutError:
             self._is_stuck = True
-            return Figure(f"over {PATIENCE} s")
+            return Figure(f"over {TIMEOUT} s")
 
     def _hot(self, call: Call) -> Figure:
-        ask(self._server, call, PATIENCE)  # The first time may prepare something.
-        runs = hot(self._server, call, self._transport, rounds=ROUNDS, patience=PATIENCE)
+        ask(self._server, call, TIMEOUT)  # The first time may prepare something.
+        runs = hot(self._server, call, self._transport, rounds=ROUNDS, timeout=TIMEOUT)
         cost, ratio = median(runs.server), median_ratio(runs.server, runs.floor)
         return Figure(f"{cost:,.0f} ({ratio:,.1f}x)", cost, ratio)
 
     def _list_all(self) -> Figure:
-        cpu = list_all(self._server, self._candidate, self._skills, PATIENCE).cpu * 1000
+        cpu = list_all(self._server, self._candidate, self._skills, TIMEOUT).cpu * 1000
         return Figure(f"{cpu:,.0f}", cpu)
 
     def _edit(self) -> Figure:
@@ -117,7 +119,7 @@ class _Sitting:
         return Figure(f"{spent.wall * 1000:,.0f} / {spent.cpu * 1000:,.0f}{only}", spent.wall * 1000)
 
 
-def show_peers(peers: list[Peer]) -> None:
+def show_peers(peers: list[ComparedServer]) -> None:
     table = Table(title="Skill servers side by side: server CPU, and in how many times that of a raw floor")
     columns = ("skills", "", "server", "read 4 KB, us", "page of 100, us", "list all, ms", "RSS, MiB")
     for column in columns:

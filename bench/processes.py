@@ -52,7 +52,7 @@ def can_measure() -> bool:
 
 @contextmanager
 def started(
-    command: Sequence[str], *, http: bool, env: Mapping[str, str] | None = None, patience: float = 60
+    command: Sequence[str], *, http: bool, env: Mapping[str, str] | None = None, timeout: float = 60
 ) -> Generator[Server]:
     """Start a server, wait until it takes requests, and stop it at the end."""
     with tempfile.TemporaryFile() as words:
@@ -66,7 +66,7 @@ def started(
             bufsize=0,
         )
         try:
-            link = _http_link(process, words, patience) if http else _pipe_link(process)
+            link = _http_link(process, words, timeout) if http else _pipe_link(process)
             try:
                 yield Server(process, link)
             finally:
@@ -84,16 +84,16 @@ def opened(server: Server, until: float) -> None:
 def settled(server: Server) -> None:
     """Wait until a server has nothing to do any more of what it does after its start."""
     until = time.monotonic() + _SETTLE_SECONDS
-    calm = 0
+    idle = 0
     used = server.cpu()
-    while calm < 4 and time.monotonic() < until:
+    while idle < 4 and time.monotonic() < until:
         time.sleep(0.5)
         before, used = used, server.cpu()
-        calm = calm + 1 if used - before < 0.01 else 0
+        idle = idle + 1 if used - before < 0.01 else 0
 
 
-def _http_link(process: subprocess.Popen[bytes], words: IO[bytes], patience: float) -> Link:
-    until = time.monotonic() + patience
+def _http_link(process: subprocess.Popen[bytes], words: IO[bytes], timeout: float) -> Link:
+    until = time.monotonic() + timeout
     while True:
         # Read at a place of our own: the position of the open file is shared with the writer.
         written = os.pread(words.fileno(), 2**20, 0)

@@ -66,8 +66,8 @@ def made_up(count: int, servers: int) -> tuple[KnownSkill, ...]:
 
 def changes(skills: Sequence[KnownSkill]) -> Callable[[], None]:
     """Return a task that looks for changes, of which there is one each time."""
-    listing, attention = FrozenListing(), ShowRules()
-    listing.text(skills, attention)
+    listing, show_rules = FrozenListing(), ShowRules()
+    listing.text(skills, show_rules)
     shown = listing.listed.shortened[0] if listing.listed else ""
     turn = 0
 
@@ -75,7 +75,7 @@ def changes(skills: Sequence[KnownSkill]) -> Callable[[], None]:
         nonlocal turn
         turn += 1
         now = [_reworded(skill, turn) if skill.reference == shown else skill for skill in skills]
-        if f"- changed {shown}: " not in listing.changes(now, attention):
+        if f"- changed {shown}: " not in listing.changes(now, show_rules):
             raise WrongAnswerError("a change was not told")
 
     return task

@@ -14,9 +14,9 @@ ROUNDS = 9
 EDITS = 5
 FLOORS = {"http": "raw ASGI", "stdio": "raw pipe loop"}
 BUDGETS = {"http": 1.5, "stdio": 2.5}
-PATIENCE = 60
+TIMEOUT = 60
 # Started without an index, a server reads and hashes every file before it answers.
-START_PATIENCE = 300
+START_TIMEOUT = 300
 
 
 def measure_server(root: Path, skills: int, cache: Path) -> list[Row]:
@@ -24,7 +24,7 @@ def measure_server(root: Path, skills: int, cache: Path) -> list[Row]:
     for transport in ("http", "stdio"):
         env = {"XDG_CACHE_HOME": str(cache)}
         with started(OURS.command(root, transport), http=transport == "http", env=env) as server:
-            opened(server, time.monotonic() + START_PATIENCE)
+            opened(server, time.monotonic() + START_TIMEOUT)
             _same_as_plain(server, root, transport, env)
             settled(server)
             rows += _whole_catalog(server, transport, skills)
@@ -38,14 +38,14 @@ def _same_as_plain(server: Server, root: Path, transport: str, env: dict[str, st
     """Check that the fast path and the plain SDK path say the same."""
     plain_env = {**env, **dict(PLAIN.env)}
     with started(PLAIN.command(root, transport), http=transport == "http", env=plain_env) as plain:
-        opened(plain, time.monotonic() + START_PATIENCE)
+        opened(plain, time.monotonic() + START_TIMEOUT)
         for call in (OURS.read, OURS.page):
-            if ask(server, call, PATIENCE) != ask(plain, call, PATIENCE):
+            if ask(server, call, TIMEOUT) != ask(plain, call, TIMEOUT):
                 raise WrongAnswerError(f"{call.method} over {transport} differs from the plain SDK path")
 
 
 def _whole_catalog(server: Server, transport: str, skills: int) -> list[Row]:
-    first, *again = (list_all(server, OURS, skills, PATIENCE).cpu for _ in range(4))
+    first, *again = (list_all(server, OURS, skills, TIMEOUT).cpu for _ in range(4))
     return [
         limit_row(f"{transport}: listing all, server CPU, the first time", first * 1000, "ms", 100),
         limit_row(f"{transport}: the same, again", median(again) * 1000, "ms", 100),
@@ -55,7 +55,7 @@ def _whole_catalog(server: Server, transport: str, skills: int) -> list[Row]:
 def _hot_requests(server: Server, candidate: Candidate, transport: str) -> list[Row]:
     rows: list[Row] = []
     for what, call in (("4 KB resources/read", candidate.read), ("skills/list, a full page", candidate.page)):
-        runs = hot(server, call, transport, rounds=ROUNDS, patience=PATIENCE)
+        runs = hot(server, call, transport, rounds=ROUNDS, timeout=TIMEOUT)
         what = f"{transport}: hot {what}"
         rows.append(ratio_row(what, runs.server, FLOORS[transport], runs.floor, BUDGETS[transport], "us"))
     return rows
@@ -66,7 +66,7 @@ def _memory(server: Server, transport: str) -> list[Row]:
 
 
 def _editing(server: Server, transport: str, root: Path) -> list[Row]:
-    runs = [edit(server, OURS, root, PATIENCE) for _ in range(EDITS)]
+    runs = [edit(server, OURS, root, TIMEOUT) for _ in range(EDITS)]
     wall, cpu = median(run.wall for run in runs), median(run.cpu for run in runs)
     return [
         limit_row(f"{transport}: one edit visible in list, get and read, wall", wall * 1000, "ms", 1000),

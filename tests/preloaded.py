@@ -34,14 +34,14 @@ def ask(path: str, words: list[str], cwd: str, env: dict[str, str], streams: tup
     The program is sent the signals that this process is sent, and killed when this process is gone.
     """
     request = json.dumps({"words": words, "cwd": cwd, "env": env}).encode()
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as door:
-        door.connect(path)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.connect(path)
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", streams))]
-        door.sendmsg([f"{len(request):08}".encode()], rights)
-        door.sendall(request)
+        connection.sendmsg([f"{len(request):08}".encode()], rights)
+        connection.sendall(request)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, lambda number, _frame: door.sendall(bytes([number])))
-        answer = door.recv(16)
+            signal.signal(number, lambda number, _frame: connection.sendall(bytes([number])))
+        answer = connection.recv(16)
     return int(answer) if answer else _ENDED << 8
 
 
@@ -53,11 +53,11 @@ def keep(path: str) -> None:
     # What is shared with every process stays shared when the collector goes about.
     gc.collect()
     gc.freeze()
-    door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    door.bind(path)
-    door.listen(16)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(path)
+    listener.listen(16)
     os.write(1, b"ready\n")
-    if _is_child(door):
+    if _is_child(listener):
         # Here and not where it was forked: nothing of the nursery is left on the stack when it ends.
         if sys.argv[0].endswith(_SCRIPT):
             import_module("runpy").run_path(sys.argv[0], run_name="__main__")
@@ -65,17 +65,17 @@ def keep(path: str) -> None:
             app.main()
 
 
-def _is_child(door: socket.socket) -> bool:
+def _is_child(listener: socket.socket) -> bool:
     """Fork for each request; True in a process that is to be the program, and False when all is over."""
     while True:
-        ready = select.select([door, 0], [], [])[0]
+        ready = select.select([listener, 0], [], [])[0]
         _bury()
         if 0 in ready and not os.read(0, 1):
             return False
-        if door in ready:
-            talk, _ = door.accept()
+        if listener in ready:
+            talk, _ = listener.accept()
             if os.fork() == 0:
-                door.close()
+                listener.close()
                 return _born(talk)
             talk.close()
 

@@ -99,7 +99,7 @@ async def main() -> None:
         Host.from_config(HERE / "mcp.json", roots=[skills], approve=ask_user) as host,
         chosen_model() as (form, name, create),
     ):
-        print(f"What the model is told of skills:\n\n{host.listing(budget_tokens=1200)}")
+        print(f"The list of skills for the model:\n\n{host.listing(budget_tokens=1200)}")
         toolbox = Toolbox(Guard(host, KINDS), OWN_TOOLS)
         converse = anthropic.converse if form == "anthropic" else openai.converse
         messages = Transcript()

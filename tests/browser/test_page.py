@@ -49,7 +49,7 @@ BODY = f"""# {EVIL}
 
 # page-search
 
-# page-told
+# page-status
 
 Hidden\u202e and \U000e0041 text.
 

@@ -34,7 +34,7 @@ Judge = Callable[[World, Seen], str]
 Plant = Callable[[World], Mapping[str, JsonValue]]
 """Puts something outside that is worth reaching, and returns what the script is told about it."""
 
-Told = Callable[[Outcome], str]
+OutcomeCheck = Callable[[Outcome], str]
 """Says what is wrong with the outcome that the sandbox gave; nothing, if it is right."""
 
 
@@ -42,7 +42,7 @@ def nothing(_: World) -> Mapping[str, JsonValue]:
     return {}
 
 
-def told_anything(_: Outcome) -> str:
+def accept_any_outcome(_: Outcome) -> str:
     return ""
 
 
@@ -53,7 +53,7 @@ class Attack:
     `control` says as whom the same script must succeed without a sandbox:
     as an ordinary `"user"`, as `"root"` where only root can do it at all, or
     not, and then `because` says why. `control_plant` gives it a bounded task
-    where the attack itself would hurt the machine. `told` is what the sandbox must say about it.
+    where the attack itself would hurt the machine. `outcome_check` checks the outcome that the sandbox gave.
     With a `schema` its arguments come on the command line.
     """
 
@@ -64,7 +64,7 @@ class Attack:
     control: str = "user"
     because: str = ""
     control_plant: Plant | None = None
-    told: Told = told_anything
+    outcome_check: OutcomeCheck = accept_any_outcome
     suffix: str = ".py"
     limits: Mapping[str, float] = field(default_factory=dict[str, float])
     files: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
@@ -167,32 +167,32 @@ def entered_namespaces(_: World, seen: Seen) -> str:
     return f"it was in other namespaces than its parent: {sorted(found)}" if found else ""
 
 
-def stopped_at(*names: str) -> Told:
+def stopped_at(*names: str) -> OutcomeCheck:
     """For runs that must be ended at one of these limits, and must say so."""
 
-    def told(outcome: Outcome) -> str:
+    def check(outcome: Outcome) -> str:
         limit = outcome.limit
         if limit is not None and limit.name in names and limit.used >= limit.allowed:
             return ""
         return f"it should have been stopped at {' or '.join(names)}, and it says: {outcome.verdict}"
 
-    return told
+    return check
 
 
-def reached(name: str) -> Told:
+def reached(name: str) -> OutcomeCheck:
     """For runs that go on at a limit, which must be named."""
 
-    def told(outcome: Outcome) -> str:
+    def check(outcome: Outcome) -> str:
         hits = {hit.name for hit in (*outcome.reached, outcome.limit) if hit is not None}
         return "" if name in hits else f"{name} should be named, but only {sorted(hits)} are"
 
-    return told
+    return check
 
 
-def exited(code: int) -> Told:
+def exited(code: int) -> OutcomeCheck:
     """For runs that must end as the script says."""
 
-    def told(outcome: Outcome) -> str:
+    def check(outcome: Outcome) -> str:
         return "" if outcome.exit_code == code else f"it should have exited with {code}: {outcome.verdict}"
 
-    return told
+    return check

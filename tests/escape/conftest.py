@@ -1,4 +1,4 @@
-"""What the escape tests share: a house with tokens, and the processes that run scripts."""
+"""What the escape tests share: a machine with tokens, and the processes that run scripts."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -7,7 +7,7 @@ from contextlib import ExitStack
 import pytest
 
 from escape.harness import Arena
-from escape.house import House
+from escape.machine import Machine
 from skillwire.runner.policy import Policy
 from skillwire.runner.sandbox.sandbox import probe_sandbox
 
@@ -26,20 +26,20 @@ def sandbox() -> None:
 
 
 @pytest.fixture(scope="session")
-def house() -> Iterator[House]:
-    with House() as house:
-        yield house
+def machine() -> Iterator[Machine]:
+    with Machine() as machine:
+        yield machine
 
 
 @pytest.fixture(scope="session")
-def arena_of(house: House) -> Iterator[ArenaOf]:
+def arena_of(machine: Machine) -> Iterator[ArenaOf]:
     """Return the process that runs scripts for root or for a user; it is started when first wanted."""
     with ExitStack() as stack:
         arenas: dict[str, Arena] = {}
 
         def find(who: str) -> Arena:
             if who not in arenas:
-                arenas[who] = stack.enter_context(Arena(who, house))
+                arenas[who] = stack.enter_context(Arena(who, machine))
             return arenas[who]
 
         yield find

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import BinaryIO, cast
 
 from escape.attack import Attack, Seen, source_of
-from escape.house import House, Terminal
+from escape.machine import Machine, Terminal
 from escape.watching import Watch, inhabitants, left_over
 from escape.worker import KEEPER, SKILL, Answer, receive, send
 from escape.world import PYTHON, Identity, World, become, end_all
@@ -35,9 +35,9 @@ _SETTLE_SECONDS = 0.3
 class Arena:
     """A process of its own that runs scripts in sandboxes, and can be looked at from here."""
 
-    def __init__(self, who: str, house: House) -> None:
+    def __init__(self, who: str, machine: Machine) -> None:
         self.who = who
-        self.house = house
+        self.machine = machine
         self.uid = DEFAULT_UID if who == "root" else USER
         """Whom scripts run as here, seen from outside."""
         self._process = self._started()
@@ -59,19 +59,19 @@ class Arena:
         self._outgoing.close()
 
     def _started(self) -> subprocess.Popen[bytes]:
-        told = {
+        settings = {
             "uid": USER if IS_ROOT and self.who == "user" else 0,
-            "terminal": self.house.terminal(self.who).path,
-            "descriptors": [self.house.descriptor],
-            "environment": self.house.environment,
-            "secret": self.house.secret,
+            "terminal": self.machine.terminal(self.who).path,
+            "descriptors": [self.machine.descriptor],
+            "environment": self.machine.environment,
+            "secret": self.machine.secret,
         }
         return subprocess.Popen(
-            [sys.executable, "-m", "escape.worker", json.dumps(told)],
+            [sys.executable, "-m", "escape.worker", json.dumps(settings)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            pass_fds=(self.house.descriptor,),
-            cwd=self.house.folder,
+            pass_fds=(self.machine.descriptor,),
+            cwd=self.machine.folder,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         )
 
@@ -103,7 +103,7 @@ class Arena:
         if isinstance(answer, str):
             return Seen(answer, None, seconds, watched, left, error=answer)
         names = (*(file.path for file in answer.files), *(skipped.path for skipped in answer.skipped))
-        text = text_of(answer) + self.house.terminal(self.who).shown()
+        text = text_of(answer) + self.machine.terminal(self.who).shown()
         return Seen(text, answer.exit_code, seconds, watched, left, names=names, outcome=answer)
 
     def most_memory(self) -> int:
@@ -146,9 +146,9 @@ def without_sandbox(attack: Attack, world: World) -> Seen:
         (skill / name).parent.mkdir(parents=True, exist_ok=True)
         (skill / name).write_bytes(content)
     arguments = (attack.control_plant or attack.plant)(world)
-    house, terminal = world.house, Terminal()
+    machine, terminal = world.machine, Terminal()
     # Without a secret of its own, a script that is given one finds it in its environment.
-    secret = {"KEY": house.secret} if attack.secrets else {}
+    secret = {"KEY": machine.secret} if attack.secrets else {}
 
     def take_terminal() -> None:
         os.setsid()
@@ -161,13 +161,13 @@ def without_sandbox(attack: Attack, world: World) -> Seen:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            pass_fds=(house.descriptor,),
+            pass_fds=(machine.descriptor,),
             preexec_fn=take_terminal,
-            cwd=house.folder,
+            cwd=machine.folder,
             env={
                 **{"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": str(world.folder)},
                 **{"OUTPUT_DIR": str(out), "SKILL_DIR": str(skill), "ESCAPE_MARK": world.mark},
-                **house.environment,
+                **machine.environment,
                 **secret,
             },
             **(Identity() if attack.control == "root" else become(world.uid)),

@@ -15,7 +15,7 @@ import anyio.to_thread
 import pytest
 
 from escape.harness import ARENAS, IS_ROOT, USER
-from escape.house import House
+from escape.machine import Machine
 from escape.watching import inhabitants, left_over, processes
 from escape.worker import SKILL
 from skillwire.core.errors import RunnerBusyError, RunnerError
@@ -231,14 +231,14 @@ async def test_sandboxes_end_with_the_process_that_owns_them(number: signal.Sign
 
 @pytest.mark.requirement("EXEC-12")
 @pytest.mark.parametrize("who", ARENAS)
-def test_an_owner_that_is_killed_at_any_moment_of_a_run_leaves_no_process(who: str, house: House) -> None:
+def test_an_owner_that_is_killed_at_any_moment_of_a_run_leaves_no_process(who: str, machine: Machine) -> None:
     """Bubblewrap must not die between making the first process of a sandbox and letting it go on."""
     uid = USER if IS_ROOT and who == "user" else 0
 
     found = subprocess.run(
         [sys.executable, "-m", "escape.owners", str(uid), "80"],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        cwd=house.folder,
+        cwd=machine.folder,
         stdout=subprocess.PIPE,
         check=True,
         timeout=240,

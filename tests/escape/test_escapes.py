@@ -9,7 +9,7 @@ from escape.attack import Attack
 from escape.catalog import ALL, ARGUMENTS, CREDENTIALS, LIMITS, OUTPUTS, OUTSIDE, TEXTS
 from escape.conftest import ArenaOf
 from escape.harness import ARENAS, IS_ROOT, MOST_RSS, USER, without_sandbox
-from escape.house import House
+from escape.machine import Machine
 from escape.world import World
 from skillwire.runner.policy import DEFAULT_UID
 
@@ -23,7 +23,7 @@ def against(group: Mapping[str, tuple[Attack, ...]]) -> list[ParameterSet]:
 def hold_against(attack: Attack, who: str, arena_of: ArenaOf) -> None:
     """Run an attack in a sandbox, and see that it reaches nothing, leaves nothing and is told truly."""
     arena = arena_of(who)
-    with World(arena.house, arena.uid) as world:
+    with World(arena.machine, arena.uid) as world:
         seen = arena.attack(attack, world)
 
         reached = attack.judge(world, seen)
@@ -32,8 +32,8 @@ def hold_against(attack: Attack, who: str, arena_of: ArenaOf) -> None:
         assert reached == ""
         assert seen.left == ()
         assert seen.outcome is not None
-        told = attack.told(seen.outcome)
-        assert told == ""
+        problem = attack.outcome_check(seen.outcome)
+        assert problem == ""
         assert seen.watched.capabilities == 0
         assert seen.watched.uids <= {arena.uid}
     assert arena.most_memory() < MOST_RSS
@@ -80,9 +80,9 @@ CONTROLLED = [one for one in ALL if one.control == "user" or (one.control == "ro
 
 
 @pytest.mark.parametrize("attack", [pytest.param(one, id=one.name) for one in CONTROLLED])
-def test_without_a_sandbox_it_works_when_a_script(attack: Attack, house: House) -> None:
+def test_without_a_sandbox_it_works_when_a_script(attack: Attack, machine: Machine) -> None:
     uid = DEFAULT_UID if IS_ROOT else USER
-    with World(house, uid) as world:
+    with World(machine, uid) as world:
         seen = without_sandbox(attack, world)
         reached = attack.judge(world, seen)
 

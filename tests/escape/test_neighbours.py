@@ -13,7 +13,7 @@ from escape.attacks.arguments import careless
 from escape.attacks.sharing import AFTER, BEFORE
 from escape.conftest import ArenaOf
 from escape.harness import ARENAS, IS_ROOT, USER, run_of, text_of, without_sandbox
-from escape.house import House
+from escape.machine import Machine
 from escape.watching import inhabitants
 from escape.world import World
 from skillwire.core.yaml12 import JsonValue
@@ -34,46 +34,48 @@ def meeting(world: World, seconds: float) -> Mapping[str, JsonValue]:
     }
 
 
-def told(outcome: Outcome | str) -> Outcome:
+def outcome_of(outcome: Outcome | str) -> Outcome:
     assert isinstance(outcome, Outcome), outcome
     return outcome
 
 
 @pytest.mark.requirement("EXEC-12")
 @both_users
-def test_a_run_finds_nothing_of_the_run_before(who: str, arena_of: ArenaOf, house: House) -> None:
+def test_a_run_finds_nothing_of_the_run_before(who: str, arena_of: ArenaOf, machine: Machine) -> None:
     arena = arena_of(who)
-    with World(house, arena.uid) as world:
+    with World(machine, arena.uid) as world:
         place = meeting(world, 0)
 
         for _ in range(3):  # The last of these is a sandbox that was started ahead.
             (before,) = arena.run([run_of(BEFORE, world.mark, place)], seconds=20)
             (after,) = arena.run([run_of(AFTER, world.mark, place)], seconds=20)
 
-            assert told(before).exit_code == 0, told(before).stderr
-            assert world.token in text_of(told(before))  # It is in its own output.
-            assert told(after).exit_code == 0, told(after).stderr
-            assert world.token not in text_of(told(after))
+            assert outcome_of(before).exit_code == 0, outcome_of(before).stderr
+            assert world.token in text_of(outcome_of(before))  # It is in its own output.
+            assert outcome_of(after).exit_code == 0, outcome_of(after).stderr
+            assert world.token not in text_of(outcome_of(after))
 
 
 @pytest.mark.requirement("EXEC-12")
 @both_users
-def test_two_runs_at_the_same_time_do_not_see_each_other(who: str, arena_of: ArenaOf, house: House) -> None:
+def test_two_runs_at_the_same_time_do_not_see_each_other(
+    who: str, arena_of: ArenaOf, machine: Machine
+) -> None:
     arena = arena_of(who)
-    with World(house, arena.uid) as world:
+    with World(machine, arena.uid) as world:
         place = meeting(world, 1.0)
         runs = [run_of(BEFORE, world.mark, place), run_of(AFTER, world.mark, place)]
 
         before, after = arena.run(runs, seconds=30)
 
-    assert told(before).exit_code == 0, told(before).stderr
-    assert told(after).exit_code == 0, told(after).stderr
-    assert world.token not in text_of(told(after))
+    assert outcome_of(before).exit_code == 0, outcome_of(before).stderr
+    assert outcome_of(after).exit_code == 0, outcome_of(after).stderr
+    assert world.token not in text_of(outcome_of(after))
     assert inhabitants(arena.pid) == []
 
 
-def test_without_a_sandbox_a_run_finds_what_was_left(house: House) -> None:
-    with World(house, UID) as world:
+def test_without_a_sandbox_a_run_finds_what_was_left(machine: Machine) -> None:
+    with World(machine, UID) as world:
         place = meeting(world, 0)
         before = Attack(BEFORE.name, BEFORE.script, BEFORE.judge, lambda _: place)
         after = Attack(AFTER.name, AFTER.script, AFTER.judge, lambda _: place)
@@ -88,7 +90,7 @@ def test_without_a_sandbox_a_run_finds_what_was_left(house: House) -> None:
     assert world.token in found.text
 
 
-def test_a_careless_server_runs_values_as_commands(house: House, tmp_path: Path) -> None:
+def test_a_careless_server_runs_values_as_commands(machine: Machine, tmp_path: Path) -> None:
     """The control of all attacks with arguments: a command line that is put together from values."""
     script = tmp_path / "script.py"
     script.write_text("pass")
@@ -101,27 +103,27 @@ def test_a_careless_server_runs_values_as_commands(house: House, tmp_path: Path)
 
 @pytest.mark.requirement("EXEC-12")
 @both_users
-def test_after_each_run_nothing_of_it_is_left(who: str, arena_of: ArenaOf, house: House) -> None:
+def test_after_each_run_nothing_of_it_is_left(who: str, arena_of: ArenaOf, machine: Machine) -> None:
     arena = arena_of(who)
     script = "for _ in range(5):\n    if os.fork() == 0:\n        os.setsid()\n        time.sleep(60)\n"
     stays = Attack("leaves five processes", script, BEFORE.judge)
 
     for _ in range(20):
-        with World(house, arena.uid) as world:
+        with World(machine, arena.uid) as world:
             (outcome,) = arena.run([run_of(stays, world.mark, {})], seconds=20)
 
             assert inhabitants(arena.pid) == []
-            assert told(outcome).exit_code == 0
+            assert outcome_of(outcome).exit_code == 0
 
 
 @pytest.mark.requirement("EXEC-12")
 @both_users
 def test_a_script_is_what_it_should_be_when_seen_from_outside(
-    who: str, arena_of: ArenaOf, house: House
+    who: str, arena_of: ArenaOf, machine: Machine
 ) -> None:
     arena = arena_of(who)
     still = Attack("holds still", "hold(0.6)", BEFORE.judge)
-    with World(house, arena.uid) as world:
+    with World(machine, arena.uid) as world:
         seen = arena.attack(still, world)
     here = {name: Path(f"/proc/self/ns/{name}").readlink().name for name in seen.watched.worlds}
 
@@ -147,13 +149,13 @@ def test_a_script_is_what_it_should_be_when_seen_from_outside(
 
 @pytest.mark.requirement("EXEC-12")
 @both_users
-def test_a_long_run_does_not_hold_up_a_short_one(who: str, arena_of: ArenaOf, house: House) -> None:
+def test_a_long_run_does_not_hold_up_a_short_one(who: str, arena_of: ArenaOf, machine: Machine) -> None:
     arena = arena_of(who)
     slow = Attack("sleeps", "time.sleep(1.5)", BEFORE.judge)
     quick = Attack("says when it ran", "print(time.monotonic())", BEFORE.judge)
-    with World(house, arena.uid) as world:
+    with World(machine, arena.uid) as world:
         started = time.monotonic()
         answers = arena.run([run_of(slow, world.mark, {}), run_of(quick, world.mark + "q", {})], seconds=30)
 
-    assert float(told(answers[1]).stdout) - started < 1.5
-    assert told(answers[0]).exit_code == 0
+    assert float(outcome_of(answers[1]).stdout) - started < 1.5
+    assert outcome_of(answers[0]).exit_code == 0

@@ -217,7 +217,7 @@ const sum = given.numbers.reduce((a, b) => a + b, 0);
 fs.writeFileSync(path.join(process.env.OUTPUT_DIR, "sum.json"), JSON.stringify({ sum }));
 setTimeout(() => console.log("sum", sum, execSync("echo hi").toString().trim(), process.argv.length), 5);
 """
-    if not runner.takes("scripts/sum.js"):
+    if not runner.has_interpreter("scripts/sum.js"):
         with pytest.raises(RunnerError) as caught:
             await ran(runner, source, {"numbers": [1, 2, 3]}, name="sum.js")
         assert caught.value.fix

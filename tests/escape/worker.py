@@ -84,16 +84,16 @@ def become(uid: int) -> None:
 
 
 def main() -> None:
-    told = json.loads(sys.argv[1])
+    settings = json.loads(sys.argv[1])
     os.setsid()
-    os.open(told["terminal"], os.O_RDWR)  # It becomes this session's terminal.
-    if told["uid"]:
+    os.open(settings["terminal"], os.O_RDWR)  # It becomes this session's terminal.
+    if settings["uid"]:
         anyio.run(warm_up)
-        become(told["uid"])
-    for number in told["descriptors"]:
+        become(settings["uid"])
+    for number in settings["descriptors"]:
         os.set_inheritable(number, True)
-    os.environ.update(told["environment"])
-    anyio.run(serve, told["secret"], sys.stdin.buffer, sys.stdout.buffer)
+    os.environ.update(settings["environment"])
+    anyio.run(serve, settings["secret"], sys.stdin.buffer, sys.stdout.buffer)
 
 
 if __name__ == "__main__":

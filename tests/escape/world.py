@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TypedDict
 
-from escape.house import House
+from escape.machine import Machine
 from escape.watching import Process, left_over
 from skillwire.runner.policy import DEFAULT_UID
 from skillwire.runner.sandbox.command import found_interpreters
@@ -84,8 +84,8 @@ class Victim:
 class World:
     """Things outside that are worth reaching, each with a random token, gone when it is closed."""
 
-    def __init__(self, house: House, uid: int) -> None:
-        self.house = house
+    def __init__(self, machine: Machine, uid: int) -> None:
+        self.machine = machine
         self.uid = uid
         self.token = "t" + secrets.token_hex(12)
         self.mark = "e" + secrets.token_hex(6)

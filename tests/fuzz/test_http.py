@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import run_state_machine_as_test
 
 from fuzz.hostile import Hostile, hostile_requests
-from fuzz.house import HIDDEN, asking, guarding, serving, targets_of
+from fuzz.servers import HIDDEN, asking, guarding, serving, targets_of
 from fuzz.sessions import Sessions
 from fuzz.surface import DESCRIPTION, Answer, require_declared, require_sound
 from integration.odd_requests import HttpRequest, Targets

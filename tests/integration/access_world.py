@@ -15,7 +15,7 @@ from folders import skill_md, write_files
 from integration.both_paths import Outcome, exchange
 from integration.odd_requests import HttpRequest
 from serving import MODERN, handshake, modern
-from skillwire.server.access.settings import Access
+from skillwire.server.access.settings import AccessSettings
 from skillwire.server.fast.requests import Message
 from skillwire.server.http.app import HttpApp
 from skillwire.server.options import ServeOptions
@@ -116,18 +116,18 @@ def token_of(name: str) -> str:
     return f"skw_{name}_{hashlib.sha256(name.encode()).hexdigest()}"
 
 
-def write_access(folder: Path, rules: str = RULES) -> Access:
+def write_access(folder: Path, rules: str = RULES) -> AccessSettings:
     """Write a token file and rules, and return what uses them."""
     folder.mkdir(parents=True, exist_ok=True)
     tokens = folder / "tokens"
     tokens.write_text("".join(token_line(name, token_of(name)) for name in ("few", "many")))
     tokens.chmod(0o600)
     (folder / "access.toml").write_text(rules)
-    return Access(tokens=tokens, rules=folder / "access.toml")
+    return AccessSettings(tokens=tokens, rules=folder / "access.toml")
 
 
 @asynccontextmanager
-async def serving(folder: Path, access: Access, **options: Any) -> AsyncGenerator[HttpApp]:
+async def serving(folder: Path, access: AccessSettings, **options: Any) -> AsyncGenerator[HttpApp]:
     app = HttpApp(ServeOptions((folder,), page_size=2, find=True, **options), host="127.0.0.1", access=access)
     async with app.open():
         yield app

@@ -169,7 +169,7 @@ def standalone(folder: Path, *, is_fast: bool, **options: Any) -> SkillServer:
 
 def targets_of(answers: Answers) -> Targets:
     """Return everything that can be asked for, and every cursor of every listing."""
-    snapshot = answers.catalog.snapshot
+    snapshot = answers.source.snapshot
     skills = [entry.uri.text for entry in snapshot.entries]
     manifests = [entry.manifest for entry in snapshot.entries]
     files = sorted({uri for manifest in manifests if manifest for uri in manifest.uris})

@@ -27,7 +27,7 @@ from skillwire.host.approval.lock_trust import LockState, LockTrust
 from skillwire.host.approval.store import APPROVALS_FILE, ApprovalStore
 from skillwire.host.state.audit import AuditLog
 from skillwire.host.state.content import ContentCache
-from skillwire.host.state.trees import TreeKey, Trees
+from skillwire.host.state.trees import ArchiveKey, UnpackedArchives
 from skillwire.server.wellknown.folder import INDEX, SiteFolder
 from skillwire.wire.wellknown import ArtifactType, SiteEntry, write_index
 
@@ -153,21 +153,21 @@ def forgotten(folder: Path) -> str:
     return {"old": "new", "new": "old"}.get(cached(folder), "other bytes")
 
 
-TREE = TreeKey(origin(), "skill://acme/refunds.tar.gz", digest_of(CONTENT))
+TREE = ArchiveKey(origin(), "skill://acme/refunds.tar.gz", digest_of(CONTENT))
 LEAVES = {digest_of(leaf): leaf for leaf in (b"one", b"two" * 1000, b"")}
 
 
 def plant(folder: Path) -> None:
-    assert Trees(folder / "trees").put(TREE, CONTENT, LEAVES)
+    assert UnpackedArchives(folder / "trees").put(TREE, CONTENT, LEAVES)
 
 
 def plant_another(folder: Path) -> None:
-    assert Trees(folder / "trees").put(replace(TREE, origin=origin("umbrella")), CONTENT, LEAVES)
+    assert UnpackedArchives(folder / "trees").put(replace(TREE, origin=origin("umbrella")), CONTENT, LEAVES)
 
 
 def planted(folder: Path) -> str:
     """Tell whether a tree is there, and that it is all there."""
-    trees = Trees(folder / "trees")
+    trees = UnpackedArchives(folder / "trees")
     found = [
         trees.read(TREE, ManifestFile("leaf", digest, len(leaf))) == leaf for digest, leaf in LEAVES.items()
     ]
@@ -177,7 +177,10 @@ def planted(folder: Path) -> str:
 
 
 def cleared(folder: Path) -> str:
-    if Trees(folder / "trees").archive(replace(TREE, origin=origin("umbrella")), len(CONTENT)) != CONTENT:
+    if (
+        UnpackedArchives(folder / "trees").archive(replace(TREE, origin=origin("umbrella")), len(CONTENT))
+        != CONTENT
+    ):
         return "another server's tree is gone"
     return {"old": "new", "new": "old"}.get(planted(folder), planted(folder))
 
@@ -230,7 +233,7 @@ def site(*contents: bytes) -> Act:
                 if not written.has(path):
                     written.add(path, content)
             written.publish(site_index(*contents))
-            for name in written.others(paths):
+            for name in written.other_artifacts(paths):
                 written.remove(name)
 
     return act
@@ -306,7 +309,7 @@ OPERATIONS = {
     "tree": Operation(plant_another, plant, planted),
     "forget-tree": Operation(
         lambda folder: (plant(folder), plant_another(folder))[0],
-        lambda folder: void(Trees(folder / "trees").forget_label("acme")),
+        lambda folder: void(UnpackedArchives(folder / "trees").forget_label("acme")),
         cleared,
     ),
     "set-aside": Operation(forge, notice, nothing_approved),

@@ -17,13 +17,13 @@ import anyio
 import uvicorn
 
 from skillwire.server.fast.requests import Receive, Scope, Send
-from skillwire.server.http.guard import ConnectionTracker, PlainConnection
-from skillwire.server.http.httptools import FastConnection
+from skillwire.server.http.guard import ConnectionTracker, H11Connection
+from skillwire.server.http.httptools import HttptoolsConnection
 from skillwire.server.http.server import http_protocol
-from skillwire.server.limits import ConnectionCounts, HttpConnectionLimits, affordable_connections
+from skillwire.server.limits import ConnectionCounts, HttpConnectionLimits, raise_open_file_limit
 from skillwire.server.standalone import limit_malloc_arenas
 
-KINDS = {"fast": (FastConnection, True), "plain": (PlainConnection, False)}
+KINDS = {"fast": (HttptoolsConnection, True), "plain": (H11Connection, False)}
 BIG = 10 * 1024 * 1024
 SILENCE = 1.5
 
@@ -93,7 +93,7 @@ def main(kind: str, changed: str) -> None:
     limit_malloc_arenas()
     given = HttpConnectionLimits(**json.loads(changed))
     tracker = ConnectionTracker(given, ConnectionCounts())
-    affordable_connections(given.connections)
+    raise_open_file_limit(given.connections)
     connection, is_fast = KINDS[kind]
     listener = socket.create_server(("127.0.0.1", 0), backlog=4096)
     config = uvicorn.Config(

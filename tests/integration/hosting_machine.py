@@ -91,7 +91,7 @@ class Approvals(RuleBasedStateMachine):
         shop.trace.clear()
         shop.blobs.clear()
         shop.lies.clear()
-        shop.is_away = False
+        shop.is_offline = False
         self._catalogue = {
             REFUNDS: {
                 "SKILL.md": skill_md(REFUNDS, 0),
@@ -143,21 +143,21 @@ class Approvals(RuleBasedStateMachine):
         self._refresh(by_user=True)
         self._load(uri, Reply.DENY, "model", 0)
 
-    @precondition(lambda self: not (self._shop.lies or self._shop.is_away))
-    @rule(uri=listed, path=files, is_away=st.sampled_from((False, False, True)))
-    def lie_or_go_away(self, uri: str, path: str, is_away: bool) -> None:
+    @precondition(lambda self: not (self._shop.lies or self._shop.is_offline))
+    @rule(uri=listed, path=files, is_offline=st.sampled_from((False, False, True)))
+    def lie_or_go_away(self, uri: str, path: str, is_offline: bool) -> None:
         """Serve a file with other bytes than are listed, or serve nothing."""
-        self._shop.is_away = is_away
+        self._shop.is_offline = is_offline
         self._is_disturbed = True
-        if not is_away:
+        if not is_offline:
             self._shop.lies.add(uri.removesuffix("SKILL.md") + path)
 
-    @precondition(lambda self: self._shop.lies or self._shop.is_away)
+    @precondition(lambda self: self._shop.lies or self._shop.is_offline)
     @rule()
     def be_honest_and_come_back(self) -> None:
         """The user asks at once: how long a host leaves a server alone depends on the time of day."""
         self._shop.lies.clear()
-        self._shop.is_away = False
+        self._shop.is_offline = False
         self._refresh(by_user=True)
 
     # The user, and what the model asks for
@@ -384,7 +384,7 @@ class Approvals(RuleBasedStateMachine):
         self._running = self._portal.wrap_async_context_manager(self._open)
         self._running.__enter__()
         self._children, self._windows = [], [set()]
-        self._is_disturbed = self._shop.is_away
+        self._is_disturbed = self._shop.is_offline
         self._follow()
 
     def _stop(self) -> None:
@@ -458,7 +458,7 @@ class Approvals(RuleBasedStateMachine):
     def _refresh(self, *, by_user: bool) -> None:
         self._do(lambda host: host.refresh(force=True, by_user=by_user))
         if by_user:
-            self._is_disturbed = self._shop.is_away
+            self._is_disturbed = self._shop.is_offline
 
     def _approve(self, record: KnownSkill) -> None:
         if self._do(lambda host: host.approve(record)) is not None:
@@ -483,7 +483,7 @@ class Approvals(RuleBasedStateMachine):
             return "by a frozen lock"
         if self._asked:
             return "because the user said yes"
-        if self._shop.is_away:
+        if self._shop.is_offline:
             return "while the server is away"
         if files in self._model.once.get(uri, ()):
             return "after an earlier yes for once"
@@ -493,7 +493,7 @@ class Approvals(RuleBasedStateMachine):
         """Tell whether a load must succeed without a question: agreed, current, honest and at hand."""
         return (
             self._model.is_sure(uri)
-            and not (self._is_disturbed or self._shop.lies or self._shop.is_away)
+            and not (self._is_disturbed or self._shop.lies or self._shop.is_offline)
             and uri in self._catalogue
             and self._model.seen[uri] == files_of(uri, self._catalogue)
         )

@@ -27,7 +27,7 @@ class Model:
     """What is stored under a key that is gone: it may count while this host runs, and not a moment longer."""
     pins: dict[str, FileSet] = field(default_factory=dict[str, FileSet])
     """What the lock says, as long as this host honours it."""
-    ended_pins: set[tuple[str, FileSet]] = field(default_factory=set[tuple[str, FileSet]])
+    revoked_pins: set[tuple[str, FileSet]] = field(default_factory=set[tuple[str, FileSet]])
     trusted: bytes | None = None
     """The one content of the lock that the user has seen and trusted last."""
     is_frozen: bool = False
@@ -42,7 +42,7 @@ class Model:
             return set() if pin is None else {pin}
         found = set(self.once.get(uri, ()))
         found |= {kept[uri] for kept in (self.stored, self.doomed) if uri in kept}
-        if pin is not None and (uri, pin) not in self.ended_pins:
+        if pin is not None and (uri, pin) not in self.revoked_pins:
             found.add(pin)
         return found
 
@@ -69,7 +69,7 @@ class Model:
             if kept.get(uri) != files:
                 kept.pop(uri, None)
         if not self.is_frozen:
-            self.ended_pins |= {(uri, pin) for pin in self._watched(uri) if pin != files}
+            self.revoked_pins |= {(uri, pin) for pin in self._watched(uri) if pin != files}
 
     def _watched(self, uri: str) -> set[FileSet]:
         """Return what the lock says of a skill, and what it said when the user last saw it.
@@ -82,13 +82,13 @@ class Model:
     def approve(self, uri: str, files: FileSet) -> None:
         self.doomed.pop(uri, None)
         self.stored[uri] = files
-        self.ended_pins.discard((uri, files))
+        self.revoked_pins.discard((uri, files))
 
     def revoke(self, uri: str) -> None:
         for kept in (self.once, self.stored, self.doomed):
             kept.pop(uri, None)
         if not self.is_frozen:
-            self.ended_pins |= {(uri, pin) for pin in self._watched(uri)}
+            self.revoked_pins |= {(uri, pin) for pin in self._watched(uri)}
 
     def restart(self, lock: bytes | None, *, is_frozen: bool) -> None:
         self.once, self.seen, self.doomed = {}, {}, {}
@@ -104,7 +104,7 @@ class Model:
         """The user has looked at the lock, and so agrees anew to all it says."""
         self.trusted = lock
         self.look(lock)
-        self.ended_pins -= set(self.pins.items())
+        self.revoked_pins -= set(self.pins.items())
 
     def written(self, lock: bytes) -> None:
         """The host wrote the lock, which brings nothing back that has ended."""

@@ -85,7 +85,7 @@ class Shop:
         """The URIs of skills that are served and not listed."""
         self.media_type = ""
         """What every file is said to be; each is what it is when this is empty."""
-        self.is_away = False
+        self.is_offline = False
         self._server: Server[Any] = Server("shop")
         self._skills = add_skills(self._server, watch=False, ttl=3600)
         self._skills.add(
@@ -154,7 +154,7 @@ class Shop:
     def _served(self) -> dict[str, FileSet]:
         return {
             entry.uri.text: frozenset((file.uri, file.digest) for file in entry.manifest.files)
-            for entry in self._skills.catalog.snapshot.entries
+            for entry in self._skills.source.snapshot.entries
             if entry.manifest is not None
         }
 
@@ -167,7 +167,7 @@ class Shop:
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
-        if self.is_away:
+        if self.is_offline:
             for connection in tuple(self._http.server_state.connections):
                 connection.transport.abort()  # pyright: ignore[reportOptionalMemberAccess]
             return await anyio.sleep(0.01)

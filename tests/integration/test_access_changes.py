@@ -22,7 +22,7 @@ from integration.access_world import (
 )
 from serving import legacy
 from skillwire.core import INDEX_PATH, SITE_PATH
-from skillwire.server.access.settings import Access, Rate
+from skillwire.server.access.settings import AccessSettings, Rate
 from skillwire.server.http.app import HttpApp
 from skillwire.server.ops.peers import Proxies
 from skillwire.server.options import ServeOptions
@@ -247,7 +247,7 @@ async def test_a_browser_may_give_its_token_as_a_password_and_only_to_the_page(t
 
 
 async def test_a_server_that_knows_nobody_asks_nobody(tmp_path: Path) -> None:
-    async with serving(write_world(tmp_path / "skills", with_secrets=True), Access()) as app:
+    async with serving(write_world(tmp_path / "skills", with_secrets=True), AccessSettings()) as app:
         stranger = Asker(app, "")
 
         answer = await stranger.ask("skills/list")

@@ -27,10 +27,10 @@ from integration.issuers import (
 )
 from integration.web_sites import Page, endless, slowly, web_site
 from skillwire.core.errors import CredentialError, NotFoundError
-from skillwire.server.access.admission import Admission, Admitted
+from skillwire.server.access.admission import Admission, AdmittedCaller
 from skillwire.server.access.keys import MAX_BYTES, MAX_STALE_SECONDS, RETRY_SECONDS
 from skillwire.server.access.oidc import SignedTokens
-from skillwire.server.access.settings import MAX_CREDENTIAL, Access, Oidc
+from skillwire.server.access.settings import MAX_CREDENTIAL, AccessSettings, Oidc
 from skillwire.server.access.tokens import Token, digest_of, new_secret
 from skillwire.server.visibility import ALL
 
@@ -66,13 +66,13 @@ async def admitting(
     issuer: Issuer, clock: Clock, *, tokens: Path | None = None, **oidc: Any
 ) -> AsyncGenerator[Admission]:
     settings = replace(Oidc(issuer.url, AUDIENCE), **oidc)
-    access = Access(tokens=tokens, oidc=settings, public_url=AUDIENCE)
+    access = AccessSettings(tokens=tokens, oidc=settings, public_url=AUDIENCE)
     with anyio.fail_after(30):
         async with Admission(access, now=clock.now, ticks=clock.ticks) as admission:
             yield admission
 
 
-async def admit(admission: Admission, token: str) -> Admitted:
+async def admit(admission: Admission, token: str) -> AdmittedCaller:
     return await admission.admit(f"Bearer {token}".encode())
 
 
@@ -409,13 +409,13 @@ async def test_a_token_that_was_believed_is_remembered_for_a_minute_and_never_be
         admitted = await admission.admit(long)
         await admission.admit(short)
         clock.seconds += 5
-        assert admission.recall(long) is admitted
-        assert admission.recall(short) is not None
+        assert admission.cached_result(long) is admitted
+        assert admission.cached_result(short) is not None
         clock.seconds += 5
-        assert admission.recall(short) is None
+        assert admission.cached_result(short) is None
         clock.seconds += 50
 
-        assert admission.recall(long) is None
+        assert admission.cached_result(long) is None
         assert await admission.admit(long) == admitted
 
 

@@ -21,7 +21,7 @@ from integration.access_world import (
 )
 from serving import legacy
 from skillwire.runner import OutputFile, Policy
-from skillwire.server.access.settings import Access
+from skillwire.server.access.settings import AccessSettings
 from skillwire.server.http.app import HttpApp
 from skillwire.server.http.views import VIEWS_BYTES, Views
 from talking import eventually
@@ -60,7 +60,9 @@ async def serving_teams(
     tokens.chmod(0o600)
     rule = '[[rule]]\ntokens = ["{0}"]\nsee = ["team/{0}"]\nrun = ["team/{0}"]\n'
     rules.write_text("".join(rule.format(name) for name in names))
-    async with serving(folder / "skills", Access(tokens=tokens, rules=rules), watch=False, **options) as app:
+    async with serving(
+        folder / "skills", AccessSettings(tokens=tokens, rules=rules), watch=False, **options
+    ) as app:
         views_of(app)._limit = limit
         yield app
 
@@ -212,7 +214,7 @@ async def test_a_view_that_failed_is_made_anew_for_who_asks_next(
         views = views_of(app)
         few, many = Asker(app, token_of("few")), Asker(app, token_of("many"))
         first, others = await seen_by(few), await seen_by(many)
-        [broken] = [view for sight, view in views._views.items() if not sight.is_unrestricted]
+        [broken] = [view for visibility, view in views._views.items() if not visibility.is_unrestricted]
 
         broken.endpoint.end_streams = lambda: 1 / 0
         broken.close()

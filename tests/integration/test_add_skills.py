@@ -856,7 +856,7 @@ async def test_a_server_that_is_not_running_answers_nothing() -> None:
     with pytest.raises(SourceError):
         _ = skills.answers
     with pytest.raises(SourceError):
-        _ = skills.catalog
+        _ = skills.source
 
 
 async def test_one_source_can_serve_two_servers(mode: str) -> None:

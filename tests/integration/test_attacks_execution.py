@@ -166,7 +166,7 @@ async def test_the_gate_stays_closed_after_the_context_was_summarised(tmp_path: 
         await visit.host.load(REFUNDS)
         visit.host.on_compaction()
         summarised = visit.host.gate(BASH).verdict
-        visit.host.on_compaction(gone=[REFUNDS])
+        visit.host.on_compaction(removed=[REFUNDS])
         gone = visit.host.gate(BASH).verdict
 
         assert (summarised, gone) == (Verdict.ASK, Verdict.ALLOW)

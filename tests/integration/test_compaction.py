@@ -96,7 +96,7 @@ async def test_what_was_revoked_closed_or_only_inherited_does_not_come_back(tmp_
             await host.load(reference)
         child = host.child()
         await host.revoke(STOCK)
-        restored = host.after_compaction(gone=[OUTER])
+        restored = host.after_compaction(removed=[OUTER])
         inherited = child.after_compaction()
         windows = [window.skill.reference for window in host.loaded]
 

@@ -28,7 +28,7 @@ async def failure_of(connection: Connection) -> SkillError:
 
 
 async def rested(connection: Connection) -> None:
-    while connection.state is ConnectionState.RESTING:  # noqa: ASYNC110 - time does it
+    while connection.state is ConnectionState.BACKING_OFF:  # noqa: ASYNC110 - time does it
         await anyio.sleep(0.01)
 
 
@@ -124,7 +124,7 @@ async def test_while_a_server_rests_calls_fail_at_once_and_start_nothing(tmp_pat
                 await failure_of(connection)
 
             assert peer.starts == 1
-            assert connection.state is ConnectionState.RESTING
+            assert connection.state is ConnectionState.BACKING_OFF
 
 
 async def test_a_user_who_asks_does_not_wait_for_the_rest_to_be_over(tmp_path: Path) -> None:
@@ -225,7 +225,7 @@ async def test_nobody_at_the_url_is_unavailable(tmp_path: Path) -> None:
     with anyio.fail_after(DEADLINE):
         async with Connection(config(HttpEndpoint(f"http://127.0.0.1:{free_port()}/mcp"))) as connection:
             assert isinstance(await failure_of(connection), UnavailableError)
-            assert connection.state is ConnectionState.RESTING
+            assert connection.state is ConnectionState.BACKING_OFF
 
 
 # A server that forgets every session is asked once more at once, and then not again.

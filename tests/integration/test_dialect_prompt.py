@@ -324,10 +324,10 @@ async def test_prompts_come_and_go_with_their_skills_while_the_server_runs(mode:
 
     async with connect(server, mode) as client:
         skills.add(skill("two"), prompt="second")
-        await skills.catalog.refresh()
+        await skills.source.refresh()
         both = await prompts_of(client)
         skills.remove(SkillUri("skill://one/SKILL.md"))
-        await skills.catalog.refresh()
+        await skills.source.refresh()
         rest = await prompts_of(client)
         gone = await refused(client, "prompts/get", name="first")
 
@@ -547,7 +547,7 @@ async def test_an_edited_file_is_in_the_next_prompt(root: Path, mode: str) -> No
     async with connect(server, mode) as client:
         before = [await prompt_text(client, "tea") for _ in range(2)]
         write_files(root / "tea", {"a.md": "newer\n"})
-        await skills.catalog.refresh()
+        await skills.source.refresh()
         assert await read_item(client, "skill://tea/a.md")
         after = await prompt_text(client, "tea")
 

@@ -212,7 +212,7 @@ def test_the_states_of_the_page_are_those_that_commands_print() -> None:
     *standings, offline, off = documented
     assert standings == [words for words, _ in states.STATE_WORDS.values()]
     assert (offline, off) == ("offline, approved …", "off")
-    for words in (*states._SHOW_RULES.values(), "not listed"):  # pyright: ignore[reportPrivateUsage]
+    for words in (*states._SHOW_RULE_TEXTS.values(), "not listed"):  # pyright: ignore[reportPrivateUsage]
         assert f"`{words}`" in section("List skills")
 
 

@@ -31,7 +31,7 @@ from skillwire.runner.runner import MAX_SECRET, PROXY_URL
 from skillwire.runner.sandbox.cgroups import UNUSABLE
 from skillwire.runner.sandbox.command import ENVIRONMENT
 from skillwire.runner.sandbox.sandbox import PROFILE
-from skillwire.server.outputs import MAX_EMBEDDED, Quota
+from skillwire.server.outputs import MAX_EMBEDDED, OutputQuota
 from terminals import Desk
 
 ROOT = Path(__file__).parents[2]
@@ -140,7 +140,7 @@ def test_the_audit_line_has_the_fields_of_a_record() -> None:
 
 
 def test_numbers_in_the_text_are_those_of_the_code() -> None:
-    text, quota, proxy, policy = " ".join(PAGE.split()), Quota(), ProxyLimits(), Policy()
+    text, quota, proxy, policy = " ".join(PAGE.split()), OutputQuota(), ProxyLimits(), Policy()
 
     for words in (
         f"Files of up to {MAX_EMBEDDED // 1024} KiB come in the result itself",

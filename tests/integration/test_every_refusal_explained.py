@@ -286,7 +286,7 @@ class Scanner:
     def __init__(self, verdict: ProvenanceVerdict | None) -> None:
         self._verdict = verdict
 
-    async def judge(self, subject: Provenance) -> ProvenanceVerdict | None:
+    async def check(self, subject: Provenance) -> ProvenanceVerdict | None:
         if self._verdict is None:
             raise OSError("the scanner is away")
         return self._verdict

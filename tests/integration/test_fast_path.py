@@ -544,7 +544,7 @@ def test_after_an_edit_both_paths_tell_the_same_new_story(portal: Portal, tmp_pa
     async def refresh() -> None:
         for side, source in zip((served.fast, served.plain), sources, strict=True):
             await source.refresh()
-            await side.skills.catalog.refresh()
+            await side.skills.source.refresh()
 
     with portal.wrap_async_context_manager(served.serving()):
         before, answers_before = served.targets, ask_everything(portal, served, every_request(served.targets))

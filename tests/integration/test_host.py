@@ -856,7 +856,7 @@ async def test_windows_reach_sub_agents_survive_summaries_and_close_when_the_tex
         host.adopt(child)
         adopted = [window.skill.reference for window in host.loaded]
         kept = host.on_compaction()
-        gone = host.on_compaction(gone=["billing/refunds", "billing/unknown"])
+        gone = host.on_compaction(removed=["billing/refunds", "billing/unknown"])
         file = await refused(host.read_skill_file("billing/refunds", "references/policy.md"))
         closed = [host.close("billing/stock"), host.close("billing/stock")]
 
@@ -1112,16 +1112,16 @@ async def test_nothing_is_asked_of_a_server_by_a_timer(tmp_path: Path) -> None:
             assert shop.trace == before
 
 
-@pytest.mark.parametrize("is_away", [False, True])
+@pytest.mark.parametrize("is_offline", [False, True])
 async def test_an_approval_can_be_taken_back_when_its_skill_cannot_be_seen(
-    is_away: bool, tmp_path: Path
+    is_offline: bool, tmp_path: Path
 ) -> None:
     """What the user agreed to would count again as soon as the skill, or its server, is back."""
     async with Shop().running() as shop:
         await shop.publish(catalogue())
         async with hosting(tmp_path, [shop.config], user=User()) as host:
             await host.approve(await host.find(REFERENCES[INNER_URI]))
-        shop.is_away = is_away
+        shop.is_offline = is_offline
         await shop.publish({REFUNDS_URI: catalogue()[REFUNDS_URI]})
         async with hosting(tmp_path, [shop.config], user=None) as host:
             taken_back = await host.revoke(f"{LABEL}/{INNER_URI}")

@@ -10,7 +10,7 @@ import pytest
 
 from folders import write_skill
 from serving import MODERN, modern
-from skillwire.server.access.settings import Access
+from skillwire.server.access.settings import AccessSettings
 from skillwire.server.fast.requests import Message, Scope
 from skillwire.server.http.app import HttpApp
 from skillwire.server.options import ServeOptions
@@ -27,7 +27,7 @@ BEHIND = {"host": "127.0.0.1", "public_url": "https://skills.example/mcp"}
 @asynccontextmanager
 async def serving(folder: Path, *, host: str, public_url: str) -> AsyncGenerator[HttpApp]:
     write_skill(folder / "refunds")
-    access = Access(public_url=public_url, allow_anonymous=True)
+    access = AccessSettings(public_url=public_url, allow_anonymous=True)
     async with HttpApp(ServeOptions((folder,), watch=False), host=host, access=access).open() as app:
         yield app
 

@@ -387,7 +387,7 @@ async def test_a_lock_is_used_offline_under_the_same_rules(
         tmp_path, [shop.config], user=NOBODY, lock=lock, policy=HostPolicy(frozen=True)
     ) as host:
         await host.load(REFERENCES[REFUNDS])
-    shop.is_away = True
+    shop.is_offline = True
     async with hosting(
         tmp_path, [shop.config], user=NOBODY, lock=lock, policy=HostPolicy(frozen=True)
     ) as host:

@@ -64,7 +64,7 @@ async def test_who_connects_after_a_change_reads_of_it(tmp_path: Path, mode: str
     async with served.skills.open():
         before = await instructions_of(served.server, mode)
         served.skills.add(skill("tea"))
-        await served.skills.catalog.refresh()
+        await served.skills.source.refresh()
         after = await instructions_of(served.server, mode)
 
     assert "0 Agent Skills" in before

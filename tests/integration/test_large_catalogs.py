@@ -19,7 +19,7 @@ from skillwire.core.skill import Skill
 from skillwire.core.uri import SkillUri
 from skillwire.core.yaml12 import JsonValue
 from skillwire.server import Skills, add_skills
-from skillwire.server.answers import Answers, Terms
+from skillwire.server.answers import Answers, ResultSettings
 from skillwire.server.fast.hot import HotAnswers
 from skillwire.server.fast.requests import FastRequest
 from skillwire.server.visibility import ListingRules
@@ -193,7 +193,7 @@ async def test_code_adds_skills_that_are_never_listed_not_even_for_a_moment() ->
 
 
 async def _served(skills: Skills) -> Sequence[str]:
-    return [entry.uri.path for entry in skills.catalog.snapshot.entries]
+    return [entry.uri.path for entry in skills.source.snapshot.entries]
 
 
 def test_a_folder_is_left_out_of_listings_by_its_place(tmp_path: Path) -> None:
@@ -226,7 +226,7 @@ async def test_a_directory_with_very_many_children_is_walked_page_by_page_in_no_
     nested = [f"{name}/inner" for name in names[::100]]
     source = MemorySource([skill(f"team/{path}") for path in (*names, *nested, "a", "a-b")])
     async with CombinedSource([source]) as catalog:
-        answers = Answers(catalog, Terms(page_size=100))
+        answers = Answers(catalog, ResultSettings(page_size=100))
         found: list[str] = []
         cursor: str | None = None
         while True:

@@ -98,7 +98,7 @@ class Ward:
         lines = [line for entry in self.listed().values() for line in entry["resources"]]
         return {line["digest"] for line in lines if line["uri"] == uri}
 
-    def is_well(self) -> bool:
+    def is_serving(self) -> bool:
         return self.read("skill://well/a.md") == b"well"
 
     def until(self, condition: Callable[[], bool], what: str, within: float = SOON) -> float:

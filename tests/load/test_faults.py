@@ -31,7 +31,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ward]:
     with ward(folder, env=environment(home), before=without_privileges()) as sick:
         yield sick
 
-        assert sick.is_well()
+        assert sick.is_serving()
         assert sick.server.stop() == 0
         assert "Traceback" not in sick.server.words
 
@@ -41,7 +41,7 @@ def sick(served: Ward) -> Iterator[Ward]:
     """The same server; it must be well, and say nothing more, when a test is done."""
     served.hush()
     yield served
-    assert served.is_well()
+    assert served.is_serving()
 
 
 # What may not be read
@@ -58,7 +58,7 @@ def test_what_may_not_be_read_any_more_is_set_aside_with_one_line_and_comes_back
     (sick.root / path).chmod(0o000)
     sick.until(lambda: not sick.publishes("locked"), "it is set aside")
     assert sick.read("skill://locked/a.md") == INVALID_PARAMS
-    assert sick.is_well()
+    assert sick.is_serving()
     (sick.root / path).chmod(0o755)
     sick.until(lambda: sick.publishes("locked"), "it is back")
 
@@ -347,7 +347,7 @@ def test_a_damaged_index_and_a_cache_that_may_not_be_written_cost_a_line_each(
     places.chmod(0o500)
 
     with ward(tmp_path, env=env, before=without_privileges()) as sick:
-        assert sick.is_well()
+        assert sick.is_serving()
         said = sick.server.words.splitlines()
     places.chmod(0o700)
 

@@ -1,4 +1,4 @@
-"""The house rules: which room may import which, and what each front door offers."""
+"""Which package may import which, and the public names of each."""
 
 import ast
 import importlib
@@ -78,11 +78,11 @@ def tabled_names(statement: ast.If) -> dict[str, set[str]]:
     return {module: set(names.split()) for module, names in ast.literal_eval(table).items()}
 
 
-def test_rooms_import_only_the_rooms_below_them() -> None:
+def test_packages_import_only_packages_below_them() -> None:
     for path in SRC.rglob("*.py"):
-        room = path.relative_to(SRC).parts[0].removesuffix(".py")
+        package = path.relative_to(SRC).parts[0].removesuffix(".py")
         imported = set(re.findall(r"(?m)^[ \t]*(?:from|import) skillwire\.(\w+)", path.read_text("utf-8")))
-        assert imported <= MAY_IMPORT[room] | {room}, path
+        assert imported <= MAY_IMPORT[package] | {package}, path
 
 
 def test_no_module_imports_its_own_project_inside_a_function() -> None:
@@ -139,7 +139,7 @@ def test_core_knows_nothing_of_files_networks_or_event_loops() -> None:
         assert not re.search(forbidden, path.read_text("utf-8"), re.MULTILINE), path
 
 
-def test_the_front_door_offers_the_vocabulary_and_nothing_else() -> None:
+def test_the_public_names_of_the_project_are_pinned() -> None:
     assert sorted(skillwire.__all__) == [
         "Finding",
         "Frontmatter",
@@ -159,7 +159,7 @@ def test_the_front_door_offers_the_vocabulary_and_nothing_else() -> None:
     ]
 
 
-def test_the_front_door_of_core_is_pinned() -> None:
+def test_the_public_names_of_core_are_pinned() -> None:
     # It also has every name that the other packages use.
     assert set(skillwire.core.__all__) >= {
         "MAX_FILES",
@@ -193,7 +193,7 @@ def test_the_front_door_of_core_is_pinned() -> None:
     }
 
 
-def test_the_front_door_of_sources_is_pinned() -> None:
+def test_the_public_names_of_sources_are_pinned() -> None:
     assert sorted(skillwire.sources.__all__) == [
         "Changes",
         "CombinedSource",
@@ -208,7 +208,7 @@ def test_the_front_door_of_sources_is_pinned() -> None:
     ]
 
 
-def test_the_front_doors_of_server_and_host_are_pinned() -> None:
+def test_the_public_names_of_server_and_host_are_pinned() -> None:
     assert sorted(skillwire.server.__all__) == [
         "Annotate",
         "DynamicSkill",
@@ -284,7 +284,7 @@ def test_serving_loads_no_framework_but_the_sdk() -> None:
 
 
 @pytest.mark.parametrize("module", ["skillwire", "skillwire.cli.app"])
-def test_importing_the_front_door_loads_neither_the_mcp_sdk_nor_an_event_loop(module: str) -> None:
+def test_importing_a_package_loads_neither_the_mcp_sdk_nor_an_event_loop(module: str) -> None:
     heavy = {"mcp", "asyncio", "watchfiles", "skillwire.sources"}
     code = f"import sys, {module}; print(sorted({heavy} & set(sys.modules)))"
 
@@ -294,12 +294,12 @@ def test_importing_the_front_door_loads_neither_the_mcp_sdk_nor_an_event_loop(mo
     assert result.stdout.strip() == "[]"
 
 
-def test_sites_have_a_front_door_of_their_own() -> None:
+def test_sites_have_public_names_of_their_own() -> None:
     # They need an HTTP library, which a server of folders can do without.
     assert skillwire.sources.wellknown.__all__ == ["WellKnownSource"]
 
 
-def test_the_front_door_of_the_runner_is_pinned() -> None:
+def test_the_public_names_of_the_runner_are_pinned() -> None:
     assert sorted(skillwire.runner.__all__) == [
         "Availability",
         "Ending",

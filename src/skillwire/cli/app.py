@@ -159,7 +159,9 @@ def run(args: Sequence[str]) -> int:
             return import_module("skillwire.cli.references").print_completions(args[1])
         return get_command(app).main(args, prog_name="skillwire", standalone_mode=False) or 0
     except typer.TyperException as error:
-        return import_module("skillwire.cli.command").explain(args, error.format_message(), COMMANDS)
+        return import_module("skillwire.cli.command").print_usage_error(
+            args, error.format_message(), COMMANDS
+        )
     except OSError as error:
         discard_output(error)
         return ExitCode.NO

@@ -36,7 +36,7 @@ from skillwire.host import (
     OriginUsage,
     SkillId,
     Storage,
-    Trees,
+    UnpackedArchives,
 )
 from skillwire.host.state.sealed import SealedFolder
 
@@ -107,7 +107,7 @@ class CachedContent:
     """Everything cached of servers' skills: files by digest, and unpacked archives."""
 
     def __init__(self, place: Path) -> None:
-        self._all = (ContentCache(place), Trees(place / UNPACKED_FOLDER))
+        self._all = (ContentCache(place), UnpackedArchives(place / UNPACKED_FOLDER))
 
     def usage(self) -> CacheUsage:
         found = [store.usage() for store in self._all]

@@ -135,7 +135,7 @@ class Output:
     def document(self, content: Mapping[str, object]) -> None:
         """Write the result as one JSON document."""
         self._has_document = True
-        text = _inert_json({"schema": f"skillwire/{self._command}/1", **content})
+        text = _escaped_json({"schema": f"skillwire/{self._command}/1", **content})
         sys.stdout.flush()
         sys.stdout.buffer.write(text.encode("utf-8") + b"\n")
 
@@ -143,7 +143,7 @@ class Output:
         """Write JSON Lines, holding only one value in memory at a time."""
         sys.stdout.flush()
         for item in items:
-            sys.stdout.buffer.write(_inert_json(item, indent=False).encode("utf-8") + b"\n")
+            sys.stdout.buffer.write(_escaped_json(item, indent=False).encode("utf-8") + b"\n")
 
     def refuse(self, error: SkillError) -> None:
         """Report that the command failed, and why."""
@@ -210,17 +210,17 @@ def _print(console: Console, parts: Sequence[Part], indent: int, *, hang: int = 
         console.print(Text(margin).append_text(line) if line else "", soft_wrap=True)
 
 
-def _inert_json(document: object, *, indent: bool = True) -> str:
+def _escaped_json(document: object, *, indent: bool = True) -> str:
     """Return JSON with every control, hidden or otherwise unprintable character escaped."""
     try:
         text = orjson.dumps(document, option=orjson.OPT_INDENT_2 if indent else 0).decode()
     except TypeError:  # Some file name is not UTF-8.
         text = json.dumps(document, indent=2 if indent else None, ensure_ascii=False)
-    return _NOT_PLAIN.sub(lambda found: _inert(found.group()), text)
+    return _NOT_PLAIN.sub(lambda found: _escaped(found.group()), text)
 
 
 @cache
-def _inert(character: str) -> str:
+def _escaped(character: str) -> str:
     if "\ud800" <= character <= "\udfff":
         return "\ufffd"  # Strict JSON parsers reject lone surrogates.
     return character if visible(character) == character else json.dumps(character)[1:-1]
@@ -460,7 +460,7 @@ class _Styler:
 # Report an invalid command line; imported only when there is one.
 
 
-def explain(args: Sequence[str], message: str, commands: Collection[str]) -> int:
+def print_usage_error(args: Sequence[str], message: str, commands: Collection[str]) -> int:
     """Print what is wrong with `args` and which help to read, and return the exit code."""
     called = next((arg for arg in args if not arg.startswith("-")), "")
     known = called in commands

@@ -186,7 +186,7 @@ async def _trial(runner: Runner, suffix: str) -> Check:
     name, content = _TRIALS[suffix]
     path = f"scripts/trial{suffix}"
     subject = f"{name} ({suffix})"
-    if not runner.takes(path):
+    if not runner.has_interpreter(path):
         return _SANDBOX_AREA.note(
             subject, f"there is no interpreter for {suffix}, so such scripts are not run"
         )

@@ -302,7 +302,7 @@ def resolve_targets(wanted: HostRequest) -> ResolvedTargets:
     path = wanted.config or find_config(Path.cwd())
     if not wanted.targets and not wanted.command:
         known = _configured(path)
-        recalled = _recalled_for(wanted.reference, known)
+        recalled = _recent_target_for(wanted.reference, known)
         if recalled is not None:
             return _resolve_typed([recalled], recalled=recalled)
         return ResolvedTargets(known.servers, None, known.refused, _discovered_config(wanted, path, known))
@@ -365,7 +365,7 @@ def _typed_server(target: TypedTarget) -> ServerConfig:
     return ServerConfig(target.label, endpoint, title=program, is_label_given=False)
 
 
-def _recalled_for(reference: str, known: Servers) -> TypedTarget | None:
+def _recent_target_for(reference: str, known: Servers) -> TypedTarget | None:
     """Return the earlier target that a reference belongs to, if the configuration has no such label.
 
     A bare name is a local skill: the user's own skills come first, then those

@@ -145,7 +145,7 @@ async def check_lock(host: Host) -> list[PinCheck]:
     found += [
         PinCheck(skill.reference, skill.id, PinState.NOT_IN_LOCK, _not_in_lock(skill.reference))
         for skill in known.values()
-        if skill.id not in pinned and host.attention(skill) is not ShowRule.OFF
+        if skill.id not in pinned and host.show_rule(skill) is not ShowRule.OFF
     ]
     return found
 
@@ -221,7 +221,7 @@ MOST_PINS: Final = 50
 MOST_FILES: Final = 20
 
 
-def unwritten(host: Host, origins: Sequence[Origin]) -> LockDifference:
+def unsaved_difference(host: Host, origins: Sequence[Origin]) -> LockDifference:
     """Return what writing the lock would change for these servers."""
     pins = {approval.skill: approval for approval in host.lock.approvals}
     new = [approval for approval in host.approvals if approval.skill.origin in origins]
@@ -309,7 +309,7 @@ def _path(skill: str, uri: str) -> str:
 def lock_json(path: Path, review: LockReview | None, problem: Refusal | None = None) -> dict[str, object]:
     """Return a lock as JSON; without a review it is one that cannot be read."""
     lock = None if review is None else review.lock
-    ended = [] if review is None else ended_pins(review)
+    ended = [] if review is None else revoked_pins(review)
     return {
         "path": str(path),
         "state": "invalid" if review is None else review.state.value,
@@ -320,7 +320,7 @@ def lock_json(path: Path, review: LockReview | None, problem: Refusal | None = N
     }
 
 
-def ended_pins(review: LockReview) -> list[SkillId]:
+def revoked_pins(review: LockReview) -> list[SkillId]:
     """Return the skills of a lock whose pins were revoked because their server sent other content."""
     approvals = review.lock.approvals if review.lock is not None else ()
     pinned = {approval.skill for approval in approvals}
@@ -479,7 +479,7 @@ def _show_file(output: Output, wanted: HostRequest, path: Path) -> None:
 async def _show(output: Output, host: Host, path: Path, origins: Sequence[Origin]) -> None:
     review = _review(host)
     is_known = review.state in (LockState.TRUSTED, LockState.ABSENT)
-    more = unwritten(host, origins) if is_known else LockDifference()
+    more = unsaved_difference(host, origins) if is_known else LockDifference()
     if review.state is not LockState.TRUSTED:
         output.code = ExitCode.NO
     if output.json:
@@ -544,7 +544,7 @@ async def _ask(path: Path, review: LockReview) -> None:
         Paragraph("Lock", (one_line(str(path)),)),
         *difference_paragraphs(review.difference, "What changed since you last trusted it"),
     ]
-    ended = [pin_words(skill) for skill in ended_pins(review)]
+    ended = [pin_words(skill) for skill in revoked_pins(review)]
     if ended:
         heading = "Pins that were revoked because their server sent other content, and would be valid again"
         paragraphs.append(Paragraph(heading, tuple(ended), is_untrusted=True, is_warning=True))
@@ -640,7 +640,7 @@ def _print_state(output: Output, path: Path, review: LockReview) -> None:
     output.line((one_line(str(path)), "bold"), "  ", (words, style), count)
     if review.lock is not None:
         output.line(f"digest: {digest_of(review.lock.content)}", indent=2, wrap=False)
-    ended = [pin_words(skill) for skill in ended_pins(review)]
+    ended = [pin_words(skill) for skill in revoked_pins(review)]
     if ended:
         heading = "Pins that were revoked because their server sent other content"
         print_lines(output, lines_of([Paragraph(heading, tuple(ended), True, True)], output.width))

@@ -29,7 +29,7 @@ from skillwire.cli.folders import FindingCounts, NamedFolder, located, print_fin
 from skillwire.core import SKILL_FILE, ArchiveFormat, Finding, InvalidArchiveError, digest_of
 from skillwire.core.archive import pack as pack_files
 from skillwire.sources.directory.walk import Walk
-from skillwire.sources.review import SkillReading, read_skill
+from skillwire.sources.review import ReadSkill, read_skill
 
 STDOUT = "-"
 
@@ -103,7 +103,7 @@ def pack(
             if destination == STDOUT
             else _target(destination, f"{reading.name}.{chosen}", skill, force=force)
         )
-        packed = pack_reading(reading, chosen)
+        packed = pack_skill(reading, chosen)
         if target is None:
             sys.stdout.buffer.write(packed.data)
             sys.stdout.flush()
@@ -112,7 +112,7 @@ def pack(
         _report(output, packed, target)
 
 
-def pack_reading(reading: SkillReading, format: ArchiveFormat) -> PackedSkill:
+def pack_skill(reading: ReadSkill, format: ArchiveFormat) -> PackedSkill:
     """Pack the files of a skill that has no errors.
 
     Raises:
@@ -161,7 +161,7 @@ def _require_usable_stdout(*, json: bool) -> None:
         raise MisuseError("standard output is a terminal", fix="use -o FILE, or redirect it: … > FILE")
 
 
-def _read(output: Output, skill: NamedFolder) -> SkillReading:
+def _read(output: Output, skill: NamedFolder) -> ReadSkill:
     """Read and validate the skill, and return it if it has no errors.
 
     Raises:
@@ -193,10 +193,10 @@ def _suggestion(folder: NamedFolder) -> str:
 
 
 def _mention_warnings(output: Output, skill: NamedFolder, findings: list[Finding]) -> None:
-    tally = FindingCounts.of(findings)
-    if tally.warnings:
-        which = "it" if tally.warnings == 1 else "them"
-        output.message(f"{tally.words()}; see {which} with: skillwire validate {skill.path()}")
+    counts = FindingCounts.of(findings)
+    if counts.warnings:
+        which = "it" if counts.warnings == 1 else "them"
+        output.message(f"{counts.words()}; see {which} with: skillwire validate {skill.path()}")
 
 
 def _target(output: str, name: str, skill: NamedFolder, *, force: bool) -> Path:

@@ -21,7 +21,7 @@ from rich.text import Text
 
 from skillwire.cli.command import Output
 from skillwire.cli.render import comparison_lines, content_lines, content_paragraphs, path_of
-from skillwire.core import SkillArgument, SkillError, promised_files, visible
+from skillwire.core import SkillArgument, SkillError, files_with_digests, visible
 from skillwire.host import (
     ANSWER_SECONDS,
     LONGEST_NAME,
@@ -308,7 +308,7 @@ def _parse_choice(typed: str, answers: Mapping[str, str]) -> str:
 
 def _paths_of(skill: KnownSkill) -> dict[str, str]:
     """Return the paths of a skill's files by the number shown beside them."""
-    files = promised_files(skill.entry)
+    files = files_with_digests(skill.entry)
     uris = () if files is None else files.uris
     return {str(number): skill.entry.uri.relative_path(uri) for number, uri in enumerate(uris, 1)}
 

@@ -107,7 +107,7 @@ async def _publish(
                     await run(folder.add, path, await publisher.read(artifact, catalog))
                     new.add(path)
             await run(folder.publish, site.index)
-            others = await run(folder.others, site.artifacts)
+            others = await run(folder.other_artifacts, site.artifacts)
             for name in others if prune else ():
                 await run(folder.remove, name)
             kept, removed = (0, len(others)) if prune else (len(others), 0)

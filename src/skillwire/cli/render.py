@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from skillwire.cli.command import Output, plural
-from skillwire.core import Coverage, ManifestFile, coverage_words, digest_of, is_promised, is_script, visible
+from skillwire.core import Coverage, ManifestFile, coverage_words, digest_of, has_digest, is_script, visible
 from skillwire.host.model import (
     Basis,
     Comparison,
@@ -304,7 +304,7 @@ def content_paragraphs(preview: Preview) -> list[Paragraph]:
         Paragraph("Size", (f"{len(preview.content):,} bytes",)),
         Paragraph("Digest", (digest_of(preview.content),)),
     ]
-    if skill.is_remote and not is_promised(skill.entry, preview.uri):
+    if skill.is_remote and not has_digest(skill.entry, preview.uri):
         words = "no digest covers this file: the server may send another one next time"
         found.append(Paragraph("Unverified", (words,), is_warning=True))
     if not is_text(preview):

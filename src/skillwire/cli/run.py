@@ -51,11 +51,11 @@ from skillwire.core import (
     SkillError,
     StrictJsonError,
     digest_of,
+    files_with_digests,
     fold_path,
     folders_of,
     parse_strictly,
     path_findings,
-    promised_files,
     revealed,
     size_words,
     visible,
@@ -69,9 +69,9 @@ from skillwire.host import (
     Origin,
     Paragraph,
     Question,
-    RanScript,
     Reply,
     ScriptPreview,
+    ScriptResult,
     format_amount,
     format_limit_hit,
     format_limits,
@@ -237,13 +237,13 @@ def limits_words(limits: Limits) -> str:
     return ", ".join(format_limits({name: getattr(limits, name) for name in _MENTIONED}))
 
 
-def verdict_words(ran: RanScript) -> str:
+def verdict_words(ran: ScriptResult) -> str:
     """Return in a few words how a run ended."""
     limit = None if ran.outcome is None else ran.outcome.limit
     return ran.verdict if limit is None else f"stopped at a limit ({format_limit_hit(limit)})"
 
 
-def print_output(output: Output, ran: RanScript) -> None:
+def print_output(output: Output, ran: ScriptResult) -> None:
     """Write the script's standard output and standard error to ours.
 
     On a terminal, its errors are shown behind bars: they must not pass for ours.
@@ -264,7 +264,7 @@ def print_output(output: Output, ran: RanScript) -> None:
             output.message((part.lead, "cyan"), part.text, wrap=False)
 
 
-def print_outcome(output: Output, ran: RanScript, kept: SavedFiles | None) -> None:
+def print_outcome(output: Output, ran: ScriptResult, kept: SavedFiles | None) -> None:
     """Print what else is known about a run: limits reached, files, and with `--verbose` what it used."""
     outcome = ran.outcome
     for hit in outcome.reached if outcome else ():
@@ -309,7 +309,7 @@ def origin_json(origin: Origin) -> dict[str, object]:
     return {"kind": origin.kind.value, "label": origin.label, "fingerprint": origin.fingerprint}
 
 
-def outcome_json(ran: RanScript, kept: SavedFiles | None) -> dict[str, object]:
+def outcome_json(ran: ScriptResult, kept: SavedFiles | None) -> dict[str, object]:
     """Return everything about a run as JSON."""
     outcome = ran.outcome
     paths = () if kept is None else kept.paths
@@ -421,7 +421,7 @@ async def scripts_in(host: Host, skill: KnownSkill) -> list[ListedScript]:
         return (await host.preview(skill.reference, uri)).content
 
     declared = await interfaces_of(skill.entry, read)
-    files = promised_files(skill.entry)
+    files = files_with_digests(skill.entry)
     return [
         ListedScript(
             path,
@@ -468,8 +468,8 @@ def argument_lines(declared: ScriptInterface) -> Iterator[str]:
         return
     needed = required if isinstance(required, list) else []
     for name, about_it in properties.items():
-        told = about_it if isinstance(about_it, dict) else {}
-        kind, words = told.get("type"), told.get("description")
+        details = about_it if isinstance(about_it, dict) else {}
+        kind, words = details.get("type"), details.get("description")
         must = ", required" if name in needed else ""
         kinds = kind if isinstance(kind, str) else "any" if kind is None else orjson.dumps(kind).decode()
         yield f"{name} ({kinds}{must}){f': {words}' if isinstance(words, str) else ''}"
@@ -680,7 +680,7 @@ async def _run(output: Output, host: Host, request: RunRequest, run_progress: Ru
         raise problem
 
 
-async def _run_approved(host: Host, request: RunRequest, preview: ScriptPreview) -> RanScript:
+async def _run_approved(host: Host, request: RunRequest, preview: ScriptPreview) -> ScriptResult:
     try:
         return await host.run_script(request.reference, request.script, request.arguments, actor="user")
     except ApprovalDeniedError as error:
@@ -714,7 +714,7 @@ def _print_preview(output: Output, preview: ScriptPreview) -> None:
         )
 
 
-def _report(output: Output, ran: RanScript, kept: SavedFiles | None) -> None:
+def _report(output: Output, ran: ScriptResult, kept: SavedFiles | None) -> None:
     if output.json:
         output.document(outcome_json(ran, kept))
     else:

@@ -37,10 +37,10 @@ from skillwire.server.config import OptionLayers, config_text
 from skillwire.server.options import (
     OPTIONS,
     HttpOptions,
-    Kind,
     Option,
     OptionError,
     ServeOptions,
+    ValueKind,
     label,
     values_of,
 )
@@ -66,12 +66,12 @@ def option(name: str) -> Any:
     """Return what Typer needs to know about an option that can be typed."""
     found = OPTIONS[name]
     assert found.on_command_line, "what is typed is marked in the model"
-    if found.kind is Kind.PATHS:
+    if found.kind is ValueKind.PATHS:
         return typer.Argument(metavar=found.metavar, help=found.help, show_default=False)
     typed = f"--{name.replace('_', '-')}"
-    if found.kind is Kind.FLAG:
+    if found.kind is ValueKind.FLAG:
         return typer.Option(f"{typed}/{found.flag}" if found.default else typed, help=found.help)
-    is_bounded = found.kind is Kind.WHOLE
+    is_bounded = found.kind is ValueKind.WHOLE
     return typer.Option(
         typed,
         metavar=found.metavar,
@@ -99,17 +99,21 @@ class ServeCommand(TyperCommand):
             return super().parse_args(ctx, args)
         except typer.TyperException as error:
             name = getattr(error, "option_name", None)
-            moved = _moved(name) if isinstance(name, str) else None
-            if moved is None:
+            configured = _config_only_option(name) if isinstance(name, str) else None
+            if configured is None:
                 raise
-            line = moved.line if name == moved.flag else f"{moved.name} = {str(moved.default).lower()}"
+            line = (
+                configured.line
+                if name == configured.flag
+                else f"{configured.name} = {str(configured.default).lower()}"
+            )
             misuse: Any = error  # The class of usage errors is not public in Typer.
             misuse.message = f"{name} is set in the configuration file: {line} (serve with --config FILE)"
             misuse.possibilities = None
             raise
 
 
-def _moved(typed: str) -> Option | None:
+def _config_only_option(typed: str) -> Option | None:
     """Return the option of the configuration file that was typed, if it is one."""
     name = typed.removeprefix("--").removeprefix("no-").replace("-", "_")
     found = OPTIONS.get(name)
@@ -270,7 +274,7 @@ def _serve(output: Output, options: ServeOptions, layers: OptionLayers) -> None:
                 partial(
                     skillwire.server.serve_stdio,
                     running,
-                    on_ready=lambda server: ready(_tally(server.skills)),
+                    on_ready=lambda server: ready(_served_counts(server.skills)),
                 )
             )
     except DuplicateSkillError as error:
@@ -331,7 +335,7 @@ def _over_http(output: Output, options: ServeOptions, layers: OptionLayers) -> N
                     options,
                     listener,
                     reread=reread,
-                    on_ready=lambda skills: announce(_tally(skills)),
+                    on_ready=lambda skills: announce(_served_counts(skills)),
                 )
             )
             return
@@ -343,50 +347,52 @@ def _over_http(output: Output, options: ServeOptions, layers: OptionLayers) -> N
             raise SourceError("the workers keep failing", fix="run with one worker to see why")
 
 
-async def _prepare(options: ServeOptions) -> _Tally:
+async def _prepare(options: ServeOptions) -> _ServedCounts:
     """Open everything once, so that errors show before a worker starts, and the workers' scans are short."""
     endpoint = options.endpoint
     async with skillwire.server.HttpApp(options, host=endpoint.host, access=endpoint.access).open() as app:
-        return _tally(app.skills)
+        return _served_counts(app.skills)
 
 
 @dataclass(frozen=True, slots=True)
-class _Tally:
+class _ServedCounts:
     """What is served when a server starts: how many skills, and the URIs of those that share a name."""
 
     count: int
     same_names: Mapping[str, Sequence[str]]
 
 
-def _tally(skills: Skills) -> _Tally:
+def _served_counts(skills: Skills) -> _ServedCounts:
     by_name: dict[str, list[str]] = {}
-    entries = skills.catalog.snapshot.entries
+    entries = skills.source.snapshot.entries
     for entry in entries:
         by_name.setdefault(entry.name, []).append(entry.uri.published)
-    return _Tally(len(entries), {name: uris for name, uris in by_name.items() if name and len(uris) > 1})
+    return _ServedCounts(
+        len(entries), {name: uris for name, uris in by_name.items() if name and len(uris) > 1}
+    )
 
 
-def _announce(output: Output, tally: _Tally, where: str, page: str = "") -> None:
-    output.message(f"serving {plural(tally.count, 'skill')} {where}", wrap=False)
+def _announce(output: Output, counts: _ServedCounts, where: str, page: str = "") -> None:
+    output.message(f"serving {plural(counts.count, 'skill')} {where}", wrap=False)
     if page:
         output.message(f"open {page} in a browser to read them", wrap=False)
-    for name, uris in list(tally.same_names.items())[:_MOST_SAME_NAMES]:
+    for name, uris in list(counts.same_names.items())[:_MOST_SAME_NAMES]:
         output.message(
             ("warning:", STYLES["warning"]),
             f" {plural(len(uris), 'skill')} are called {quoted(name)}, and some clients distinguish "
             "skills by name alone; give each a name of its own:",
         )
         _print_places(output, [visible(uri) for uri in uris[:_MOST_SAME_NAMES]])
-    more = len(tally.same_names) - _MOST_SAME_NAMES
+    more = len(counts.same_names) - _MOST_SAME_NAMES
     if more > 0:
         output.message(("warning:", STYLES["warning"]), f" {plural(more, 'other name')} are shared too")
 
 
-def _announce_url(output: Output, tally: _Tally, *, url: str, workers: int) -> None:
+def _announce_url(output: Output, counts: _ServedCounts, *, url: str, workers: int) -> None:
     page = url.removesuffix(skillwire.server.PATH) + "/"
-    _announce(output, tally, f"at {url}", page)
+    _announce(output, counts, f"at {url}", page)
     if output.json:
-        output.document({"url": url, "page": page, "skills": tally.count, "workers": workers})
+        output.document({"url": url, "page": page, "skills": counts.count, "workers": workers})
         sys.stdout.flush()
 
 

@@ -11,10 +11,10 @@ from skillwire.core import (
     Coverage,
     Manifest,
     archive_line,
+    files_with_digests,
     is_script,
     needs_in,
     packed_skill_file,
-    promised_files,
 )
 from skillwire.host import (
     Approval,
@@ -44,7 +44,7 @@ STATE_WORDS: Final[dict[ApprovalState, tuple[str, str]]] = {
     ApprovalState.NEW: ("not approved", "yellow"),
     ApprovalState.DYNAMIC: ("dynamic", "magenta"),
 }
-_SHOW_RULES: Final = {
+_SHOW_RULE_TEXTS: Final = {
     ShowRule.PIN: "pinned in listings",
     ShowRule.NAME_ONLY: "name only",
     ShowRule.MANUAL: "manual",
@@ -55,13 +55,13 @@ _TRUSTS: Final = {Trust.APPROVED: "approved skills only", Trust.NEVER: "its skil
 
 def state_of(host: Host, skill: KnownSkill) -> Part:
     """Return the state of a skill and its style: the approval first, then settings and server."""
-    attention = host.attention(skill)
-    if attention is ShowRule.OFF:
+    rule = host.show_rule(skill)
+    if rule is ShowRule.OFF:
         return "off", "dim"
     words, style = STATE_WORDS[host.approval_state(skill)]
     if skill.offline_since is not None:
         words, style = f"offline, {words} {skill.offline_since}", "cyan"
-    more = [_SHOW_RULES[attention]] if attention in _SHOW_RULES else []
+    more = [_SHOW_RULE_TEXTS[rule]] if rule in _SHOW_RULE_TEXTS else []
     if not skill.is_listed and skill.offline_since is None:
         more.append("not listed")
     if uses_older_dialect(skill):
@@ -81,7 +81,7 @@ def common_json(host: Host, skill: KnownSkill) -> dict[str, object]:
         "covers": None if skill.entry.coverage is None else skill.entry.coverage.value,
         "description": skill.description,
         "standing": host.approval_state(skill).value,
-        "attention": host.attention(skill).value,
+        "attention": host.show_rule(skill).value,
         "listed": skill.is_listed or not skill.is_remote,
         "offlineSince": skill.offline_since,
         "directory": None if skill.directory is None else str(skill.directory),
@@ -165,7 +165,7 @@ def approvals_of(host: Host, skill: KnownSkill) -> list[tuple[str, Approval]]:
 
 def skill_json(host: Host, skill: KnownSkill) -> dict[str, object]:
     """Return everything known about a skill as JSON, for several commands."""
-    manifest, files = skill.entry.manifest, promised_files(skill.entry)
+    manifest, files = skill.entry.manifest, files_with_digests(skill.entry)
     is_whole = skill.entry.files is not None and UNKNOWN_SIZE not in skill.entry.files.sizes
     return {
         **common_json(host, skill),

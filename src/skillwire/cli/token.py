@@ -23,7 +23,7 @@ from skillwire.cli.command import (
     print_rows,
 )
 from skillwire.host.state.vault import locked, replace
-from skillwire.server.access.settings import read_guarded
+from skillwire.server.access.settings import read_owner_writable
 from skillwire.server.access.tokens import (
     MAX_SIZE,
     Token,
@@ -176,7 +176,7 @@ def _warn(output: Output, remark: str) -> None:
 
 
 def _content(file: Path) -> bytes:
-    return read_guarded(file, most=MAX_SIZE, what="token file", is_private=True)
+    return read_owner_writable(file, most=MAX_SIZE, what="token file", is_private=True)
 
 
 def _listed(kind: str, values: Sequence[str]) -> str:

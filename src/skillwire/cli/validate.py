@@ -97,14 +97,14 @@ def validate(
             review = review_folders(
                 named, meter, follow_links=follow_links, unique=publish and not allow_duplicate_names
             )
-        tally = FindingCounts.of(review.findings)
-        ok = not missing and not tally.errors and not (strict and tally.warnings)
+        counts = FindingCounts.of(review.findings)
+        ok = not missing and not counts.errors and not (strict and counts.warnings)
         if json and named:
-            output.document(_document(review, tally, missing, ok=ok))
+            output.document(_document(review, counts, missing, ok=ok))
         elif named:
             for place in (*review.skills, *review.folders):
                 print_findings(output, place.path, place.findings)
-            _print_summary(output, review, tally, strict=strict, ok=ok)
+            _print_summary(output, review, counts, strict=strict, ok=ok)
         if not ok:
             output.code = ExitCode.NO
         for error in missing:
@@ -204,7 +204,7 @@ def _add_relations(skills: Sequence[ReviewedFolder]) -> None:
 
 
 def _document(
-    review: Review, tally: FindingCounts, missing: Iterable[MissingFolderError], *, ok: bool
+    review: Review, counts: FindingCounts, missing: Iterable[MissingFolderError], *, ok: bool
 ) -> dict[str, object]:
     return {
         "ok": ok,
@@ -215,9 +215,9 @@ def _document(
             "skills": len(review.skills),
             "skillsWithErrors": _count(review, "errors"),
             "skillsWithWarnings": _count(review, "warnings"),
-            "errors": tally.errors,
-            "warnings": tally.warnings,
-            "notes": tally.notes,
+            "errors": counts.errors,
+            "warnings": counts.warnings,
+            "notes": counts.notes,
         },
     }
 
@@ -226,7 +226,7 @@ def _count(review: Review, kind: str) -> int:
     return sum(1 for skill in review.skills if getattr(FindingCounts.of(skill.findings), kind))
 
 
-def _print_summary(output: Output, review: Review, tally: FindingCounts, *, strict: bool, ok: bool) -> None:
+def _print_summary(output: Output, review: Review, counts: FindingCounts, *, strict: bool, ok: bool) -> None:
     total = len(review.skills)
     bad = _count(review, "errors")
     warned = sum(1 for skill in review.skills if _only_warned(skill)) if strict else 0
@@ -234,12 +234,12 @@ def _print_summary(output: Output, review: Review, tally: FindingCounts, *, stri
     verdict += [f"{bad:,} with errors"] if bad else []
     verdict += [f"{warned:,} with warnings"] if warned else []
     parts = [f"{plural(total, 'skill')}: {', '.join(verdict)}" if total else plural(total, "skill")]
-    parts += [tally.words()] if tally.words() else []
+    parts += [counts.words()] if counts.words() else []
     output.line(("; ".join(parts), "bold green" if ok else STYLES["error"]))
-    if tally.notes and not output.verbose:
-        output.line(f"{plural(tally.notes, 'note')}; show {'it' if tally.notes == 1 else 'them'} with -v")
+    if counts.notes and not output.verbose:
+        output.line(f"{plural(counts.notes, 'note')}; show {'it' if counts.notes == 1 else 'them'} with -v")
 
 
 def _only_warned(skill: ReviewedFolder) -> bool:
-    tally = FindingCounts.of(skill.findings)
-    return bool(tally.warnings) and not tally.errors
+    counts = FindingCounts.of(skill.findings)
+    return bool(counts.warnings) and not counts.errors

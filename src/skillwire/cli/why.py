@@ -73,7 +73,7 @@ AREAS: Final = {code: area for area, codes in _AREAS.items() for code in codes.s
 
 
 @dataclass(frozen=True, slots=True)
-class Meaning:
+class CodeExplanation:
     """The explanation of a code. `requirement` is empty where none applies."""
 
     code: str
@@ -94,32 +94,32 @@ class Meaning:
 
 _COMMAND_LINE = "the command line"
 CLI_CODES: Final = {
-    "misuse": Meaning(
+    "misuse": CodeExplanation(
         "misuse",
         "The command line is invalid.",
         _COMMAND_LINE,
         remedy="see the command's --help",
     ),
-    "no-such-folder": Meaning(
+    "no-such-folder": CodeExplanation(
         "no-such-folder",
         "A folder named on the command line does not exist, or is not a folder.",
         _COMMAND_LINE,
         remedy="check the path",
     ),
-    "no-skill": Meaning(
+    "no-skill": CodeExplanation(
         "no-skill",
         "There is no skill where one was expected.",
         _COMMAND_LINE,
         "FMT-01",
         "name a folder that holds a SKILL.md, or create one with `skillwire new`",
     ),
-    "already-exists": Meaning(
+    "already-exists": CodeExplanation(
         "already-exists",
         "A file or folder already exists where one would be written.",
         _COMMAND_LINE,
         remedy="choose another name, or move what is there",
     ),
-    "cannot-write": Meaning(
+    "cannot-write": CodeExplanation(
         "cannot-write",
         "A file or folder cannot be written.",
         _COMMAND_LINE,
@@ -129,16 +129,18 @@ CLI_CODES: Final = {
 """The codes that only the command line uses."""
 
 
-def meaning_of(code: str) -> Meaning | None:
+def explain_code(code: str) -> CodeExplanation | None:
     """Return the explanation of a refusal or finding code; None when it is unknown."""
     if code in REFUSALS:
         kind = REFUSALS[code]
-        return Meaning(code, kind.sentence, AREAS.get(code, "this host"), kind.requirement, kind.remedy)
+        return CodeExplanation(
+            code, kind.sentence, AREAS.get(code, "this host"), kind.requirement, kind.remedy
+        )
     if code in RULES:
         rule = RULES[code]
         remedy = "run `skillwire validate` on the skill's folder, and change what it names"
         area = f"a finding about a skill ({rule.severity.value})"
-        return Meaning(code, rule.summary, area, rule.requirement, remedy)
+        return CodeExplanation(code, rule.summary, area, rule.requirement, remedy)
     return CLI_CODES.get(code)
 
 
@@ -182,7 +184,7 @@ def why(
         wanted = HostRequest.for_skill(
             reference, config, at, lock, frozen=frozen, wait=wait, archives=archives
         )
-        meaning = meaning_of(reference)
+        meaning = explain_code(reference)
         # A code needs no server, unless a server or skill has the same name.
         is_chain = meaning is None or _is_known_name(wanted, reference)
         chain = _explained(output, wanted, reference) if is_chain else None
@@ -223,7 +225,9 @@ def _is_known_name(wanted: HostRequest, word: str) -> bool:
         return False
 
 
-def _report(output: Output, wanted: HostRequest, meaning: Meaning | None, chain: Explanation | None) -> None:
+def _report(
+    output: Output, wanted: HostRequest, meaning: CodeExplanation | None, chain: Explanation | None
+) -> None:
     commands = list(dict.fromkeys(commands_for(chain, wanted))) if chain is not None else []
     ok = chain is None or chain.can_be_loaded
     if output.json:
@@ -246,7 +250,7 @@ def _report(output: Output, wanted: HostRequest, meaning: Meaning | None, chain:
         output.code = ExitCode.NO
 
 
-def _print_meaning(output: Output, meaning: Meaning) -> None:
+def _print_meaning(output: Output, meaning: CodeExplanation) -> None:
     output.line((meaning.code, "bold"), f"  {meaning.sentence}")
     output.line(("about:", "bold"), f" {meaning.area}", indent=2)
     if meaning.requirement:

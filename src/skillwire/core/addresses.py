@@ -18,7 +18,7 @@ OLD_INDEX_PATH: Final = "/.well-known/skills/index.json"
 Address: TypeAlias = IPv4Address | IPv6Address
 
 
-class Reach(StrEnum):
+class AddressScope(StrEnum):
     """Who can reach an address."""
 
     PUBLIC = "public"
@@ -63,24 +63,26 @@ _NOBODY_6: Final = _networks6("2001::/23", "2001:db8::/32", "2002::/16", "3fff::
 _TRANSLATED: Final = IPv6Network("64:ff9b::/96")
 
 
-def reach_of(address: Address) -> Reach:
+def scope_of(address: Address) -> AddressScope:
     """Return who can reach an address. Whatever is not known to be public is not."""
     if isinstance(address, IPv4Address):
         if _is_in(address, _INTERNAL_4):
-            return Reach.INTERNAL
+            return AddressScope.INTERNAL
         if _is_in(address, _LINK_LOCAL_4):
-            return Reach.LINK_LOCAL
-        return Reach.NOBODY if _is_in(address, _NOBODY_4) else Reach.PUBLIC
+            return AddressScope.LINK_LOCAL
+        return AddressScope.NOBODY if _is_in(address, _NOBODY_4) else AddressScope.PUBLIC
     if address in _TRANSLATED:
         return (
-            Reach.PUBLIC if reach_of(IPv4Address(int(address) & 0xFFFFFFFF)) is Reach.PUBLIC else Reach.NOBODY
+            AddressScope.PUBLIC
+            if scope_of(IPv4Address(int(address) & 0xFFFFFFFF)) is AddressScope.PUBLIC
+            else AddressScope.NOBODY
         )
     if _is_in(address, _INTERNAL_6):
-        return Reach.INTERNAL
+        return AddressScope.INTERNAL
     if _is_in(address, _LINK_LOCAL_6):
-        return Reach.LINK_LOCAL
+        return AddressScope.LINK_LOCAL
     is_public = _is_in(address, _PUBLIC_6) and not _is_in(address, _NOBODY_6)
-    return Reach.PUBLIC if is_public else Reach.NOBODY
+    return AddressScope.PUBLIC if is_public else AddressScope.NOBODY
 
 
 def is_loopback(address: Address) -> bool:

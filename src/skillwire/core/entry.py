@@ -512,7 +512,7 @@ def archive_format(line: ManifestFile) -> ArchiveFormat | None:
     return ArchiveFormat.of_path(line.uri)
 
 
-def promised_files(entry: SkillEntry) -> Manifest | None:
+def files_with_digests(entry: SkillEntry) -> Manifest | None:
     """Return the known files of a skill that have digests; None if there are none.
 
     The files of an archive are unknown until it is unpacked.
@@ -522,7 +522,7 @@ def promised_files(entry: SkillEntry) -> Manifest | None:
     return entry.manifest if entry.coverage is Coverage.SKILL_FILE else None
 
 
-def is_promised(entry: SkillEntry, uri: str) -> bool:
+def has_digest(entry: SkillEntry, uri: str) -> bool:
     """Return whether the file at `uri` is covered by a digest."""
     return entry.coverage in (Coverage.FILES, Coverage.ARCHIVE) or (
         entry.coverage is Coverage.SKILL_FILE and uri == entry.uri.text
@@ -539,8 +539,10 @@ def frontmatter_differences(entry: SkillEntry, own: Frontmatter) -> tuple[str, .
 
     If the listing has only some fields, only these are compared.
     """
-    told = entry.frontmatter.fields
-    return tuple(name for name in entry.frontmatter.differences(own) if not entry.is_summary or name in told)
+    listed = entry.frontmatter.fields
+    return tuple(
+        name for name in entry.frontmatter.differences(own) if not entry.is_summary or name in listed
+    )
 
 
 def require_listed_frontmatter(entry: SkillEntry, own: Frontmatter) -> None:

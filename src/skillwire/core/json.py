@@ -157,7 +157,7 @@ def _refuse_constant(text: str) -> object:
 
 
 @contextmanager
-def collector_paused() -> Generator[None]:
+def gc_paused() -> Generator[None]:
     """Pause Python's cycle collector while many long-lived objects are created.
 
     They form no cycles, so collections would only cost time. Afterwards all

@@ -21,7 +21,7 @@ _LOOSE_OPENING = re.compile(rb"(?:\xef\xbb\xbf)?---[ \t]")
 
 
 @dataclass(slots=True)
-class FrontmatterNotes:
+class TypeScriptYamlCheck:
     """An observer of one frontmatter block: the lines of its fields, and what is outside the subset.
 
     `text` is the block, and `first_line` the file's line on which it starts.
@@ -37,7 +37,7 @@ class FrontmatterNotes:
     _open: list[Event] = field(default_factory=list[Event])
 
     @classmethod
-    def of(cls, data: bytes, text: str, first_line: int) -> "FrontmatterNotes":
+    def of(cls, data: bytes, text: str, first_line: int) -> "TypeScriptYamlCheck":
         """Prepare to observe the frontmatter `text` of `data`, a whole `SKILL.md`."""
         return cls(text, first_line, _LOOSE_OPENING.match(data) is not None)
 

@@ -26,7 +26,7 @@ from skillwire.core.frontmatter import (
 from skillwire.core.manifest import MAX_FILES
 from skillwire.core.media import media_type_of
 from skillwire.core.paths import as_text, folders_of, path_findings
-from skillwire.core.ts_yaml import FrontmatterNotes
+from skillwire.core.ts_yaml import TypeScriptYamlCheck
 from skillwire.core.uri import SkillUri
 
 # The links in a Markdown text, as far as skills need them.
@@ -306,7 +306,7 @@ def _missing_skill_file(files: Mapping[str, Content]) -> Finding:
 
 def _skill_file_findings(folder: str | None, data: bytes, files: Mapping[str, Content]) -> list[Finding]:
     try:
-        notes = FrontmatterNotes.of(data, *frontmatter_text(data))
+        notes = TypeScriptYamlCheck.of(data, *frontmatter_text(data))
         document = parse_skill_md(data, notes)
     except FrontmatterError as error:
         findings = [Finding(error.reason, str(error), line=error.line, fix=error.fix)]
@@ -338,7 +338,9 @@ def _skill_file_findings(folder: str | None, data: bytes, files: Mapping[str, Co
     return findings + body_findings(document, data, files)
 
 
-def _folder_findings(folder: str | None, document: SkillDocument, notes: FrontmatterNotes) -> list[Finding]:
+def _folder_findings(
+    folder: str | None, document: SkillDocument, notes: TypeScriptYamlCheck
+) -> list[Finding]:
     name = document.frontmatter.name
     if folder is None or not name or name == folder:
         return []

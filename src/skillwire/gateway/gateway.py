@@ -59,7 +59,7 @@ from skillwire.sources.snapshot import (
     Snapshot,
     SnapshotSource,
     Source,
-    nest,
+    complete_nested_manifests,
     over_limits,
     possible_skills,
 )
@@ -202,7 +202,7 @@ class Upstream(SnapshotSource):
         self._server = server
         self._cache = cache
         self._prefix = Prefix.of(server.label)
-        self._attention = ShowRules({server.label: server.skills})
+        self._show_rules = ShowRules({server.label: server.skills})
         self._list_changed = anyio.Event()
         self._listed = anyio.Event()
         formats = frozenset(ArchiveFormat) if archives else frozenset[ArchiveFormat]()
@@ -349,7 +349,7 @@ class Upstream(SnapshotSource):
         Raises:
             NotFoundError: They do; the error is the same as for a skill that does not exist.
         """
-        if self._attention.of(self._record(entry, full_reference)) is ShowRule.OFF:
+        if self._show_rules.of(self._record(entry, full_reference)) is ShowRule.OFF:
             uri = self._prefix.served(entry.uri.text)
             raise NotFoundError(f"no skill is served at {uri}", uri=uri)
 
@@ -357,7 +357,7 @@ class Upstream(SnapshotSource):
         """Return the entries that the settings of this upstream do not hide."""
         references = references_for(self._server.label, {entry.uri.text: entry for entry in listing.entries})
         shown = (self._record(entry, lambda _, uri: references[uri]) for entry in listing.entries)
-        return [skill.entry for skill in shown if self._attention.of(skill) is not ShowRule.OFF]
+        return [skill.entry for skill in shown if self._show_rules.of(skill) is not ShowRule.OFF]
 
     def _record(self, entry: SkillEntry, reference: Callable[[str, str], str]) -> KnownSkill:
         origin, uri = self._server.origin, entry.uri.text
@@ -416,7 +416,7 @@ class Upstream(SnapshotSource):
 
     async def _publish(self, state: _State, problem: str) -> None:
         try:
-            entries = nest(known.served for known in state.skills.values())
+            entries = complete_nested_manifests(known.served for known in state.skills.values())
         except SkillError as error:
             # A dynamic skill lies inside one with digests, and cannot be served there.
             problem, entries = (

@@ -114,7 +114,7 @@ if TYPE_CHECKING:
     from skillwire.host.state.content import OriginUsage as OriginUsage
     from skillwire.host.state.places import Storage
     from skillwire.host.state.trees import UNPACKED_FOLDER as UNPACKED_FOLDER
-    from skillwire.host.state.trees import Trees as Trees
+    from skillwire.host.state.trees import UnpackedArchives as UnpackedArchives
     from skillwire.host.state.trust import FileTrust as FileTrust
     from skillwire.host.state.trust import FolderTrust as FolderTrust
     from skillwire.host.use.explain import Explanation as Explanation
@@ -144,8 +144,8 @@ if TYPE_CHECKING:
     from skillwire.host.use.question import untrusted_paragraph as untrusted_paragraph
     from skillwire.host.use.question import uses_older_dialect as uses_older_dialect
     from skillwire.host.use.question import wrapped as wrapped
-    from skillwire.host.use.script_results import RanScript as RanScript
     from skillwire.host.use.script_results import ScriptPreview as ScriptPreview
+    from skillwire.host.use.script_results import ScriptResult as ScriptResult
     from skillwire.host.use.script_results import format_amount as format_amount
     from skillwire.host.use.script_results import format_limit_hit as format_limit_hit
     from skillwire.host.use.script_results import format_limits as format_limits
@@ -189,7 +189,7 @@ else:
             "registry.servers": "fresh_seconds",
             "state.content": "CacheUsage ContentCache MAX_CACHE_BYTES OriginUsage",
             "state.places": "Storage",
-            "state.trees": "Trees UNPACKED_FOLDER",
+            "state.trees": "UNPACKED_FOLDER UnpackedArchives",
             "state.trust": "FileTrust FolderTrust",
             "use.explain": "Explanation Step",
             "use.fetch": "ArchivePolicy NO_ARCHIVES",
@@ -201,7 +201,7 @@ else:
                 "needs_paragraphs one_line paragraphs_of requested_tools skill_paragraphs "
                 "text_of_question untrusted_lines untrusted_paragraph uses_older_dialect wrapped"
             ),
-            "use.script_results": "RanScript ScriptPreview format_amount format_limit_hit format_limits",
+            "use.script_results": "ScriptResult ScriptPreview format_amount format_limit_hit format_limits",
             "use.search": "MAX_LIMIT Match SearchPage",
             "use.tools": "Tool ToolResult",
         },

@@ -42,9 +42,9 @@ from skillwire.host.use.context import (
     RESTORED_TOKENS,
     AnnouncedChanges,
     Nudges,
-    Restored,
+    RestoredTexts,
     is_present,
-    restored,
+    restore_texts,
 )
 from skillwire.host.use.explain import complete_variable, missing_dependency
 from skillwire.host.use.files import (
@@ -58,7 +58,7 @@ from skillwire.host.use.files import (
 )
 from skillwire.host.use.gate import Decision, OpenWindow, ToolCall, ToolKind, Verdict, allowed_tools, decide
 from skillwire.host.use.load import (
-    Machinery,
+    HostServices,
     content_of,
     is_current,
     load,
@@ -78,7 +78,7 @@ from skillwire.host.use.present import (
     frame_resource,
     frame_skill,
 )
-from skillwire.host.use.script_results import RanScript, ScriptPreview
+from skillwire.host.use.script_results import ScriptPreview, ScriptResult
 from skillwire.host.use.scripts import preview_script, require_runner, run_script
 from skillwire.host.use.search import SearchPage
 from skillwire.host.use.tools import Tool, tools_for
@@ -87,18 +87,18 @@ if TYPE_CHECKING:
     from skillwire.runner import Availability
 
 
-# `Introduction`: the list of skills for a model, search, hints before tool calls, and restored texts.
+# `ListedConversation`: the list of skills for a model, search, hints before tool calls, and restored texts.
 
 
 RESULTS_PER_PAGE = 10
 CHANGES_SECONDS = 1.0
 
 
-class Introduction:
+class ListedConversation:
     """The listing, search and compaction part of a conversation."""
 
-    def __init__(self, machinery: Callable[[], Machinery], windows: Windows) -> None:
-        self._machinery = machinery
+    def __init__(self, services: Callable[[], HostServices], windows: Windows) -> None:
+        self._services = services
         self._windows = windows
         self._listings = ConversationListings()
         self._nudges = Nudges()
@@ -126,11 +126,11 @@ class Introduction:
         to it. `count` counts tokens as the model in use does; without it
         tokens are estimated as UTF-8 bytes divided by four.
         """
-        machinery = self._machinery()
-        view = machinery.registry.view
+        services = self._services()
+        view = services.registry.view
         return self._listings.text(
             view.skills,
-            machinery.show_rules,
+            services.show_rules,
             form=form,
             budget_tokens=budget_tokens,
             count=count,
@@ -145,9 +145,9 @@ class Introduction:
         fresh are asked again. Changes of servers that take longer than
         `wait_seconds` are returned by a later call.
         """
-        machinery = self._machinery()
-        view = await machinery.registry.refresh(wait_seconds=wait_seconds)
-        changes = self._listings.changes(view.skills, machinery.show_rules)
+        services = self._services()
+        view = await services.registry.refresh(wait_seconds=wait_seconds)
+        changes = self._listings.changes(view.skills, services.show_rules)
         self._announced.add(changes)
         return changes
 
@@ -156,25 +156,25 @@ class Introduction:
         window = self._windows.by_reference(reference)
         if window is None:
             return False
-        self._machinery().audit.record("close", reference=reference, uri=window.skill.id.uri)
+        self._services().audit.record("close", reference=reference, uri=window.skill.id.uri)
         return self._windows.close(window.skill.id)
 
-    def on_compaction(self, gone: Iterable[str] = ()) -> tuple[Activation, ...]:
-        """Unload the skills that are `gone` from a summarised context; return those that stay loaded.
+    def on_compaction(self, removed: Iterable[str] = ()) -> tuple[Activation, ...]:
+        """Unload the skills that are `removed` from a summarised context; return those that stay loaded.
 
         A summary can contain instructions of a skill, so all others stay loaded.
         """
-        for reference in gone:
+        for reference in removed:
             self.close(reference)
         return self.loaded
 
     def after_compaction(
         self,
-        gone: Iterable[str] = (),
+        removed: Iterable[str] = (),
         *,
         budget_tokens: int = RESTORED_TOKENS,
         count: TokenCounter | None = None,
-    ) -> Restored:
+    ) -> RestoredTexts:
         """Call `on_compaction`, and return the texts to add to the context again, within `budget_tokens`.
 
         That is the current list of skills, and the texts of the skills loaded
@@ -182,11 +182,11 @@ class Introduction:
         with a line on how to read the rest. Skills that are no longer approved
         are left out. Nothing is fetched.
         """
-        self.on_compaction(gone)
+        self.on_compaction(removed)
         counter = count or self._listings.count
         listing = self._renewed_listing(budget_tokens, counter)
         left = budget_tokens - counter(listing) - 1
-        found = restored(self._machinery(), self._windows, self._windows.shown(), left, counter)
+        found = restore_texts(self._services(), self._windows, self._windows.shown(), left, counter)
         return replace(found, listing=listing)
 
     def restore(self, context: Iterable[str], *, budget_tokens: int = RESTORED_TOKENS) -> str:
@@ -213,7 +213,7 @@ class Introduction:
             self._sent |= there
             return listing
         self._listings.renew()
-        found = restored(self._machinery(), self._windows, lost, budget_tokens, count)
+        found = restore_texts(self._services(), self._windows, lost, budget_tokens, count)
         # A text for which there is no room now is not looked for again with every request.
         self._sent = there | {skill.boundary for skill in found.skills}
         return replace(found, listing=listing).text
@@ -228,11 +228,11 @@ class Introduction:
         return listing
 
     def _short_listing(self, budget_tokens: int, count: TokenCounter) -> str:
-        machinery = self._machinery()
-        view, form = machinery.registry.view, self._listings.form
+        services = self._services()
+        view, form = services.registry.view, self._listings.form
         return FrozenListing().text(
             view.skills,
-            machinery.show_rules,
+            services.show_rules,
             form=form,
             budget_tokens=budget_tokens,
             count=count,
@@ -256,25 +256,25 @@ class Introduction:
         Raises:
             InvalidCursorError: The cursor is not from this search, or the skills have changed since.
         """
-        machinery = self._machinery()
-        view = machinery.registry.view
+        services = self._services()
+        view = services.registry.view
         found = await anyio.to_thread.run_sync(
             partial(
-                machinery.search.find,
+                services.search.find,
                 view,
                 query,
                 limit=limit,
                 cursor=cursor,
                 label=label,
-                include=None if everything else machinery.show_rules.may_model_load,
+                include=None if everything else services.show_rules.may_model_load,
             )
         )
-        machinery.audit.record("search", found=found.total)
+        services.audit.record("search", found=found.total)
         return found
 
-    def unanswered(self) -> tuple[str, ...]:
+    def unanswered_servers(self) -> tuple[str, ...]:
         """Return the labels of the servers whose first listing has not arrived yet."""
-        servers = self._machinery().registry.view.servers
+        servers = self._services().registry.view.servers
         return tuple(status.origin.label for status in servers if status.is_unanswered)
 
     def nudge(self, tool: str, server: str = "") -> str:
@@ -283,16 +283,16 @@ class Introduction:
         `server` is the label of the tool's MCP server. Each skill is named
         once in a conversation; usually the hint is empty.
         """
-        machinery = self._machinery()
+        services = self._services()
         loaded = {window.skill.id for window in self.loaded}
-        view = machinery.registry.view
-        return self._nudges.for_call(view, machinery.show_rules, tool=tool, server=server, loaded=loaded)
+        view = services.registry.view
+        return self._nudges.for_call(view, services.show_rules, tool=tool, server=server, loaded=loaded)
 
 
 logger = logging.getLogger(__name__)
 
 
-class Conversation(Introduction):
+class Conversation(ListedConversation):
     """The context of one model: which skills are loaded in it, and which tool calls they allow.
 
     A host is the conversation of its own model; `child` makes one for a sub-agent.
@@ -303,11 +303,11 @@ class Conversation(Introduction):
 
         `with_resources` adds a tool that reads any resource of a server.
         """
-        machinery = self._machinery()
-        view = machinery.registry.view
+        services = self._services()
+        view = services.registry.view
         if not (view.skills or view.servers):
             return ()
-        return tools_for(self, with_resources=with_resources, with_scripts=machinery.runner is not None)
+        return tools_for(self, with_resources=with_resources, with_scripts=services.runner is not None)
 
     async def load(
         self,
@@ -333,23 +333,23 @@ class Conversation(Introduction):
             VerificationError: The content does not match the entry.
             SkillError: The skill cannot be fetched, or is not allowed.
         """
-        machinery = self._machinery()
-        with recording_refusals(machinery.audit, "load", reference):
+        services = self._services()
+        with recording_refusals(services.audit, "load", reference):
             skill = await self._resolved(reference, actor)
             window = self._windows.find(skill.id)
-            is_again = window is not None and is_current(machinery, window, skill, arguments)
+            is_again = window is not None and is_current(services, window, skill, arguments)
             if window is None or not is_again:
-                window = await load(machinery, skill, actor, arguments)
+                window = await load(services, skill, actor, arguments)
             framed = frame_skill(
                 window,
                 page,
-                page_length=machinery.page_length,
+                page_length=services.page_length,
                 is_again=is_again,
-                is_away=machinery.files.is_away(window.skill),
-                texts=machinery.texts,
+                is_offline=services.files.is_offline(window.skill),
+                texts=services.texts,
             )
         self._windows.open(window, page)
-        machinery.audit.record(
+        services.audit.record(
             "load",
             reference=reference,
             origin=window.skill.id.origin.label,
@@ -358,8 +358,8 @@ class Conversation(Introduction):
             again=is_again,
             arguments=sorted(window.fetched.arguments),
         )
-        if machinery.on_event is not None and not is_again:
-            emit(machinery.on_event, SkillActivated.of(window))
+        if services.on_event is not None and not is_again:
+            emit(services.on_event, SkillActivated.of(window))
         return framed
 
     async def read_skill_file(
@@ -379,12 +379,12 @@ class Conversation(Introduction):
             SkillChangedError: The skill changed since it was loaded.
             SkillError: The file cannot be fetched.
         """
-        machinery = self._machinery()
-        with recording_refusals(machinery.audit, "read_skill_file", reference):
+        services = self._services()
+        with recording_refusals(services.audit, "read_skill_file", reference):
             window = self._require_window(reference)
             uri = uri_of(window.skill, path, relative_to)
-            text = await pages_of(machinery, window, uri)
-            return frame_file(window, uri, text, page, page_length=machinery.page_length)
+            text = await pages_of(services, window, uri)
+            return frame_file(window, uri, text, page, page_length=services.page_length)
 
     async def read_skill_bytes(self, reference: str, path: str) -> bytes:
         """Return a supporting file's bytes, for the embedding program and not for a model.
@@ -392,9 +392,9 @@ class Conversation(Introduction):
         Raises:
             SkillError: As for `read_skill_file`, except that it need not be text.
         """
-        with recording_refusals(self._machinery().audit, "read_skill_bytes", reference):
+        with recording_refusals(self._services().audit, "read_skill_bytes", reference):
             window = self._require_window(reference)
-            return await content_of(self._machinery(), window, uri_of(window.skill, path))
+            return await content_of(self._services(), window, uri_of(window.skill, path))
 
     def list_skill_files(self, reference: str) -> tuple[SkillFileLine, ...]:
         """Return the supporting files of a loaded skill, from the loaded entry; nothing is sent.
@@ -418,15 +418,15 @@ class Conversation(Introduction):
             SkillChangedError: There are files that the approved skill does not have.
             SkillError: The directory cannot be read.
         """
-        machinery = self._machinery()
-        with recording_refusals(machinery.audit, "read_skill_directory", reference):
+        services = self._services()
+        with recording_refusals(services.audit, "read_skill_directory", reference):
             window = self._require_window(reference)
             skill = window.skill
             inside = path.strip("/")
             uri = skill.entry.uri.root if inside in ("", ".") else uri_of(skill, inside)
             if not skill.is_remote or skill.entry.unpacked is not None:
                 return children_of(skill, uri)
-            connection = machinery.files.connection(skill.id.origin.label)
+            connection = services.files.connection(skill.id.origin.label)
             if skill.entry.is_dynamic and skill.dialect is not Dialect.CORE:
                 # Older dialects have no directories; their answer for a skill names the files.
                 return dynamic_file_lines(
@@ -442,7 +442,7 @@ class Conversation(Introduction):
                     f"{quoted(strange[0])} is in the directory and not in the skill's manifest",
                     uri=strange[0],
                 )
-                await require_unchanged(machinery, skill, error)
+                await require_unchanged(services, skill, error)
             return children_of(skill, uri)
 
     async def read_resource(self, server: str, uri: str, *, page: int = 1) -> FramedText:
@@ -458,23 +458,23 @@ class Conversation(Introduction):
             NotTextError: The resource is not text.
             SkillError: It cannot be read.
         """
-        machinery = self._machinery()
-        with recording_refusals(machinery.audit, "read_resource", f"{server} {uri}"):
-            connection = machinery.files.connection(server)
+        services = self._services()
+        with recording_refusals(services.audit, "read_resource", f"{server} {uri}"):
+            connection = services.files.connection(server)
             await self._require_own_origin(ToolCall("read_resource", ToolKind.READ, server=server, uri=uri))
-            if (held := self._held_file(server, uri)) is not None:
+            if (held := self._loaded_file(server, uri)) is not None:
                 window, file = held
-                text = await pages_of(machinery, window, file)
-                return frame_file(window, file, text, page, page_length=machinery.page_length)
-            machinery.audit.record("read", origin=server, uri=uri, source="server")
+                text = await pages_of(services, window, file)
+                return frame_file(window, file, text, page, page_length=services.page_length)
+            services.audit.record("read", origin=server, uri=uri, source="server")
             content = (await connection.read_resource(uri)).content
-            text = machinery.texts.prepared(
+            text = services.texts.prepared(
                 (connection.origin, "resource", uri),
                 content,
-                lambda: PagedText.of(text_of(content, uri), machinery.page_length),
+                lambda: PagedText.of(text_of(content, uri), services.page_length),
             )
         return frame_resource(
-            connection.origin, uri, text, new_boundary(), page, page_length=machinery.page_length
+            connection.origin, uri, text, new_boundary(), page, page_length=services.page_length
         )
 
     def gate(self, call: ToolCall) -> Decision:
@@ -486,11 +486,11 @@ class Conversation(Introduction):
         return self._decided(call, self._windows.all())
 
     def _decided(self, call: ToolCall, among: Iterable[Activation]) -> Decision:
-        machinery = self._machinery()
+        services = self._services()
         windows = [OpenWindow(window.skill, self._grants(window)) for window in among]
         real = replace(call, path=os.path.realpath(call.path)) if call.path else call
-        decision = decide(real, windows, machinery.protected, machinery.private)
-        machinery.audit.record(
+        decision = decide(real, windows, services.protected, services.private)
+        services.audit.record(
             "gate",
             tool=call.name,
             kind=call.kind.value if call.kind else "",
@@ -516,7 +516,7 @@ class Conversation(Introduction):
             call=call.describe(),
         )
         try:
-            agreed = await self._machinery().consent.permit(question)
+            agreed = await self._services().consent.permit(question)
         except ApprovalError as error:
             logger.info("tool call denied: %s", error)
             agreed = False
@@ -533,12 +533,12 @@ class Conversation(Introduction):
             ApprovalError: The user does not agree, or cannot be asked.
             SkillError: The script cannot be fetched.
         """
-        machinery = self._machinery()
-        with recording_refusals(machinery.audit, "request_scripts", reference):
+        services = self._services()
+        with recording_refusals(services.audit, "request_scripts", reference):
             window = self._require_window(reference)
             skill = window.skill
             uri = uri_of(skill, path)
-            content = await content_of(machinery, window, uri)
+            content = await content_of(services, window, uri)
             line = skill.entry.files.find(uri) if skill.entry.files else None
             question = Question(
                 Occasion.SCRIPTS,
@@ -550,8 +550,8 @@ class Conversation(Introduction):
                 script_content=content,
             )
             if line is not None or skill.entry.is_dynamic:
-                await machinery.consent.request(question, Grant.SCRIPTS)
-            elif not await machinery.consent.permit(question):
+                await services.consent.request(question, Grant.SCRIPTS)
+            elif not await services.consent.permit(question):
                 raise ApprovalDeniedError(
                     f"the user does not allow {quoted(path)} of {skill.reference} to be run",
                     reference=skill.reference,
@@ -565,7 +565,7 @@ class Conversation(Introduction):
         arguments: Mapping[str, Any] | None = None,
         *,
         actor: Actor = "model",
-    ) -> RanScript:
+    ) -> ScriptResult:
         """Run a script of a loaded skill in a sandbox, or on its server if only the server can run it.
 
         The user is shown exactly what would run, unless this content was
@@ -581,18 +581,18 @@ class Conversation(Introduction):
             SandboxUnavailableError: This machine has no sandbox for it.
             SkillError: It cannot be fetched, does not take these arguments, or could not be run.
         """
-        machinery = self._machinery()
-        with recording_refusals(machinery.audit, "run_script", reference):
-            require_runner(machinery, reference)
+        services = self._services()
+        with recording_refusals(services.audit, "run_script", reference):
+            require_runner(services, reference)
         if actor == "user":
             await self.load(reference, actor=actor)
-        with recording_refusals(machinery.audit, "run_script", reference):
+        with recording_refusals(services.audit, "run_script", reference):
             return await run_script(
-                machinery,
+                services,
                 self._require_window(reference),
                 script,
                 {} if arguments is None else arguments,
-                objections=self._objections,
+                objections=self._disallowing_skills,
                 actor=actor,
             )
 
@@ -602,18 +602,18 @@ class Conversation(Introduction):
         Raises:
             ApprovalError: The user does not agree, or cannot be asked.
         """
-        machinery = self._machinery()
-        with recording_refusals(machinery.audit, "request_allowed_tools", reference):
+        services = self._services()
+        with recording_refusals(services.audit, "request_allowed_tools", reference):
             skill = self._require_window(reference).skill
             tools = allowed_tools(skill)
             if tools:
                 question = Question(Occasion.ALLOWED_TOOLS, skill, tools=tools)
-                await machinery.consent.request(question, Grant.ALLOWED_TOOLS)
+                await services.consent.request(question, Grant.ALLOWED_TOOLS)
             return tools
 
     def child(self) -> Conversation:
         """Return a conversation for a sub-agent, in which the same skills are loaded."""
-        return Conversation(self._machinery, Windows(self._windows.all()))
+        return Conversation(self._services, Windows(self._windows.all()))
 
     def adopt(self, child: Conversation) -> None:
         """Add the skills that a finished sub-agent loaded: its answer can contain their instructions."""
@@ -621,11 +621,11 @@ class Conversation(Introduction):
 
     async def _resolved(self, reference: str, actor: Actor) -> KnownSkill:
         """Return a skill. An error names similar skills only if the model may know all skills."""
-        machinery = self._machinery()
+        services = self._services()
         try:
-            return await machinery.registry.resolve(reference)
+            return await services.registry.resolve(reference)
         except UnknownReferenceError as error:
-            if actor == "user" or machinery.show_rules.is_static:
+            if actor == "user" or services.show_rules.is_static:
                 raise
             raise UnknownReferenceError(
                 f"no skill is called {quoted(reference)}", reference=error.reference
@@ -652,7 +652,7 @@ class Conversation(Introduction):
                 reference=call.server,
             )
 
-    def _held_file(self, server: str, uri: str) -> tuple[Activation, str] | None:
+    def _loaded_file(self, server: str, uri: str) -> tuple[Activation, str] | None:
         """Return the loaded skill, the innermost of several, and its file that has this URI."""
         found = [
             (window, file)
@@ -662,7 +662,7 @@ class Conversation(Introduction):
         ]
         return max(found, key=lambda held: len(held[0].skill.id.uri), default=None)
 
-    def _objections(self, call: ToolCall, own: Activation) -> tuple[str, ...]:
+    def _disallowing_skills(self, call: ToolCall, own: Activation) -> tuple[str, ...]:
         """Return the other loaded skills that do not allow a run.
 
         Whether the skill itself allows its own script depends on more than grants, and is decided elsewhere.
@@ -671,13 +671,13 @@ class Conversation(Introduction):
         return self._decided(call, others).skills
 
     def _grants(self, window: Activation) -> frozenset[Grant]:
-        return self._machinery().consent.grants(window.skill)
+        return self._services().consent.grants(window.skill)
 
 
-# `Inspection`: what a person can find out about a skill before it is loaded.
+# `InspectingConversation`: what a person can find out about a skill before it is loaded.
 
 
-class Inspection(Conversation):
+class InspectingConversation(Conversation):
     """A conversation that can also inspect skills without loading them."""
 
     async def find(self, reference: str) -> KnownSkill:
@@ -688,7 +688,7 @@ class Inspection(Conversation):
             AmbiguousReferenceError: Several skills match.
             SkillError: The server failed, or does not have the skill.
         """
-        return await self._machinery().registry.resolve(reference)
+        return await self._services().registry.resolve(reference)
 
     async def preview(self, reference: str, path: str = SKILL_FILE) -> Preview:
         """Fetch one file of a skill for a person to read. Nothing is loaded.
@@ -696,7 +696,7 @@ class Inspection(Conversation):
         Raises:
             SkillError: The file cannot be fetched, or does not match the entry.
         """
-        return await preview(self._machinery(), reference, path)
+        return await preview(self._services(), reference, path)
 
     def review(self, skill: KnownSkill) -> AsyncGenerator[Preview]:
         """Yield every file of a skill for a person to read. Nothing is loaded.
@@ -709,12 +709,12 @@ class Inspection(Conversation):
         Raises:
             SkillError: A file cannot be fetched, or does not match the entry.
         """
-        return review(self._machinery(), skill)
+        return review(self._services(), skill)
 
     @property
     def scripts_availability(self) -> Availability | None:
         """Whether scripts can run on this machine, and if not, why; None when this host runs no scripts."""
-        runner = self._machinery().runner
+        runner = self._services().runner
         return None if runner is None else runner.availability
 
     async def preview_script(
@@ -728,18 +728,18 @@ class Inspection(Conversation):
             ScriptsOffError: This host runs no scripts.
             SkillError: The script does not exist, cannot be fetched, or does not take these arguments.
         """
-        machinery = self._machinery()
-        with recording_refusals(machinery.audit, "preview_script", reference):
-            skill = await machinery.registry.resolve(reference)
-            return await preview_script(machinery, skill, script, arguments)
+        services = self._services()
+        with recording_refusals(services.audit, "preview_script", reference):
+            skill = await services.registry.resolve(reference)
+            return await preview_script(services, skill, script, arguments)
 
-    def attention(self, skill: KnownSkill) -> ShowRule:
+    def show_rule(self, skill: KnownSkill) -> ShowRule:
         """Return how the settings show a skill to the model."""
-        return self._machinery().show_rules.of(skill)
+        return self._services().show_rules.of(skill)
 
     async def check_provenance(self, skill: KnownSkill) -> ProvenanceResult | None:
         """Return what the provenance provider says about this content; None when there is no provider."""
-        check = self._machinery().provenance
+        check = self._services().provenance
         return None if check is None else await check.result_for(skill)
 
     async def missing_dependencies(self, skill: KnownSkill) -> Refusal | None:
@@ -748,7 +748,7 @@ class Inspection(Conversation):
         Raises:
             SkillError: The server cannot list its tools or prompts.
         """
-        return await missing_dependency(self._machinery().files, skill)
+        return await missing_dependency(self._services().files, skill)
 
     async def complete(
         self, label: str, template: str, variable: str, typed: str, *, others: Mapping[str, str] | None = None
@@ -762,14 +762,14 @@ class Inspection(Conversation):
             UnknownReferenceError: There is no such server, template or variable.
             SkillError: The server failed.
         """
-        machinery = self._machinery()
-        view = machinery.registry.view
-        return await complete_variable(machinery.files, view, label, template, variable, typed, others)
+        services = self._services()
+        view = services.registry.view
+        return await complete_variable(services.files, view, label, template, variable, typed, others)
 
     def approval_state(self, skill: KnownSkill) -> ApprovalState:
         """Return whether a skill as it is now is approved, and how."""
-        return self._machinery().consent.approval_state(skill)
+        return self._services().consent.approval_state(skill)
 
     def previous(self, skill: KnownSkill) -> Manifest | None:
         """Return the manifest of a skill that the user last approved, if any; nothing is fetched."""
-        return self._machinery().consent.previous(skill)
+        return self._services().consent.previous(skill)

@@ -19,7 +19,7 @@ from skillwire.host.approval.store import ApprovalStore
 from skillwire.host.connect.config import Servers, read_servers
 from skillwire.host.connect.config_file import require_distinct
 from skillwire.host.connect.connection import AnyConnection, connection_for
-from skillwire.host.conversation import Inspection
+from skillwire.host.conversation import InspectingConversation
 from skillwire.host.model import (
     LOCAL,
     Approval,
@@ -47,18 +47,17 @@ from skillwire.host.registry.registry import Registry
 from skillwire.host.state.audit import AuditLog
 from skillwire.host.state.content import ContentCache
 from skillwire.host.state.places import Storage
-from skillwire.host.state.trees import UNPACKED_FOLDER as TREES
-from skillwire.host.state.trees import Trees
+from skillwire.host.state.trees import UNPACKED_FOLDER, UnpackedArchives
 from skillwire.host.state.trust import FolderTrust
 from skillwire.host.use.diff import compare, previous_of
 from skillwire.host.use.explain import ExplainContext, Explanation, explain
 from skillwire.host.use.fetch import Archives, Files, cached_skills
-from skillwire.host.use.load import Machinery, recording_refusals
+from skillwire.host.use.load import HostServices, recording_refusals
 from skillwire.host.use.scripts import recorder
 from skillwire.runner import Policy
 
 
-class Host(Inspection):
+class Host(InspectingConversation):
     """The skills of MCP servers and local folders, for one agent.
 
         async with Host.from_config(".mcp.json", approve=ask_user) as host:
@@ -98,7 +97,7 @@ class Host(Inspection):
         scripts: Policy | None = None,
         on_event: OnEvent | None = None,
     ) -> None:
-        super().__init__(self._open_machinery, Windows())
+        super().__init__(self._open_services, Windows())
         found = servers if isinstance(servers, Servers) else Servers(tuple(servers))
         self._servers = tuple(server for server in found.servers if server.is_enabled and server.skills.is_on)
         self._unused = tuple(server for server in found.servers if server not in self._servers)
@@ -107,13 +106,13 @@ class Host(Inspection):
         self._storage = require_kind("storage", Storage() if storage is None else storage, Storage)
         self._limits = require_kind("limits", HostLimits() if limits is None else limits, HostLimits)
         settings = {server.label: server.skills for server in self._servers}
-        self._attention = ShowRules(settings, self._policy.show, by_priority=self._policy.by_priority)
+        self._show_rules = ShowRules(settings, self._policy.show, by_priority=self._policy.by_priority)
         self._ask = approve
         self._roots = tuple(default_roots(project) if roots is None else roots)
         self._lock = ProjectLock(None if lock is None else Path(lock), is_frozen=self._policy.frozen)
         self._scripts = scripts
         self._on_event = on_event
-        self._shared: Machinery | None = None
+        self._shared: HostServices | None = None
         self._stack = AsyncExitStack()
 
     @classmethod
@@ -158,7 +157,7 @@ class Host(Inspection):
     @property
     def view(self) -> RegistryView:
         """All skills as far as they are known now, with everything that was refused or renamed."""
-        return self._open_machinery().registry.view
+        return self._open_services().registry.view
 
     @property
     def problems(self) -> tuple[Refusal, ...]:
@@ -199,13 +198,13 @@ class Host(Inspection):
         `force` asks all of them. `by_user` means that a person asked for it:
         servers that failed are tried at once, and earlier denials are forgotten.
         """
-        machinery = self._open_machinery()
+        services = self._open_services()
         if by_user:
-            machinery.consent.reset_prompts()
-        view = await machinery.registry.refresh(
+            services.consent.reset_prompts()
+        view = await services.registry.refresh(
             labels, force=force or by_user, at_once=by_user, wait_seconds=wait_seconds
         )
-        machinery.audit.record(
+        services.audit.record(
             "listing", skills=len(view.skills), hidden=len(view.hidden), servers=len(view.servers)
         )
         return view
@@ -222,7 +221,7 @@ class Host(Inspection):
             raise RefusedError(
                 "the lock is frozen, so nothing else can be approved", reference=skill.reference
             )
-        return await self._open_machinery().consent.approve(skill, frozenset(grants))
+        return await self._open_services().consent.approve(skill, frozenset(grants))
 
     def matching(self, reference: str) -> list[SkillId]:
         """Return the skills that a reference matches: the known one, or else the approved ones.
@@ -253,9 +252,9 @@ class Host(Inspection):
         Raises:
             UnknownReferenceError: No known or approved skill matches.
         """
-        machinery = self._open_machinery()
-        skills = self.matching(reference) or [(await machinery.registry.resolve(reference)).id]
-        return any([await machinery.consent.revoke(skill) for skill in skills])
+        services = self._open_services()
+        skills = self.matching(reference) or [(await services.registry.resolve(reference)).id]
+        return any([await services.consent.revoke(skill) for skill in skills])
 
     async def explain(self, reference: str, *, wait_seconds: float | None = None) -> Explanation:
         """Explain why a skill is found, renamed, hidden or refused, and what to do about it.
@@ -264,7 +263,7 @@ class Host(Inspection):
         long to wait for a server.
         """
         loaded = any(window.skill.reference == reference for window in self.loaded)
-        circumstances = ExplainContext(
+        context = ExplainContext(
             tuple(server.label for server in self._unused),
             self.problems,
             self.approvals,
@@ -272,10 +271,10 @@ class Host(Inspection):
             self._storage.audit,
         )
         return await explain(
-            self._open_machinery(),
+            self._open_services(),
             reference,
             is_loaded=loaded,
-            circumstances=circumstances,
+            context=context,
             wait_seconds=wait_seconds,
         )
 
@@ -290,30 +289,30 @@ class Host(Inspection):
             UnavailableError: Its server cannot be reached.
             SkillError: The server failed, or does not have the skill.
         """
-        machinery = self._open_machinery()
-        with recording_refusals(machinery.audit, "compare", reference):
-            skill = await machinery.registry.resolve(reference)
+        services = self._open_services()
+        with recording_refusals(services.audit, "compare", reference):
+            skill = await services.registry.resolve(reference)
             previous = await anyio.to_thread.run_sync(previous_of, skill, self._store, self._lock)
-            return await compare(machinery, self._cache, skill, previous, full=full)
+            return await compare(services, self._cache, skill, previous, full=full)
 
     async def forget_server(self, label: str) -> None:
         """Delete the approvals and the cached files of a server that the user has removed."""
-        store, cache, trees = self._open_store(), self._cache, self._trees
+        store, cache, unpacked = self._open_store(), self._cache, self._unpacked
         await anyio.to_thread.run_sync(store.forget_origin, label)
         await anyio.to_thread.run_sync(cache.forget_label, label)
-        await anyio.to_thread.run_sync(trees.forget_label, label)
-        self._open_machinery().audit.record("forget", origin=label)
+        await anyio.to_thread.run_sync(unpacked.forget_label, label)
+        self._open_services().audit.record("forget", origin=label)
 
     async def trust_folder(self, folder: Path) -> RegistryView:
         """Trust a project's folder, and return all skills, now with those of the folder."""
         await anyio.to_thread.run_sync(self._trust.trust, folder)
-        self._open_machinery().audit.record("trust-folder")
+        self._open_services().audit.record("trust-folder")
         return await self.refresh([LOCAL])
 
     async def distrust_folder(self, folder: Path) -> RegistryView:
         """Stop trusting a project's folder, and return all skills, now without those of the folder."""
         await anyio.to_thread.run_sync(self._trust.distrust, folder)
-        self._open_machinery().audit.record("distrust-folder")
+        self._open_services().audit.record("distrust-folder")
         return await self.refresh([LOCAL])
 
     async def trust_lock(self, content: bytes) -> None:
@@ -326,7 +325,7 @@ class Host(Inspection):
             RefusedError: This host has no lock.
         """
         await anyio.to_thread.run_sync(self._lock.trust, content)
-        self._open_machinery().audit.record("lock-trusted", skills=len(self._lock.approvals))
+        self._open_services().audit.record("lock-trusted", skills=len(self._lock.approvals))
 
     async def write_lock(self) -> bytes:
         """Write the approvals of this machine into the project's lock, and trust it; return its content.
@@ -336,19 +335,19 @@ class Host(Inspection):
         """
         origins = [server.origin for server in self._servers]
         content = await anyio.to_thread.run_sync(self._lock.write, self.approvals, origins)
-        self._open_machinery().audit.record("lock-written", skills=len(self._lock.approvals))
+        self._open_services().audit.record("lock-written", skills=len(self._lock.approvals))
         return content
 
-    async def _assemble(self, stack: AsyncExitStack) -> Machinery:
+    async def _assemble(self, stack: AsyncExitStack) -> HostServices:
         policy, storage, limits = self._policy, self._storage, self._limits
         await anyio.to_thread.run_sync(self._prepare_storage)
         self._store = ApprovalStore(storage.state, key=storage.state_key)
         self._trust = FolderTrust(storage.state, key=storage.state_key)
         quotas = {"max_bytes": limits.cache_bytes, "max_bytes_per_origin": limits.cache_bytes_per_server}
         self._cache = ContentCache(storage.cache, **quotas)
-        self._trees = Trees(storage.cache / TREES, **quotas)
+        self._unpacked = UnpackedArchives(storage.cache / UNPACKED_FOLDER, **quotas)
         audit = AuditLog(storage.audit)
-        self._archives = Archives(policy.archives, self._trees, audit)
+        self._archives = Archives(policy.archives, self._unpacked, audit)
         trust = LockTrust(storage.state, key=storage.state_key)
         await anyio.to_thread.run_sync(self._lock.open, trust)
         consent = Consent(
@@ -359,10 +358,10 @@ class Host(Inspection):
             dynamic=policy.dynamic,
             granted_by=policy.granted_by,
             limits=limits.prompts,
-            attention=self._attention,
+            show_rules=self._show_rules,
         )
         if policy.visible == "approved":
-            self._attention.show_only(consent.covers)
+            self._show_rules.show_only(consent.covers)
         connections: dict[str, AnyConnection] = {}
         for server in self._servers:
             label = server.label
@@ -390,7 +389,7 @@ class Host(Inspection):
         )
         if runner is not None:
             await stack.enter_async_context(runner)
-        return Machinery(
+        return HostServices(
             registry,
             fetcher,
             consent,
@@ -398,7 +397,7 @@ class Host(Inspection):
             self._protected,
             self._private,
             limits.page_length,
-            self._attention,
+            self._show_rules,
             provenance=ProvenanceCheck(policy.provenance, audit),
             on_event=self._on_event,
             runner=runner,
@@ -415,13 +414,13 @@ class Host(Inspection):
         self._private = tuple(os.path.realpath(folder) for folder in folders)
         self._protected = () if self._lock.path is None else (os.path.realpath(self._lock.path),)
 
-    def _open_machinery(self) -> Machinery:
+    def _open_services(self) -> HostServices:
         if self._shared is None:
             raise RefusedError("the host is not open; use it with `async with`")
         return self._shared
 
     def _open_store(self) -> ApprovalStore:
-        self._open_machinery()
+        self._open_services()
         return self._store
 
     async def _offline(self, origin: Origin) -> Sequence[KnownSkill]:

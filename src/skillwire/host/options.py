@@ -119,7 +119,7 @@ def _require_number(name: str, value: object, *, least: int) -> None:
 def _parsed_rules(show: object) -> Mapping[str, ShowRule]:
     fix = 'pass a dict such as {"label/*": ShowRule.PIN}'
     rules = cast(Mapping[str, object], require_kind("HostPolicy.show", show, Mapping, fix=fix))
-    choices = tuple(attention.value for attention in ShowRule)
+    choices = tuple(rule.value for rule in ShowRule)
     for key, value in rules.items():
         _require_one_of(f"HostPolicy.show[{key!r}]", value, choices)
     return MappingProxyType({key: ShowRule(value) for key, value in rules.items()})

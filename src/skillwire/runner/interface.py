@@ -59,7 +59,7 @@ def parse_interfaces(content: bytes) -> tuple[dict[str, ScriptInterface], list[s
     Never raises. A malformed member is left out and so grants nothing; if the
     schema or the whole declaration is malformed, the script has a `problem`.
     """
-    remarks = _Remarks()
+    remarks = _Problems()
     try:
         declared = _declared(content, remarks)
     except StrictJsonError as error:
@@ -84,7 +84,7 @@ def interface_of(content: bytes | None, path: str) -> tuple[ScriptInterface, lis
     """
     if content is None:
         return ScriptInterface(), []
-    remarks = _Remarks()
+    remarks = _Problems()
     try:
         declared = _declared(content, remarks)
     except StrictJsonError as error:
@@ -96,15 +96,15 @@ def interface_of(content: bytes | None, path: str) -> tuple[ScriptInterface, lis
     return _interface(declared[name], remarks.about(f"{quoted(name)}: ")), remarks.sentences
 
 
-class _Remarks:
+class _Problems:
     """Collects descriptions of problems, up to a limit."""
 
     def __init__(self, prefix: str = "", sentences: list[str] | None = None) -> None:
         self.sentences: list[str] = [] if sentences is None else sentences
         self._prefix = prefix
 
-    def about(self, prefix: str) -> "_Remarks":
-        return _Remarks(self._prefix + prefix, self.sentences)
+    def about(self, prefix: str) -> "_Problems":
+        return _Problems(self._prefix + prefix, self.sentences)
 
     def add(self, sentence: str) -> None:
         if len(self.sentences) < MAX_PROBLEMS:
@@ -116,7 +116,7 @@ class _Remarks:
                 self.add(f"has an unknown member {quoted(name)}")
 
 
-def _declared(content: bytes, remarks: _Remarks) -> Mapping[str, object]:
+def _declared(content: bytes, remarks: _Problems) -> Mapping[str, object]:
     if len(content) > MAX_MANIFEST_SIZE:
         raise StrictJsonError(f"is larger than {MAX_MANIFEST_SIZE} bytes")
     document = _object(parse_strictly(content))
@@ -127,7 +127,7 @@ def _declared(content: bytes, remarks: _Remarks) -> Mapping[str, object]:
     return scripts
 
 
-def _interface(value: object, remarks: _Remarks) -> ScriptInterface:
+def _interface(value: object, remarks: _Problems) -> ScriptInterface:
     members = _object(value)
     if members is None:
         remarks.add(problem := "its declaration is not an object")
@@ -156,7 +156,7 @@ def _interface(value: object, remarks: _Remarks) -> ScriptInterface:
     )
 
 
-def _limits(members: Mapping[str, object], remarks: _Remarks) -> dict[str, float]:
+def _limits(members: Mapping[str, object], remarks: _Problems) -> dict[str, float]:
     limits: dict[str, float] = {}
     for name, value in (_optional(members, "limits", _object, "is not an object", remarks) or {}).items():
         known = SCRIPT_LIMITS.get(name)
@@ -169,7 +169,7 @@ def _limits(members: Mapping[str, object], remarks: _Remarks) -> dict[str, float
 
 
 def _texts(
-    members: Mapping[str, object], name: str, is_good: Callable[[object], bool], remarks: _Remarks
+    members: Mapping[str, object], name: str, is_good: Callable[[object], bool], remarks: _Problems
 ) -> tuple[str, ...]:
     """Return the valid strings of a list, without duplicates; the others are left out."""
     value = members.get(name)
@@ -193,7 +193,7 @@ def _optional(
     name: str,
     parse: Callable[[object], Value | None],
     problem: str,
-    remarks: _Remarks,
+    remarks: _Problems,
 ) -> Value | None:
     value = members.get(name)
     parsed = None if value is None else parse(value)

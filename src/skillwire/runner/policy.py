@@ -45,7 +45,7 @@ class Limits:
     output_files: int = 64
     output_bytes: int = 16 * MIB
 
-    def asked(self, wanted: Mapping[str, float], most: "Limits") -> "Limits":
+    def with_requested(self, wanted: Mapping[str, float], most: "Limits") -> "Limits":
         """Return these limits with the values that a script requests, capped by `most`.
 
         `wanted` has names of fields. A script may request more or less than the default.

@@ -23,7 +23,7 @@ from http import HTTPStatus
 from types import TracebackType
 from typing import Final, TypeAlias
 
-from skillwire.core import Address, Reach, reach_of
+from skillwire.core import Address, AddressScope, scope_of
 from skillwire.runner.proxy_relay import READ, IsRefused, Phase, ProxyConnection, ProxyLimits, TrafficMeter
 from skillwire.runner.proxy_requests import AllowList, RefusedRequestError
 
@@ -67,7 +67,7 @@ def resolve_host(host: str, port: int) -> Sequence[str]:
 
 def is_refused_address(address: Address) -> bool:
     """Return whether scripts may not reach an address, because it is not public."""
-    return reach_of(address) is not Reach.PUBLIC
+    return scope_of(address) is not AddressScope.PUBLIC
 
 
 class AllowListProxy:

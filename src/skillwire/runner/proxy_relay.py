@@ -232,7 +232,7 @@ class ProxyConnection:
         self.request = request
         self._body_left = request.body_bytes
         self._up.waiting = bytearray(request.head)
-        self._take_up(rest)
+        self._read_from_script(rest)
         self.phase = Phase.RESOLVING
         self.deadline = now + self._limits.resolve_seconds
 
@@ -285,15 +285,15 @@ class ProxyConnection:
         if events & READ:
             if one is self._client:
                 received = one.recv(min(_CHUNK, self._limits.up_bytes - self._meter.up + 1))
-                self._take_up(received)
+                self._read_from_script(received)
                 self._up.is_ended = not received
             else:
                 received = one.recv(min(_CHUNK, self._limits.down_bytes - self._meter.down + 1))
-                self._take_down(received)
+                self._read_from_server(received)
                 self._down.is_ended = not received
         self._forward_ends(server, now)
 
-    def _take_up(self, received: bytes) -> None:
+    def _read_from_script(self, received: bytes) -> None:
         """Queue what the script sends, up to the end of its one request."""
         if self._body_left is not None:
             received = received[: self._body_left]
@@ -304,7 +304,7 @@ class ProxyConnection:
         self._meter.up += len(received)
         self._up.waiting += received
 
-    def _take_down(self, received: bytes) -> None:
+    def _read_from_server(self, received: bytes) -> None:
         if self._meter.down + len(received) > self._limits.down_bytes:
             self._meter.down = self._limits.down_bytes
             raise self._limit_error()

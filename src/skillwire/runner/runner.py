@@ -33,7 +33,7 @@ from skillwire.runner.preparation import RunSlot, RunSlots, argv_for, bytes_to_h
 from skillwire.runner.proxy import AllowListProxy
 from skillwire.runner.redaction import Redactor, shown_text, structured_from
 from skillwire.runner.sandbox.command import ENVIRONMENT, PYTHON_SUFFIX
-from skillwire.runner.sandbox.conversation import Job, Stopped, StopSignal
+from skillwire.runner.sandbox.conversation import Job, StoppedError, StopSignal
 from skillwire.runner.sandbox.sandbox import (
     Availability,
     Pool,
@@ -165,7 +165,7 @@ def assemble(run: ScriptRun, policy: Policy, interpreters: Mapping[str, Interpre
             script=run.script,
             fix=f"scripts may end in {', '.join(sorted(interpreters))}",
         )
-    limits = policy.limits.asked(run.interface.limits, policy.most)
+    limits = policy.limits.with_requested(run.interface.limits, policy.most)
     rule = policy.rule_for(origin=run.origin, skill=run.skill, script=run.script, digest=run.digest)
     granted: dict[str, bytes] = {}
     network: tuple[str, ...] = ()
@@ -329,7 +329,7 @@ class Runner:
         """The file name suffixes of scripts that can be run."""
         return tuple(suffix for suffix, _ in self._setup.interpreters)
 
-    def takes(self, path: str) -> bool:
+    def has_interpreter(self, path: str) -> bool:
         """Return whether there is an interpreter for a script, by its suffix."""
         return PurePosixPath(path).suffix in self.suffixes
 
@@ -392,7 +392,7 @@ class Runner:
         except anyio.get_cancelled_exc_class():
             self._record(assembled.record("cancelled", seconds=time.monotonic() - started))
             raise
-        except Stopped:
+        except StoppedError:
             self._record(assembled.record("cancelled", seconds=time.monotonic() - started))
             await anyio.lowlevel.checkpoint()
             raise RunnerError("the run was stopped", script=run.script) from None
@@ -447,7 +447,7 @@ class Runner:
                             self._run_in_sandbox, assembled, recipe, stop, limiter=self._threads
                         )
                     )
-                except (RunnerError, Stopped) as error:
+                except (RunnerError, StoppedError) as error:
                     results.append(error)
             is_over = True
             tasks.cancel_scope.cancel()
@@ -459,7 +459,7 @@ class Runner:
                 tasks.start_soon(use)
         finally:
             stop.close()
-        result = results[0] if results else Stopped()
+        result = results[0] if results else StoppedError()
         if isinstance(result, Exception):
             raise result
         return result

@@ -30,7 +30,7 @@ from skillwire.core import (
 )
 from skillwire.server.browse import MAX_COMPLETED, children_of, completions, schemes_of
 from skillwire.server.limits import DEFAULT_PAGE_SIZE
-from skillwire.server.meta import NO_NOTES, Notes
+from skillwire.server.meta import NO_ANNOTATIONS, MetaAnnotator
 from skillwire.server.visibility import EVERYTHING_LISTED, ListingFilter, ListingRules
 from skillwire.sources.combined import CombinedSource
 from skillwire.sources.snapshot import Snapshot, possible_skills
@@ -136,7 +136,7 @@ class EntryPage:
         return self.next_cursor is None
 
 
-def _as_it_is(entry: SkillEntry) -> SkillEntry:
+def _unchanged(entry: SkillEntry) -> SkillEntry:
     return entry
 
 
@@ -152,18 +152,18 @@ class EntryPages:
         self,
         entries: tuple[SkillEntry, ...],
         page_size: int,
-        completed: Callable[[SkillEntry], SkillEntry] = _as_it_is,
+        completed: Callable[[SkillEntry], SkillEntry] = _unchanged,
         *,
-        kept_bytes: int = _KEPT_BYTES,
+        cached_bytes: int = _KEPT_BYTES,
     ) -> None:
         self.entries = entries
         self._page_size = page_size
         self._completed = completed
-        self._kept_bytes = kept_bytes
-        self._cache: ByteCache[int, EntryPage] = ByteCache(kept_bytes)
+        self._kept_bytes = cached_bytes
+        self._cache: ByteCache[int, EntryPage] = ByteCache(cached_bytes)
 
     @property
-    def kept_bytes(self) -> int:
+    def cached_bytes(self) -> int:
         """The size of the cached pages in bytes."""
         return self._cache.size
 
@@ -179,7 +179,7 @@ class EntryPages:
 
     def for_entries(self, entries: tuple[SkillEntry, ...]) -> "EntryPages":
         """Return the pages of a newer listing, reusing those whose entries are the same objects."""
-        pages = EntryPages(entries, self._page_size, self._completed, kept_bytes=self._kept_bytes)
+        pages = EntryPages(entries, self._page_size, self._completed, cached_bytes=self._kept_bytes)
         before, now = self.entries, entries
         for start, page, size in self._cache.items():
             same = len(now) >= page.stop and all(
@@ -225,16 +225,16 @@ _MAX_COMPLETIONS = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class ResultSettings:
     """Settings of results: page size, `ttlMs`, `cacheScope`, and the size of the response cache.
 
-    `kept_bytes` limits the cache of written listing pages and files.
+    `cached_bytes` limits the cache of written listing pages and files.
     """
 
     page_size: int = DEFAULT_PAGE_SIZE
     ttl_ms: int = 60_000
     cache_scope: CacheScope = "public"
-    kept_bytes: int = 40 * 1024 * 1024
+    cached_bytes: int = 40 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,24 +261,26 @@ class Answers:
 
     def __init__(
         self,
-        catalog: CombinedSource,
-        terms: Terms,
-        notes: Notes = NO_NOTES,
+        source: CombinedSource,
+        settings: ResultSettings,
+        annotator: MetaAnnotator = NO_ANNOTATIONS,
         listing: ListingRules = EVERYTHING_LISTED,
         unlisted: Collection[str] = (),
     ) -> None:
         """Use these settings; skills that `listing` hides and URIs in `unlisted` are not listed."""
-        self.catalog = catalog
-        self.terms = terms
-        self.notes = notes
+        self.source = source
+        self.settings = settings
+        self.annotator = annotator
         self._lister = ListingFilter(listing, unlisted)
         self._listed: tuple[Snapshot, tuple[SkillEntry, ...]] | None = None
-        self._pages = EntryPages((), terms.page_size, notes.entry, kept_bytes=terms.kept_bytes * 3 // 5)
+        self._pages = EntryPages(
+            (), settings.page_size, annotator.entry, cached_bytes=settings.cached_bytes * 3 // 5
+        )
 
     @property
     def listed(self) -> tuple[SkillEntry, ...]:
         """The entries that are listed now, sorted by URI."""
-        return self.listed_of(self.catalog.snapshot)
+        return self.listed_of(self.source.snapshot)
 
     def listed_of(self, snapshot: Snapshot) -> tuple[SkillEntry, ...]:
         """Return the listed entries of a snapshot; for the current snapshot they are cached."""
@@ -286,14 +288,14 @@ class Answers:
         if known is not None and known[0] is snapshot:
             return known[1]
         listed = self._lister.of(snapshot.entries)
-        if snapshot is self.catalog.snapshot:
+        if snapshot is self.source.snapshot:
             self._listed = snapshot, listed
         return listed
 
     @property
-    def kept_bytes(self) -> int:
+    def cached_bytes(self) -> int:
         """The size of the cached pages in bytes."""
-        return self._pages.kept_bytes
+        return self._pages.cached_bytes
 
     def is_listed(self, entry: SkillEntry) -> bool:
         """Return whether a skill is listed now."""
@@ -319,11 +321,13 @@ class Answers:
         pages = self.pages
         page = pages.after(after)
         result: JsonDict = {
-            "skills": [self.notes.entry(entry).to_json() for entry in pages.entries[page.start : page.stop]]
+            "skills": [
+                self.annotator.entry(entry).to_json() for entry in pages.entries[page.start : page.stop]
+            ]
         }
         if page.next_cursor is not None:
             result["nextCursor"] = page.next_cursor
-        return self.on_terms(result, modern=modern)
+        return self.with_cache_fields(result, modern=modern)
 
     async def get_skill(self, uri: str, *, modern: bool) -> JsonDict:
         """Answer `skills/get`.
@@ -335,8 +339,8 @@ class Answers:
             wanted = SkillUri.parse(uri)
         except InvalidUriError as error:
             raise NotFoundError(f"no skill is served at {quoted(uri)}: {error}", uri=uri) from error
-        entry = await self.catalog.get_skill(wanted)
-        return self.on_terms({"skill": self.notes.entry(entry).to_json()}, modern=modern)
+        entry = await self.source.get_skill(wanted)
+        return self.with_cache_fields({"skill": self.annotator.entry(entry).to_json()}, modern=modern)
 
     async def read(self, uri: str) -> FileContent:
         """Return the file at `uri`, in any spelling.
@@ -345,9 +349,9 @@ class Answers:
             NotFoundError: No skill has such a file.
             SourceError: It cannot be read as published.
         """
-        before = self.catalog.snapshot
-        content = await self.catalog.read_file(uri)
-        snapshot, wanted, digest = self.catalog.snapshot, canonical_uri(uri), ""
+        before = self.source.snapshot
+        content = await self.source.read_file(uri)
+        snapshot, wanted, digest = self.source.snapshot, canonical_uri(uri), ""
         is_skill_file = wanted in snapshot.by_uri
         # If the snapshot was replaced meanwhile, the digest may not belong to these bytes.
         if snapshot is before:
@@ -356,14 +360,14 @@ class Answers:
                 digest = "" if file is None else file.digest
             except NotFoundError:
                 is_skill_file = segment_of(wanted) == SKILL_FILE  # Not in the snapshot.
-        own_type = self.notes.media_type if is_skill_file else ""
+        own_type = self.annotator.media_type if is_skill_file else ""
         media_type = own_type or snapshot.media_types.get(wanted) or media_type_of(wanted)
         return FileContent(uri, media_type, content, digest)
 
     def read_result(self, file: FileContent, *, modern: bool) -> JsonDict:
         """Return the result of `resources/read`. A file without a digest gets `ttlMs` 0."""
         item = file_contents(file.uri, media_type=file.media_type, content=file.content)
-        result = self.on_terms({"contents": [item]}, modern=modern)
+        result = self.with_cache_fields({"contents": [item]}, modern=modern)
         if modern and not file.digest:
             result["ttlMs"] = 0
         if modern and file.is_private:
@@ -382,11 +386,11 @@ class Answers:
         except InvalidUriError as error:
             raise NotFoundError(f"{quoted(uri)} is not a directory: {error}", uri=uri) from error
         after = "" if cursor is None else read_cursor(READ_DIRECTORY, cursor)
-        snapshot = self.catalog.snapshot
+        snapshot = self.source.snapshot
         children = children_of(snapshot, directory, self.describe, after=after)
         if children is None:
             raise NotFoundError(f"{directory} is not a directory", uri=uri)
-        return self.on_terms(self._directory_page(children, snapshot.by_uri), modern=modern)
+        return self.with_cache_fields(self._directory_page(children, snapshot.by_uri), modern=modern)
 
     def directory_page(self, children: Sequence[JsonDict], cursor: str | None, *, modern: bool) -> JsonDict:
         """Answer `resources/directory/read` with the given children, which are sorted by URI.
@@ -394,7 +398,7 @@ class Answers:
         Raises:
             InvalidCursorError: The cursor is not from this listing.
         """
-        return self.on_terms(self._page(READ_DIRECTORY, children, cursor), modern=modern)
+        return self.with_cache_fields(self._page(READ_DIRECTORY, children, cursor), modern=modern)
 
     async def read_unlisted_directory(self, uri: str, cursor: str | None, *, modern: bool) -> JsonDict:
         """Answer `resources/directory/read` for a directory of a skill that is not in the snapshot.
@@ -406,20 +410,22 @@ class Answers:
         directory = canonical_uri(uri)
         for skill in possible_skills(directory):
             try:
-                entry = await self.catalog.get_skill(skill)
+                entry = await self.source.get_skill(skill)
             except (NotFoundError, InvalidUriError):
                 continue
             after = "" if cursor is None else read_cursor(READ_DIRECTORY, cursor)
             children = children_of(Snapshot.of([entry]), directory, self.describe, after=after)
             if children is not None:
-                return self.on_terms(self._directory_page(children, {entry.uri.published}), modern=modern)
+                return self.with_cache_fields(
+                    self._directory_page(children, {entry.uri.published}), modern=modern
+                )
             break
         raise NotFoundError(f"{directory} is not a directory", uri=uri)
 
     def is_directory(self, uri: str) -> bool:
         """Return whether `uri`, in any spelling, is a directory."""
         try:
-            return children_of(self.catalog.snapshot, canonical_uri(uri)) is not None
+            return children_of(self.source.snapshot, canonical_uri(uri)) is not None
         except InvalidUriError:
             return False
 
@@ -433,7 +439,7 @@ class Answers:
         start = 0
         if cursor is not None:
             start = bisect_right(entries, read_cursor(LIST_RESOURCES, cursor), key=_ENTRY_URI)
-        few = [self.describe(entry) for entry in entries[start : start + self.terms.page_size]]
+        few = [self.describe(entry) for entry in entries[start : start + self.settings.page_size]]
         taken = cut(few, 0, len(few), encode)[1]
         result: JsonDict = {"resources": few[:taken]}
         if start + taken < len(entries):
@@ -457,40 +463,40 @@ class Answers:
         scheme, separator, rest = template.partition("://")
         if not separator or rest != "{+path}" or argument != "path" or scheme not in self._schemes:
             return None
-        values = completions(self.catalog.snapshot, scheme, typed)
+        values = completions(self.source.snapshot, scheme, typed)
         # An exact total beyond this number would take long to count.
         total = {"total": len(values)} if len(values) < MAX_COMPLETED else {}
         return {"values": values[:_MAX_COMPLETIONS], **total, "hasMore": len(values) > _MAX_COMPLETIONS}
 
     def describe(self, entry: SkillEntry) -> JsonDict:
         """Return the resource of a skill's `SKILL.md`."""
-        described = skill_resource(entry, modified=self.catalog.modified_at(entry.uri))
-        return self.notes.describe(described, entry)
+        described = skill_resource(entry, modified=self.source.modified_at(entry.uri))
+        return self.annotator.describe(described, entry)
 
-    def on_terms(self, result: JsonDict, *, modern: bool = True) -> JsonDict:
+    def with_cache_fields(self, result: JsonDict, *, modern: bool = True) -> JsonDict:
         """Add the members that every modern result has; leave older results unchanged."""
         if modern:
-            result["ttlMs"] = self.terms.ttl_ms
-            result["cacheScope"] = self.terms.cache_scope
+            result["ttlMs"] = self.settings.ttl_ms
+            result["cacheScope"] = self.settings.cache_scope
             result["resultType"] = "complete"
         return result
 
     @property
     def _schemes(self) -> list[str]:
-        return schemes_of(self.catalog.snapshot) or [DEFAULT_SCHEME]
+        return schemes_of(self.source.snapshot) or [DEFAULT_SCHEME]
 
     def _page(self, listing: str, items: Sequence[JsonDict], cursor: str | None) -> JsonDict:
         start = 0 if cursor is None else bisect_right(items, read_cursor(listing, cursor), key=_URI)
-        stop = cut(items, start, self.terms.page_size, encode)[1]
+        stop = cut(items, start, self.settings.page_size, encode)[1]
         result: dict[str, Any] = {"resources": list(items[start:stop])}
         if stop < len(items):
             result["nextCursor"] = write_cursor(listing, items[stop - 1]["uri"])
         return result
 
     def _directory_page(self, children: Iterator[JsonDict], skills: Container[str]) -> JsonDict:
-        few = list(islice(children, self.terms.page_size + 1))
+        few = list(islice(children, self.settings.page_size + 1))
         self._note_others(few, skills)
-        stop = cut(few, 0, self.terms.page_size, encode)[1]
+        stop = cut(few, 0, self.settings.page_size, encode)[1]
         result: JsonDict = {"resources": few[:stop]}
         if stop < len(few):
             result["nextCursor"] = write_cursor(READ_DIRECTORY, few[stop - 1]["uri"])
@@ -498,10 +504,10 @@ class Answers:
 
     def _note_others(self, children: Sequence[JsonDict], skills: Container[str]) -> None:
         """Add `_meta` to every resource except a `SKILL.md`, which already has it."""
-        if self.notes.annotate is not None:
+        if self.annotator.annotate is not None:
             for child in children:
                 if child["uri"] not in skills:
-                    self.notes.describe_other(child)
+                    self.annotator.describe_other(child)
 
 
 # `If-None-Match`.

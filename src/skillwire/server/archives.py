@@ -58,13 +58,13 @@ class ArchiveCache:
     for the same skill.
     """
 
-    def __init__(self, *, kept_bytes: int = _KEPT_BYTES) -> None:
+    def __init__(self, *, cached_bytes: int = _KEPT_BYTES) -> None:
         self._digests: OrderedDict[Key, ArchiveDigest] = OrderedDict()
-        self._bytes: ByteCache[Key, bytes] = ByteCache(kept_bytes)
+        self._bytes: ByteCache[Key, bytes] = ByteCache(cached_bytes)
         self._locks: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
 
     @property
-    def kept_bytes(self) -> int:
+    def cached_bytes(self) -> int:
         """The size of the cached archives in bytes."""
         return self._bytes.size
 

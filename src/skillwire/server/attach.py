@@ -9,10 +9,10 @@ from mcp.server.lowlevel import Server
 from mcp.server.mcpserver import MCPServer
 
 from skillwire.core import Dialect, SkillError
-from skillwire.server.answers import Terms
+from skillwire.server.answers import ResultSettings
 from skillwire.server.limits import DEFAULT_PAGE_SIZE
-from skillwire.server.meta import Annotate, Notes
-from skillwire.server.methods import add_listening, install
+from skillwire.server.meta import Annotate, MetaAnnotator
+from skillwire.server.methods import add_change_subscriptions, install
 from skillwire.server.outputs import RunsScripts
 from skillwire.server.skills import Origin, Skills
 from skillwire.server.visibility import EVERYTHING_LISTED, ListingRules
@@ -77,16 +77,16 @@ def add_skills(
     if not 0 <= ttl <= 31_536_000:
         raise ValueError("ttl must be between 0 seconds and a year")
     scope = cache_scope or ("private" if _asks_for_authorization(server) else "public")
-    terms = Terms(page_size=page_size, ttl_ms=round(ttl * 1000), cache_scope=scope)
+    settings = ResultSettings(page_size=page_size, ttl_ms=round(ttl * 1000), cache_scope=scope)
     skills = Skills(
         origins,
-        terms=terms,
+        result_settings=settings,
         prefix=prefix,
         watch=watch,
         strict=strict,
         follow_links=follow_links,
         dialects=dialects,
-        notes=Notes(mirror=mirror, annotate=annotate, media_type=skill_media_type),
+        annotator=MetaAnnotator(mirror=mirror, annotate=annotate, media_type=skill_media_type),
         find_tool=find_tool,
         scripts=scripts,
         listing=listing,
@@ -102,7 +102,7 @@ def _attach(server: object, skills: Skills) -> None:
     if isinstance(server, Server):
         lowlevel = cast(Server[Any], server)
         install(lowlevel, skills)
-        add_listening(lowlevel, skills)
+        add_change_subscriptions(lowlevel, skills)
         return
     if isinstance(server, MCPServer):
         mcp = cast(MCPServer[Any], server)

@@ -76,7 +76,7 @@ class _Subscriber:
     is_busy: bool = False
 
 
-class Announcer:
+class ChangeNotifier:
     """Watches a catalog and notifies clients of changes.
 
     Connections of the handshake era are notified on their own channel, modern

@@ -11,8 +11,16 @@ from typing import Final, cast
 
 from skillwire.core import SkillError, quoted, visible
 from skillwire.runner.policy_file import Table, TableError
-from skillwire.server.access.settings import AccessError, read_guarded
-from skillwire.server.options import OPTIONS, Kind, Option, OptionError, ServeOptions, values_of, with_values
+from skillwire.server.access.settings import AccessError, read_owner_writable
+from skillwire.server.options import (
+    OPTIONS,
+    Option,
+    OptionError,
+    ServeOptions,
+    ValueKind,
+    values_of,
+    with_values,
+)
 
 MAX_CONFIG_SIZE: Final = 64 * 1024
 _SHOWN_KEY: Final = 64
@@ -34,7 +42,7 @@ def read_config(path: Path) -> dict[str, object]:
         AccessError: It cannot be read, others can write it, or it is too large.
         ServeConfigError: It is not TOML, has an unknown key, or a value that cannot be used.
     """
-    content = read_guarded(path, most=MAX_CONFIG_SIZE, what="configuration file")
+    content = read_owner_writable(path, most=MAX_CONFIG_SIZE, what="configuration file")
     return parse_config(content, path)
 
 
@@ -82,21 +90,21 @@ def _value(table: Table, option: Option, folder: Path) -> object:
         TableError: It has another type, or is out of bounds.
     """
     name = option.name
-    if option.kind is Kind.FLAG:
+    if option.kind is ValueKind.FLAG:
         return table.flag(name)
-    if option.kind is Kind.WHOLE:
+    if option.kind is ValueKind.WHOLE:
         return table.whole(name, 0, least=int(option.least), most=int(option.most))
-    if option.kind is Kind.NUMBER:
+    if option.kind is ValueKind.NUMBER:
         return float(table.number(name, 0, least=option.least, most=option.most))
-    if option.kind is Kind.TEXT:
+    if option.kind is ValueKind.TEXT:
         return table.text(name, "")
-    if option.kind is Kind.TEXTS:
+    if option.kind is ValueKind.TEXTS:
         return table.texts(name)
-    texts = (table.text(name),) if option.kind is Kind.PATH else table.texts(name)
+    texts = (table.text(name),) if option.kind is ValueKind.PATH else table.texts(name)
     if not all(texts) or any("\0" in text for text in texts):
         raise TableError(f"{name} has an empty path, or one with a NUL character")
     paths = tuple(folder / text for text in texts)
-    return paths[0] if option.kind is Kind.PATH else paths
+    return paths[0] if option.kind is ValueKind.PATH else paths
 
 
 def _line_of(key: str, text: str) -> int:

@@ -18,7 +18,7 @@ from mcp.server.lowlevel.server import HandlerEntry
 
 from skillwire.core import MAX_URI_LENGTH, InvalidUriError, JsonDict, SkillError, visible
 from skillwire.server.answers import Answers
-from skillwire.server.dialects.base import Binding, Context, as_json, combined_terms, is_modern
+from skillwire.server.dialects.base import Binding, Context, as_json, is_modern, merged_cache_fields
 from skillwire.server.messages import invalid_params, wire_errors
 from skillwire.server.search import MAX_QUERY, NO_FILTERS, Filters, ServerSearch, SkillMatch
 from skillwire.server.visibility import EVERYTHING
@@ -220,7 +220,7 @@ class FindTool:
         if self.visibility is not None and await self.visibility.is_limited():
             return await self._find_visible(self.visibility, question)
         page = await self._skills.search.find(
-            self._skills.answers.catalog.snapshot,
+            self._skills.answers.source.snapshot,
             question.query,
             limit=question.limit,
             cursor=question.cursor,
@@ -232,7 +232,7 @@ class FindTool:
         """Return matches that the caller may see, without a total, since some may be hidden."""
         found: list[SkillMatch] = []
         cursor, is_first = question.cursor, True
-        snapshot = self._skills.answers.catalog.snapshot
+        snapshot = self._skills.answers.source.snapshot
         with anyio.move_on_after(_SEARCH_SECONDS):
             while (is_first or cursor is not None) and len(found) <= question.limit:
                 page = await self._skills.search.find(
@@ -260,10 +260,10 @@ class FindTool:
             if other is None and params.cursor is not None:
                 raise invalid_params("the cursor is not one of this listing")
             answers = self._skills.answers
-            terms = combined_terms(answers.on_terms({}), before) if is_modern(context) else {}
+            fields = merged_cache_fields(answers.with_cache_fields({}), before) if is_modern(context) else {}
             is_last = before.get("nextCursor") is None
             ours = [self.definition()] if is_last and not await self._is_taken(context) else []
-            return {**before, **terms, "tools": [*before["tools"], *ours]}
+            return {**before, **fields, "tools": [*before["tools"], *ours]}
 
     async def _call(self, context: Context, params: types.CallToolRequestParams) -> HandlerResult:
         other = self._others.get(_CALL_TOOL)
@@ -295,7 +295,7 @@ class FindTool:
             (_CALL_TOOL, types.CallToolRequestParams, self._call),
         ]
 
-    def take_over(self, server: Server[Any]) -> None:
+    def wrap_handlers(self, server: Server[Any]) -> None:
         """Answer for the tool on `server`; its own handlers go on answering for its own tools."""
         for method, params_type, handler in self.bindings():
             current = server.get_request_handler(method)

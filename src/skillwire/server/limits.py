@@ -140,7 +140,7 @@ class ConnectionCounts:
         logger.warning("%s (%s: %d so far)", text, reason, self.by_reason[reason])
 
 
-def affordable_connections(connections: int) -> int:
+def raise_open_file_limit(connections: int) -> int:
     """Raise the limit of open files for `connections`, and return how many connections it allows.
 
     The limit is raised no further than needed: child processes inherit it, and

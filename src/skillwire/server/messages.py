@@ -78,17 +78,17 @@ def _log_source(error: SourceError) -> None:
 
 def peer_error(code: int, message: str, **data: object) -> MCPError:
     """Return an error whose texts are cut and have their hidden characters escaped."""
-    return MCPError(code, visible(message, most=MAX_MESSAGE), echoed(data) if data else None)
+    return MCPError(code, visible(message, most=MAX_MESSAGE), escaped_error_data(data) if data else None)
 
 
-def echoed(value: object) -> Any:
+def escaped_error_data(value: object) -> Any:
     """Return data for an error with every text on one line, cut, and with hidden characters escaped."""
     if isinstance(value, str):
         return visible(value, most=MAX_ECHO)
     if isinstance(value, list):
-        return [echoed(item) for item in cast("list[object]", value)]
+        return [escaped_error_data(item) for item in cast("list[object]", value)]
     if isinstance(value, Mapping):
-        return {key: echoed(item) for key, item in cast("Mapping[str, object]", value).items()}
+        return {key: escaped_error_data(item) for key, item in cast("Mapping[str, object]", value).items()}
     return value
 
 

@@ -63,7 +63,7 @@ may be cached until that changes.
 
 
 @dataclass(frozen=True, slots=True)
-class Notes:
+class MetaAnnotator:
     """The annotations that a server's author configured.
 
     With `mirror`, the resource of each `SKILL.md` repeats the skill's
@@ -84,7 +84,7 @@ class Notes:
         """Add `_meta` and media type to the resource of a `SKILL.md`, and return it."""
         if self.media_type:
             resource["mimeType"] = self.media_type
-        meta: JsonDict = mirrored(entry) if self.mirror else {}
+        meta: JsonDict = frontmatter_meta(entry) if self.mirror else {}
         meta |= needs_in(entry.frontmatter).to_meta()
         subject = Subject("resource", uri=entry.uri.published, entry=entry)
         return _with_meta(resource, self._with_added(meta, subject))
@@ -131,7 +131,7 @@ class Notes:
         return meta
 
 
-NO_NOTES: Final = Notes()
+NO_ANNOTATIONS: Final = MetaAnnotator()
 
 
 def with_format(subject: Subject) -> Mapping[str, JsonValue] | None:
@@ -147,7 +147,7 @@ def with_format(subject: Subject) -> Mapping[str, JsonValue] | None:
     return {FORMAT: {"specification": _SPECIFICATION, "fields": [*sorted(KNOWN_FIELDS)]}}
 
 
-def mirrored(entry: SkillEntry) -> JsonDict:
+def frontmatter_meta(entry: SkillEntry) -> JsonDict:
     """Return the frontmatter fields of a skill whose names are valid `_meta` keys."""
     return {
         f"{MIRROR_PREFIX}{name}": value

@@ -13,9 +13,16 @@ from mcp.shared.exceptions import MCPError
 
 from skillwire.core import INVALID_PARAMS, JsonDict, NotFoundError, SkillEntry, SkillError, SkillUri, quoted
 from skillwire.server.changes import ChangeBus, connection_of
-from skillwire.server.dialects.base import Binding, Context, DialectServer, as_json, combined_terms, is_modern
+from skillwire.server.dialects.base import (
+    Binding,
+    Context,
+    DialectServer,
+    as_json,
+    is_modern,
+    merged_cache_fields,
+)
 from skillwire.server.messages import invalid_params, peer_error, wire_errors
-from skillwire.server.meta import Notes
+from skillwire.server.meta import MetaAnnotator
 from skillwire.server.outputs import caller_of
 from skillwire.server.parameters import ListSkillsRequestParams, RequestCheck
 from skillwire.server.skills import Skills
@@ -103,24 +110,24 @@ class HandshakeMiddleware:
 NOTED = frozenset({LIST_SKILLS, GET_SKILL, LIST_RESOURCES, LIST_TEMPLATES, READ_DIRECTORY, READ_RESOURCE})
 
 
-class NotesMiddleware:
+class MetaMiddleware:
     """The outermost middleware, so that results already have the protocol's own `_meta`."""
 
-    def __init__(self, notes: Notes) -> None:
-        self._notes = notes
+    def __init__(self, annotator: MetaAnnotator) -> None:
+        self._annotator = annotator
 
     async def __call__(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         result = await call_next(ctx)
         if ctx.method not in NOTED or ctx.request_id is None:
             return result
         uri = (ctx.params or {}).get("uri")
-        return self._notes.result(as_json(result), ctx.method, uri if isinstance(uri, str) else "")
+        return self._annotator.result(as_json(result), ctx.method, uri if isinstance(uri, str) else "")
 
 
-def note_results(server: Server[Any], notes: Notes) -> None:
+def annotate_results(server: Server[Any], annotator: MetaAnnotator) -> None:
     """Apply the author's function, if any, to every result of `server` about skills."""
-    if notes.annotate is not None:
-        server.middleware.insert(0, NotesMiddleware(notes))
+    if annotator.annotate is not None:
+        server.middleware.insert(0, MetaMiddleware(annotator))
 
 
 class UriRequestParams(types.RequestParams):
@@ -158,7 +165,7 @@ class SkillMethods:
             if "uri" in params.model_fields_set:
                 raise invalid_params("`uri` and `name` exclude each other")
             dialect, entry = self.named(params.name)
-            result = answers.on_terms(
+            result = answers.with_cache_fields(
                 await dialect.get_named(context, entry, params.arguments), modern=modern
             )
             return {**result, "ttlMs": 0} if modern and entry.is_dynamic else result
@@ -183,7 +190,7 @@ class SkillMethods:
 
     async def _with_legacy_fields(self, context: Context, items: list[JsonDict]) -> list[JsonDict]:
         """Add the members of older dialects to entries, and remove none (NEG-15)."""
-        snapshot = self._skills.catalog.snapshot
+        snapshot = self._skills.source.snapshot
         entries = [snapshot.get(SkillUri.parse(item["uri"])) for item in items]
         for dialect in self._skills.dialect_servers:
             added = await dialect.legacy_fields(context, entries)
@@ -275,7 +282,9 @@ class ResourceMethods:
             page["resources"] = [*before["resources"], *own, *page["resources"]]
             result = {**before, **page}
             return (
-                {**result, **combined_terms(answers.on_terms({}), before)} if is_modern(context) else result
+                {**result, **merged_cache_fields(answers.with_cache_fields({}), before)}
+                if is_modern(context)
+                else result
             )
 
     def _scoped(self, context: Context, cursor: str | None) -> JsonDict | None:
@@ -286,7 +295,7 @@ class ResourceMethods:
             for dialect in self._skills.dialect_servers:
                 page = dialect.list_scoped(scope, cursor)
                 if page is not None:
-                    return self._skills.answers.on_terms(page, modern=is_modern(context))
+                    return self._skills.answers.with_cache_fields(page, modern=is_modern(context))
         return None
 
     async def list_templates(self, context: Context, params: types.PaginatedRequestParams) -> HandlerResult:
@@ -302,8 +311,8 @@ class ResourceMethods:
                 raise invalid_params("the cursor is not one of this listing")
             own = [item for dialect in self._skills.dialect_servers for item in dialect.templates()]
             templates = [*answers.templates(), *own, *before["resourceTemplates"]]
-            terms = combined_terms(answers.on_terms({}), before) if is_modern(context) else {}
-            return {**before, **terms, "resourceTemplates": templates}
+            fields = merged_cache_fields(answers.with_cache_fields({}), before) if is_modern(context) else {}
+            return {**before, **fields, "resourceTemplates": templates}
 
     async def complete(self, context: Context, params: types.CompleteRequestParams) -> HandlerResult:
         with wire_errors():
@@ -343,7 +352,7 @@ class ResourceMethods:
         other = self.others.get(method)
         return types.EmptyResult() if other is None else await other.handler(context, params)
 
-    def take_over(self, server: Server[Any]) -> None:
+    def wrap_handlers(self, server: Server[Any]) -> None:
         """Answer these methods on `server`; keep its own handlers for other resources."""
         for method, params_type, handler in self.bindings():
             current = server.get_request_handler(method)
@@ -369,24 +378,24 @@ def install(server: Server[Any], skills: Skills) -> None:
     Raises:
         SkillError: The server serves skills already.
     """
-    refuse_second(server)
+    require_no_skills(server)
     server.extensions[EXTENSION] = dict(SETTINGS)
     for method, params_type, handler in SkillMethods(skills).bindings():
         server.add_request_handler(method, params_type, handler)
     resources = ResourceMethods(skills)
 
-    def take_over() -> None:
+    def wrap_handlers() -> None:
         for methods in (resources, *skills.dialect_servers, *filter(None, [skills.find_tool])):
-            methods.take_over(server)
+            methods.wrap_handlers(server)
 
-    take_over()
+    wrap_handlers()
     server.middleware[:0] = [RequestCheck(server), HandshakeMiddleware(skills)]
-    note_results(server, skills.notes)
+    annotate_results(server, skills.annotator)
     # Again at startup: handlers may have been added to the server since.
-    own_lifespan(server, skills, at_start=take_over)
+    wrap_lifespan(server, skills, at_start=wrap_handlers)
 
 
-def refuse_second(server: Server[Any]) -> None:
+def require_no_skills(server: Server[Any]) -> None:
     """Check that `server` does not serve skills yet.
 
     Raises:
@@ -398,7 +407,7 @@ def refuse_second(server: Server[Any]) -> None:
         )
 
 
-def add_listening(server: Server[Any], skills: Skills) -> ListenHandler | None:
+def add_change_subscriptions(server: Server[Any], skills: Skills) -> ListenHandler | None:
     """Serve `subscriptions/listen` if the server does not, for change notifications to modern clients."""
     if server.get_request_handler("subscriptions/listen") is not None:
         return None
@@ -422,7 +431,9 @@ def add_listening(server: Server[Any], skills: Skills) -> ListenHandler | None:
     return listen
 
 
-def own_lifespan(server: Server[Any], skills: Skills, *, at_start: Callable[[], None] = lambda: None) -> None:
+def wrap_lifespan(
+    server: Server[Any], skills: Skills, *, at_start: Callable[[], None] = lambda: None
+) -> None:
     """Open the skills while the server runs, around its own lifespan."""
     inner: Callable[[Server[Any]], AbstractAsyncContextManager[Any]] = server.lifespan
 

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar, cast, get_type_hints
 from skillwire.core import InvalidUriError, SkillError, quoted
 from skillwire.runner import Policy, load_policy
 from skillwire.runner.preparation import MAX_ARGUMENTS_SIZE
-from skillwire.server.access.settings import Access, Oidc, Rate
+from skillwire.server.access.settings import AccessSettings, Oidc, Rate
 from skillwire.server.hosts import LOOPBACK
 from skillwire.server.limits import DEFAULT_PAGE_SIZE, MAX_MESSAGE_BYTES
 from skillwire.server.ops.peers import Proxies
@@ -37,7 +37,7 @@ class OptionError(SkillError):
     refusal = "misuse"
 
 
-class Kind(Enum):
+class ValueKind(Enum):
     """What the value of an option is."""
 
     FLAG = auto()
@@ -49,15 +49,15 @@ class Kind(Enum):
     PATHS = auto()
 
 
-_KINDS: Final[dict[object, Kind]] = {
-    bool: Kind.FLAG,
-    int: Kind.WHOLE,
-    int | None: Kind.WHOLE,
-    float: Kind.NUMBER,
-    str: Kind.TEXT,
-    tuple[str, ...]: Kind.TEXTS,
-    Path | None: Kind.PATH,
-    tuple[Path, ...]: Kind.PATHS,
+_KINDS: Final[dict[object, ValueKind]] = {
+    bool: ValueKind.FLAG,
+    int: ValueKind.WHOLE,
+    int | None: ValueKind.WHOLE,
+    float: ValueKind.NUMBER,
+    str: ValueKind.TEXT,
+    tuple[str, ...]: ValueKind.TEXTS,
+    Path | None: ValueKind.PATH,
+    tuple[Path, ...]: ValueKind.PATHS,
 }
 
 
@@ -76,7 +76,7 @@ class Option:
     """One option: its key in the configuration file, and how its value is shown and checked."""
 
     name: str
-    kind: Kind
+    kind: ValueKind
     default: object
     help: str
     metavar: str
@@ -101,13 +101,13 @@ class Option:
     @property
     def line(self) -> str:
         """The line that sets the option in the configuration file, with a placeholder for its value."""
-        if self.kind is Kind.FLAG:
+        if self.kind is ValueKind.FLAG:
             value = "false" if self.default is True else "true"
-        elif self.kind in (Kind.WHOLE, Kind.NUMBER):
+        elif self.kind in (ValueKind.WHOLE, ValueKind.NUMBER):
             value = self.metavar
         else:
             value = f'"{self.metavar}"'
-        return f"{self.name} = {f'[{value}]' if self.kind in (Kind.TEXTS, Kind.PATHS) else value}"
+        return f"{self.name} = {f'[{value}]' if self.kind in (ValueKind.TEXTS, ValueKind.PATHS) else value}"
 
 
 def _option(
@@ -157,7 +157,7 @@ class AccessOptions:
         """Whether no credentials are configured."""
         return self.token_file is None and not self.oidc
 
-    def settings(self, public_url: str) -> Access:
+    def settings(self, public_url: str) -> AccessSettings:
         """Return what these options mean for a server at `public_url`.
 
         Raises:
@@ -171,7 +171,7 @@ class AccessOptions:
             )
         if self.audience and not self.oidc:
             raise OptionError("audience is for signed tokens", fix="set oidc to their issuer")
-        return Access(
+        return AccessSettings(
             tokens=self.token_file,
             oidc=Oidc(self.oidc, self.audience or public_url) if self.oidc else None,
             rules=self.access,
@@ -241,7 +241,7 @@ class HttpOptions:
         return self.address[0]
 
     @property
-    def access(self) -> Access:
+    def access(self) -> AccessSettings:
         """The access settings.
 
         Raises:

@@ -59,7 +59,7 @@ def caller_of(context: ServerRequestContext[Any, Any]) -> Caller:
 
 
 @dataclass(frozen=True, slots=True)
-class Quota:
+class OutputQuota:
     """How long outputs are stored, and limits of one run and of all runs together."""
 
     seconds: float = 15 * 60
@@ -86,8 +86,10 @@ class OutputStore:
     only by the caller that ran the script, until they expire.
     """
 
-    def __init__(self, quota: Quota | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self.quota = quota or Quota()
+    def __init__(
+        self, quota: OutputQuota | None = None, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.quota = quota or OutputQuota()
         self._clock = clock
         self._runs: OrderedDict[str, _RunOutputs] = OrderedDict()
         self._size = 0

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from skillwire.core import visible
 from skillwire.server.changes import connection_of
 from skillwire.server.dialects.base import Context, as_json, is_modern
-from skillwire.server.messages import MAX_ECHO, MAX_MESSAGE, echoed, not_initialized, peer_error
+from skillwire.server.messages import MAX_ECHO, MAX_MESSAGE, escaped_error_data, not_initialized, peer_error
 from skillwire.wire.core import JsonDict
 
 MAX_PARAMETER: Final = 24 * 1024
@@ -56,7 +56,7 @@ class RequestCheck:
             if not _may_repeat(ctx, error.code, error.message):
                 raise
             text = visible(error.message, most=MAX_MESSAGE)
-            raise MCPError(error.code, text, echoed(error.data)) from error
+            raise MCPError(error.code, text, escaped_error_data(error.data)) from error
         except ValidationError:
             raise
         except Exception as error:

@@ -28,8 +28,8 @@ from skillwire.core import (
     media_type_of,
     segment_of,
 )
-from skillwire.server.answers import Answers, FileContent, Terms
-from skillwire.server.changes import Announcer
+from skillwire.server.answers import Answers, FileContent, ResultSettings
+from skillwire.server.changes import ChangeNotifier
 from skillwire.server.dialects.base import DialectServer, DialectSkills, Render
 from skillwire.server.dialects.by_name import Primitive
 from skillwire.server.dialects.execute import Exec
@@ -37,7 +37,7 @@ from skillwire.server.dialects.index import IndexApril, IndexJune
 from skillwire.server.dialects.prompts import Prompts
 from skillwire.server.dialects.resources import ListMarch
 from skillwire.server.find_tool import FindTool
-from skillwire.server.meta import NO_NOTES, Notes
+from skillwire.server.meta import NO_ANNOTATIONS, MetaAnnotator
 from skillwire.server.outputs import RunsScripts, Scripts
 from skillwire.server.search import ServerSearch, require_fts5
 from skillwire.server.visibility import EVERYTHING_LISTED, ListingRules, summary_of
@@ -198,27 +198,27 @@ class Skills:
         self,
         origins: Iterable[Origin] = (),
         *,
-        terms: Terms,
+        result_settings: ResultSettings,
         prefix: str = "",
         watch: bool = True,
         strict: bool = False,
         follow_links: bool = False,
         dialects: Iterable[str] = (),
-        notes: Notes = NO_NOTES,
+        annotator: MetaAnnotator = NO_ANNOTATIONS,
         find_tool: bool = False,
         scripts: Scripts | RunsScripts | None = None,
         listing: ListingRules = EVERYTHING_LISTED,
         instructions: bool = False,
     ) -> None:
-        self.terms = terms
-        self.notes = notes
+        self.result_settings = result_settings
+        self.annotator = annotator
         self.search = ServerSearch()
         self.find_tool = FindTool(self) if find_tool else None
         self.scripts = scripts if scripts is None or isinstance(scripts, Scripts) else Scripts(scripts)
         # Only this dialect has a method to run scripts.
         self.dialects = parse_dialects(dialects if scripts is None else (*dialects, Dialect.EXEC))
         self.dialect_servers: tuple[DialectServer, ...] = build_dialect_servers(self.dialects, self)
-        self.announcer = Announcer(
+        self.announcer = ChangeNotifier(
             methods=[method for dialect in self.dialect_servers for method in dialect.notifications()],
             resources=[uri for dialect in self.dialect_servers for uri in dialect.changed_resources()],
             events=[event for dialect in self.dialect_servers for event in dialect.events()],
@@ -367,7 +367,7 @@ class Skills:
             SourceError: The server is not running.
         """
         ours = [report for dialect in self.dialect_servers for report in dialect.reports()]
-        return (*self.catalog.snapshot.reports, *ours)
+        return (*self.source.snapshot.reports, *ours)
 
     @property
     def answers(self) -> Answers:
@@ -381,28 +381,28 @@ class Skills:
         return self._answers
 
     @property
-    def kept_bytes(self) -> int:
+    def cached_bytes(self) -> int:
         """The size of the cached answers of all dialects and of the outputs of scripts in bytes.
 
         Raises:
             SourceError: The server is not running.
         """
         outputs = 0 if self.scripts is None else self.scripts.outputs.size
-        return self.answers.kept_bytes + outputs + sum(one.kept_bytes for one in self.dialect_servers)
+        return self.answers.cached_bytes + outputs + sum(one.cached_bytes for one in self.dialect_servers)
 
     @property
-    def catalog(self) -> CombinedSource:
+    def source(self) -> CombinedSource:
         """Everything that is published.
 
         Raises:
             SourceError: The server is not running.
         """
-        return self.answers.catalog
+        return self.answers.source
 
     @property
     def state(self) -> object:
         """The object that answers depend on, replaced with every change; None when closed."""
-        return None if self._answers is None else self._answers.catalog.snapshot
+        return None if self._answers is None else self._answers.source.snapshot
 
     def summary(self) -> str:
         """Return the summary of the listed skills for the server's instructions, or an empty text."""
@@ -477,7 +477,9 @@ class Skills:
             sources = [*self._sources, *self._mounts()]
             async with CombinedSource(sources, reserved=self._reserved) as catalog:
                 self._log_reports(catalog.snapshot.reports)
-                self._answers = Answers(catalog, self.terms, self.notes, self._listing, self._unlisted)
+                self._answers = Answers(
+                    catalog, self.result_settings, self.annotator, self._listing, self._unlisted
+                )
                 scripts = nullcontext() if self.scripts is None else self.scripts.open()
                 async with scripts, anyio.create_task_group() as group:
                     group.start_soon(self.announcer.follow, catalog)

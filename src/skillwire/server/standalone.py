@@ -12,38 +12,38 @@ from mcp.server.lowlevel import Server
 from mcp.server.subscriptions import ListenHandler
 
 from skillwire import __version__
-from skillwire.server.answers import Terms
+from skillwire.server.answers import ResultSettings
 from skillwire.server.fast.hot import HotAnswers
-from skillwire.server.meta import Notes
-from skillwire.server.methods import add_listening, install
+from skillwire.server.meta import MetaAnnotator
+from skillwire.server.methods import add_change_subscriptions, install
 from skillwire.server.options import ServeOptions
 from skillwire.server.outputs import Scripts
 from skillwire.server.skills import Skills
 from skillwire.sources.snapshot import Source
 
 _NAME = "skillwire"
-_KEPT_OF_PART = 5 * 1024 * 1024
+_CACHED_BYTES_OF_PART = 5 * 1024 * 1024
 
 
-def all_skills(options: ServeOptions) -> Skills:
+def skills_for_options(options: ServeOptions) -> Skills:
     """Return everything that is served, for every caller."""
     policy = options.script_rules
     scripts = None if policy is None else Scripts(policy)
     more = () if options.more_sources is None else options.more_sources()
-    return _skills(options, (*options.folders, *more), options.strict, scripts, _terms(options))
+    return _skills(options, (*options.folders, *more), options.strict, scripts, _result_settings(options))
 
 
-def some_skills(options: ServeOptions, sources: Sequence[Source], scripts: Scripts | None) -> Skills:
+def skills_from_sources(options: ServeOptions, sources: Sequence[Source], scripts: Scripts | None) -> Skills:
     """Return the skills of `sources`, served on the same terms to some callers.
 
     There may be many such parts, so each caches few answers.
     """
-    terms = replace(_terms(options), cache_scope="private", kept_bytes=_KEPT_OF_PART)
-    return _skills(options, sources, False, scripts, terms)
+    settings = replace(_result_settings(options), cache_scope="private", cached_bytes=_CACHED_BYTES_OF_PART)
+    return _skills(options, sources, False, scripts, settings)
 
 
-def _terms(options: ServeOptions) -> Terms:
-    return Terms(page_size=options.page_size, ttl_ms=round(options.ttl * 1000))
+def _result_settings(options: ServeOptions) -> ResultSettings:
+    return ResultSettings(page_size=options.page_size, ttl_ms=round(options.ttl * 1000))
 
 
 def _skills(
@@ -51,17 +51,17 @@ def _skills(
     origins: Sequence[Path | Source],
     strict: bool,
     scripts: Scripts | None,
-    terms: Terms,
+    settings: ResultSettings,
 ) -> Skills:
     return Skills(
         origins,
-        terms=terms,
+        result_settings=settings,
         prefix=options.prefix,
         watch=options.watch,
         strict=strict,
         follow_links=options.follow_links,
         dialects=options.dialect,
-        notes=Notes(mirror=options.mirror),
+        annotator=MetaAnnotator(mirror=options.mirror),
         find_tool=options.find,
         scripts=scripts,
         listing=options.listing,
@@ -74,10 +74,10 @@ class SkillServer:
 
     def __init__(self, options: ServeOptions, skills: Skills | None = None) -> None:
         self.options = options
-        self.skills = all_skills(options) if skills is None else skills
+        self.skills = skills_for_options(options) if skills is None else skills
         self.server: Server[Any] = Server(options.server_name or _NAME, version=__version__)
         install(self.server, self.skills)
-        listen = add_listening(self.server, self.skills)
+        listen = add_change_subscriptions(self.server, self.skills)
         assert listen is not None, "a new server serves no streams of its own"
         self.listen: ListenHandler = listen
         self.hot = HotAnswers(self.skills, self.server)

@@ -33,7 +33,7 @@ async def run_in_background(*tasks: Callable[[], Coroutine[Any, Any, object]]) -
 
 
 @asynccontextmanager
-async def opened_together(managers: Sequence[AbstractAsyncContextManager[Any]]) -> AsyncGenerator[None]:
+async def open_all(managers: Sequence[AbstractAsyncContextManager[Any]]) -> AsyncGenerator[None]:
     """Enter all `managers` concurrently, run the block once all are open, then exit them.
 
     Each is entered and exited by a task of its own, as task groups inside them

@@ -24,7 +24,7 @@ from skillwire.core import (
     VerificationError,
     canonical_uri,
 )
-from skillwire.sources.background import opened_together, run_in_background
+from skillwire.sources.background import open_all, run_in_background
 from skillwire.sources.snapshot import (
     BY_PLACE,
     BY_URI,
@@ -33,11 +33,11 @@ from skillwire.sources.snapshot import (
     Snapshot,
     SnapshotSource,
     Source,
+    complete_nested_manifests,
     enclosures,
     has_files_below,
-    nest,
     over_limits,
-    upwards,
+    self_and_ancestors,
 )
 
 # With more changes than this, merging everything is no slower.
@@ -63,12 +63,12 @@ def merge(parts: Sequence[Snapshot]) -> MergedSnapshots:
     parts = tuple(parts)
     entries = [entry for part in parts for entry in part.entries]
     around = enclosures(entries)
-    refused = {skill: (_clash(uri),) for uri, skills in _clashes(parts, around).items() for skill in skills}
+    refused = {skill: (_clash(uri),) for uri, skills in _conflicts(parts, around).items() for skill in skills}
     entries = [entry for entry in entries if entry.uri.text not in refused]
     if around:
         misplaced = _misplacements(entries)
         refused |= {uri: (_misplaced(outer),) for uri, outer in misplaced.items()}
-        entries = nest(entry for entry in entries if entry.uri.text not in misplaced)
+        entries = complete_nested_manifests(entry for entry in entries if entry.uri.text not in misplaced)
     refused |= over_limits(entries)
     served = tuple(sorted([entry for entry in entries if entry.uri.text not in refused], key=BY_URI))
     by_uri = {entry.uri.text: entry for entry in served}
@@ -82,7 +82,7 @@ def merge_strictly(parts: Sequence[Snapshot]) -> MergedSnapshots:
     Raises:
         InvalidSkillError: A dynamic skill is inside one that has digests.
     """
-    nest(entry for part in parts for entry in part.entries)
+    complete_nested_manifests(entry for part in parts for entry in part.entries)
     return merge(parts)
 
 
@@ -120,16 +120,16 @@ def merge_changes(before: MergedSnapshots, parts: Sequence[Snapshot]) -> MergedS
     )
 
 
-def clashes(parts: Sequence[Snapshot]) -> dict[str, tuple[str, ...]]:
+def conflicts(parts: Sequence[Snapshot]) -> dict[str, tuple[str, ...]]:
     """Map each conflicting URI to the skills concerned.
 
     That is a `SKILL.md` that is listed twice, or a file that has different
     bytes in a skill and in one nested in it from another source.
     """
-    return _clashes(parts, enclosures(entry for part in parts for entry in part.entries))
+    return _conflicts(parts, enclosures(entry for part in parts for entry in part.entries))
 
 
-def _clashes(
+def _conflicts(
     parts: Sequence[Snapshot], around: Mapping[str, Sequence[SkillEntry]]
 ) -> dict[str, tuple[str, ...]]:
     owners: dict[str, int] = {}
@@ -170,7 +170,7 @@ def _changes(before: Sequence[Snapshot], now: Sequence[Snapshot]) -> set[str] | 
 def _outermost(place: str, parts: Sequence[Snapshot]) -> str:
     """Return the root of the outermost skill around `place`, with a slash; empty when there is none."""
     found = ""
-    for folder in upwards(place.removesuffix(f"/{SKILL_FILE}")):
+    for folder in self_and_ancestors(place.removesuffix(f"/{SKILL_FILE}")):
         skill = f"{folder}/{SKILL_FILE}"
         if any(skill in part.by_uri for part in parts):
             found = f"{folder}/"
@@ -238,7 +238,7 @@ def _folders(parts: Sequence[Snapshot], by_uri: Mapping[str, SkillEntry]) -> Ite
     """Yield the empty directories of served skills, unless another part has a file there."""
     for part in parts:
         for folder in part.folders:
-            skills = [f"{parent}/{SKILL_FILE}" for parent in upwards(folder)]
+            skills = [f"{parent}/{SKILL_FILE}" for parent in self_and_ancestors(folder)]
             around = [by_uri[skill] for skill in skills if skill in by_uri]
             if any(entry.uri.text in part.by_uri for entry in around) and not any(
                 entry.manifest is not None and has_files_below(entry.manifest, folder) for entry in around
@@ -375,7 +375,7 @@ class CombinedSource(SnapshotSource):
                 for source in self._sources
                 if isinstance(source, AbstractAsyncContextManager)
             ]
-            await stack.enter_async_context(opened_together(managers))
+            await stack.enter_async_context(open_all(managers))
             await self._merge_first(self._with_live_parts(await self._list_plain_sources()))
             following = [
                 partial(self._watch, position, source)
@@ -521,7 +521,7 @@ class CombinedSource(SnapshotSource):
         parts = self._without_reserved(parts)
         merged = reuse_only_part(parts, self._whole)
         if merged is None:
-            if found := await anyio.to_thread.run_sync(clashes, parts):
+            if found := await anyio.to_thread.run_sync(conflicts, parts):
                 raise self._duplicates(found, parts)
             merged = await anyio.to_thread.run_sync(merge_strictly, parts)
         self._publish(merged)

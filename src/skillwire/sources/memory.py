@@ -21,7 +21,13 @@ from skillwire.core import (
     entry_findings,
     media_type_of,
 )
-from skillwire.sources.snapshot import Report, Snapshot, SnapshotSource, nest, over_limits
+from skillwire.sources.snapshot import (
+    Report,
+    Snapshot,
+    SnapshotSource,
+    complete_nested_manifests,
+    over_limits,
+)
 
 # `DynamicSkill`: a skill whose content is generated when it is read.
 
@@ -170,7 +176,7 @@ class MemorySource(SnapshotSource):
 
     def _publish(self, skills: Iterable[WithEntry]) -> None:
         by_uri = {entry.uri.text: (skill, entry) for skill, entry in skills}
-        entries = nest(entry for _, entry in by_uri.values())
+        entries = complete_nested_manifests(entry for _, entry in by_uri.values())
         refused = over_limits(entries)
         for uri, findings in refused.items():
             logger.warning("%s is not served: %s", uri, findings[0].message)

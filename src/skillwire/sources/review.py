@@ -30,7 +30,7 @@ _MOVED = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errn
 
 
 @dataclass(frozen=True, slots=True)
-class SkillReading:
+class ReadSkill:
     """A skill's folder as it was read.
 
     `files` holds the bytes of each file, or only its size where the file could
@@ -82,7 +82,7 @@ def review(root: str, found: FoundSkill, *, follow_links: bool = False) -> list[
     return read_skill(root, found, follow_links=follow_links).findings()
 
 
-def read_skill(root: str, found: FoundSkill, *, follow_links: bool = False) -> SkillReading:
+def read_skill(root: str, found: FoundSkill, *, follow_links: bool = False) -> ReadSkill:
     """Read the files of a skill that a walk of `root` found.
 
     No link is followed below `root`; with `follow_links`, as for the walk,
@@ -99,7 +99,7 @@ def read_skill(root: str, found: FoundSkill, *, follow_links: bool = False) -> S
             return _FileCollector(found, base).run(reader, folder)
     except OSError as error:
         sizes = {file_stat[0]: file_stat[1] for file_stat in found.files}
-        return SkillReading(folder, sizes, frozenset(), (*found.problems, _problem(SKILL_FILE, error)))
+        return ReadSkill(folder, sizes, frozenset(), (*found.problems, _problem(SKILL_FILE, error)))
 
 
 class _FileCollector:
@@ -113,14 +113,14 @@ class _FileCollector:
         self._problems = list(found.problems)
         self._remaining = MAX_TOTAL_SIZE
 
-    def run(self, reader: FolderReader, folder: str | None) -> SkillReading:
+    def run(self, reader: FolderReader, folder: str | None) -> ReadSkill:
         files = sorted(self._found.files, key=lambda file_stat: (file_stat[0] != SKILL_FILE, file_stat[0]))
         for file_stat in files:
             if file_stat[1] > self._remaining or (len(files) > MAX_FILES and file_stat[0] != SKILL_FILE):
                 self._files[file_stat[0]] = file_stat[1]
             else:
                 self._add(reader, file_stat)
-        return SkillReading(folder, self._files, frozenset(self._executables), tuple(self._problems))
+        return ReadSkill(folder, self._files, frozenset(self._executables), tuple(self._problems))
 
     def _add(self, reader: FolderReader, file_stat: FileStat) -> None:
         path, size = file_stat[:2]

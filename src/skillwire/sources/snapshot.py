@@ -139,7 +139,7 @@ class Snapshot:
         """
         if directory.count("/") > _DEEP:
             directory = self._common_part(directory)
-        for folder in upwards(directory):
+        for folder in self_and_ancestors(directory):
             entry = self.by_uri.get(f"{folder}/{SKILL_FILE}")
             if entry is not None:
                 yield entry
@@ -170,7 +170,7 @@ def _same(left: SkillEntry, right: SkillEntry) -> bool:
     return left is right or left == right
 
 
-def nest(entries: Iterable[SkillEntry]) -> list[SkillEntry]:
+def complete_nested_manifests(entries: Iterable[SkillEntry]) -> list[SkillEntry]:
     """Complete the manifests of nested skills.
 
     A nested skill's files are files of the enclosing skill too, and its
@@ -207,7 +207,7 @@ def enclosures(entries: Iterable[SkillEntry]) -> dict[str, list[SkillEntry]]:
     around = {
         folder: found
         for folder in set(folders.values())
-        if (found := [roots[parent] for parent in upwards(folder) if parent in roots])
+        if (found := [roots[parent] for parent in self_and_ancestors(folder) if parent in roots])
     }
     if not around:
         return {}
@@ -232,7 +232,7 @@ def _shared_length(left: str, right: str) -> int:
     )
 
 
-def upwards(folder: str) -> Iterator[str]:
+def self_and_ancestors(folder: str) -> Iterator[str]:
     """Yield the URI of a directory and those above it, innermost first."""
     while folder.count("/") >= 2:
         yield folder
@@ -246,7 +246,9 @@ def possible_skills(directory: str) -> Iterator[SkillUri]:
     can cost a request to another server.
     """
     # A prefix of a canonical URI is canonical.
-    return (SkillUri(f"{folder}/{SKILL_FILE}") for folder in islice(upwards(directory), MAX_ENCLOSING))
+    return (
+        SkillUri(f"{folder}/{SKILL_FILE}") for folder in islice(self_and_ancestors(directory), MAX_ENCLOSING)
+    )
 
 
 def has_files_below(manifest: Manifest, folder: str) -> bool:

@@ -275,7 +275,7 @@ def _annotations(members: Members) -> Annotations:
         inner.malformed("priority", "is not a number from 0 to 1")
         priority = None
     modified = inner.text("lastModified", most=MAX_WORD)
-    if modified is not None and not is_moment(modified):
+    if modified is not None and not is_iso_date(modified):
         inner.malformed("lastModified", "is not an ISO 8601 date and time")
         modified = None
     return Annotations(
@@ -285,7 +285,7 @@ def _annotations(members: Members) -> Annotations:
     )
 
 
-def is_moment(text: str) -> bool:
+def is_iso_date(text: str) -> bool:
     """Return whether `text` is an ISO 8601 date, or date and time."""
     if not _MOMENT.fullmatch(text):
         return False
@@ -322,7 +322,7 @@ def _present(**members: object) -> JsonDict:
     return {name: value for name, value in members.items() if value is not None}
 
 
-# The untrusted result of `skills/execute`: pieces of content, and whether the script failed.
+# The untrusted result of `skills/execute`: parts of content, and whether the script failed.
 
 
 TEXT: Final = "text"
@@ -331,15 +331,15 @@ LINK: Final = "resource_link"
 
 MAX_PIECES: Final = 128
 MAX_CONTENT: Final = MAX_TOTAL_SIZE
-"""How many bytes all pieces together may have; those beyond it are kept without their content."""
+"""How many bytes all parts together may have; those beyond it are kept without their content."""
 
 _MEDIA = ("image", "audio")
 _ITEM_INVALID = "exec-result-item"
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """One piece of a result: its kind, as the server names it, and its bytes.
+class ResultPart:
+    """One part of a result: its kind, as the server names it, and its bytes.
 
     `kind` and all other texts are untrusted. `content` is None for a link,
     which is never followed, for a resource without content, and for content
@@ -358,7 +358,7 @@ class Piece:
 class ExecutionResult:
     """The result of a script that a server ran, as the server reports it."""
 
-    pieces: tuple[Piece, ...]
+    parts: tuple[ResultPart, ...]
     is_error: bool = False
 
 
@@ -378,33 +378,33 @@ def parse_execution_result(result: object) -> tuple[ExecutionResult | None, list
     has_failed = members.flag("isError")
     is_unclear = has_failed is None and members.value.get("isError") is not None
     room = MAX_CONTENT
-    pieces: list[Piece] = []
+    parts: list[ResultPart] = []
     for item in members.objects("content", most=MAX_PIECES):
-        piece = _piece(members.inside(item), room)
-        if piece is not None:
-            room -= len(piece.content or b"")
-            pieces.append(piece)
-    return ExecutionResult(tuple(pieces), bool(has_failed) or is_unclear), findings
+        part = _part(members.inside(item), room)
+        if part is not None:
+            room -= len(part.content or b"")
+            parts.append(part)
+    return ExecutionResult(tuple(parts), bool(has_failed) or is_unclear), findings
 
 
-def _piece(item: Members, room: int) -> Piece | None:
+def _part(item: Members, room: int) -> ResultPart | None:
     kind = item.required_text("type", most=MAX_WORD)
     if kind is None:
         return None
     if kind == TEXT:
-        return _with_text(item, Piece(kind), room)
+        return _with_text(item, ResultPart(kind), room)
     if kind in _MEDIA:
-        return _with_blob(item, "data", Piece(kind, media_type=_media_type(item)), room)
+        return _with_blob(item, "data", ResultPart(kind, media_type=_media_type(item)), room)
     if kind == RESOURCE:
         return _resource(item, room)
     if kind == LINK:
         uri = item.required_text("uri", most=MAX_URI)
         name = item.text("name", most=MAX_WORD) or ""
-        return None if uri is None else Piece(kind, uri=uri, name=name, media_type=_media_type(item))
-    return Piece(kind)
+        return None if uri is None else ResultPart(kind, uri=uri, name=name, media_type=_media_type(item))
+    return ResultPart(kind)
 
 
-def _resource(item: Members, room: int) -> Piece | None:
+def _resource(item: Members, room: int) -> ResultPart | None:
     value = item.value.get(RESOURCE)
     inner, findings = open_object(
         value, required=_ITEM_INVALID, optional=_ITEM_INVALID, what=f"`{RESOURCE}` of a piece"
@@ -420,19 +420,19 @@ def _resource(item: Members, room: int) -> Piece | None:
         item.malformed(RESOURCE, "has both `text` and `blob`")
         return None
     name = inside.text("name", most=MAX_WORD) or ""
-    piece = Piece(RESOURCE, uri=uri, name=name, media_type=_media_type(inside))
+    part = ResultPart(RESOURCE, uri=uri, name=name, media_type=_media_type(inside))
     if "text" in inner.value:
-        return _with_text(inside, piece, room)
+        return _with_text(inside, part, room)
     # The specification's own example has neither: the file is only named, like a link.
-    return _with_blob(inside, "blob", piece, room) if "blob" in inner.value else piece
+    return _with_blob(inside, "blob", part, room) if "blob" in inner.value else part
 
 
-def _with_text(item: Members, piece: Piece, room: int) -> Piece | None:
+def _with_text(item: Members, part: ResultPart, room: int) -> ResultPart | None:
     text = "" if item.value.get("text") == "" else item.required_text("text", most=MAX_CONTENT)
-    return None if text is None else _filled(item, piece, text.encode(), room, is_text=True)
+    return None if text is None else _filled(item, part, text.encode(), room, is_text=True)
 
 
-def _with_blob(item: Members, name: str, piece: Piece, room: int) -> Piece | None:
+def _with_blob(item: Members, name: str, part: ResultPart, room: int) -> ResultPart | None:
     blob = "" if item.value.get(name) == "" else item.required_text(name, most=MAX_CONTENT * 4 // 3 + 4)
     if blob is None:
         return None
@@ -441,14 +441,14 @@ def _with_blob(item: Members, name: str, piece: Piece, room: int) -> Piece | Non
     except ValueError:
         item.malformed(name, "is not base64")
         return None
-    return _filled(item, piece, content, room, is_text=False)
+    return _filled(item, part, content, room, is_text=False)
 
 
-def _filled(item: Members, piece: Piece, content: bytes, room: int, *, is_text: bool) -> Piece:
+def _filled(item: Members, part: ResultPart, content: bytes, room: int, *, is_text: bool) -> ResultPart:
     if len(content) > room:
         item.malformed("content", f"has more than {MAX_CONTENT} bytes; the rest is left out")
-        return piece
-    return Piece(piece.kind, content, is_text, piece.uri, piece.name, piece.media_type)
+        return part
+    return ResultPart(part.kind, content, is_text, part.uri, part.name, part.media_type)
 
 
 def _media_type(item: Members) -> str:

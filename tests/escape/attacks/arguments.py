@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from escape.attack import Attack, Seen, Told, exited
+from escape.attack import Attack, OutcomeCheck, Seen, exited
 from escape.world import PYTHON, World
 from skillwire.core.yaml12 import JsonValue
 
@@ -51,12 +51,12 @@ def _touched(world: World, seen: Seen) -> str:
     return "a value was run as a command" if is_there else ""
 
 
-def _lists(*expected: str) -> Told:
-    def told(outcome: object) -> str:
+def _lists(*expected: str) -> OutcomeCheck:
+    def check(outcome: object) -> str:
         lines = str(getattr(outcome, "stdout", "")).splitlines()
         return "" if lines == list(expected) else f"it was called with {lines}"
 
-    return told
+    return check
 
 
 def _large(_: World) -> Mapping[str, JsonValue]:
@@ -81,7 +81,7 @@ ATTACKS = (
         control="",
         because="a process that reads its input gets it unchanged, too",
         is_bare=True,
-        told=_lists("1"),
+        outcome_check=_lists("1"),
     ),
     Attack(
         "is given commands as values, and is a shell",
@@ -92,7 +92,7 @@ ATTACKS = (
         control="",
         because="its control is a test of its own, in which a careless server joins a command line",
         suffix=".sh",
-        told=exited(0),
+        outcome_check=exited(0),
     ),
     Attack(
         "asks for its arguments on the command line",
@@ -103,7 +103,7 @@ ATTACKS = (
         because="its control is a test of its own, in which a careless server joins a command line",
         is_bare=True,
         schema={"type": "object", "properties": {name: {"type": "string"} for name in "abc"}},
-        told=lambda outcome: (
+        outcome_check=lambda outcome: (
             ""
             if all(line.startswith("'--") for line in outcome.stdout.splitlines())
             else f"a value became an argument of its own: {outcome.stdout}"
@@ -117,7 +117,7 @@ ATTACKS = (
         control="",
         because="a process need not read its input",
         is_bare=True,
-        told=exited(5),
+        outcome_check=exited(5),
     ),
     Attack(
         "waits for ever with its input unread",
@@ -138,7 +138,7 @@ ATTACKS = (
         control="",
         because="a process gets what it is given",
         is_bare=True,
-        told=_lists("1"),
+        outcome_check=_lists("1"),
     ),
     Attack(
         "names another interpreter in its first line",
@@ -147,7 +147,7 @@ ATTACKS = (
         control="",
         because="the kernel would obey it; nobody asks the kernel here",
         is_bare=True,
-        told=_lists("python"),
+        outcome_check=_lists("python"),
     ),
     Attack(
         "brings modules with the names of the library's",

@@ -10,17 +10,19 @@ from skillwire.core.yaml12 import JsonValue
 from skillwire.runner.outcome import Outcome
 
 
-def tells_of_house(kind: str = "") -> Judge:
+def tells_machine_token(kind: str = "") -> Judge:
     """For attacks on what the server has: it is told together with the kind of thing it was in."""
 
     def judge(world: World, seen: Seen) -> str:
-        return f"it told the {kind or 'house'}'s token" if f"{kind}-{world.house.token}" in seen.text else ""
+        return (
+            f"it told the {kind or 'machine'}'s token" if f"{kind}-{world.machine.token}" in seen.text else ""
+        )
 
     return judge
 
 
 def tells_secret(world: World, seen: Seen) -> str:
-    return "it told the secret" if world.house.secret in seen.text else ""
+    return "it told the secret" if world.machine.secret in seen.text else ""
 
 
 def _victim(world: World) -> Mapping[str, JsonValue]:
@@ -43,14 +45,14 @@ def _still_tells_all(outcome: Outcome) -> str:
 
 
 ENVIRONMENT = (
-    Attack("prints its environment", "tell(repr(dict(os.environ)))", tells_of_house("environment")),
+    Attack("prints its environment", "tell(repr(dict(os.environ)))", tells_machine_token("environment")),
     Attack(
         "reads the environments of all processes",
         """
 for name in ("self", "1", str(os.getppid()), *others()):
     tell(attempt(read, "/proc/%s/environ" % name))
 """,
-        tells_of_house("environment"),
+        tells_machine_token("environment"),
     ),
     Attack(
         "reads the environment of another process of its user",
@@ -64,12 +66,12 @@ for name in ("self", "1", str(os.getppid()), *others()):
         tells_the_token,
         _victim,
     ),
-    Attack("is started with the server's path of modules", "pass", tells_of_house("python")),
-    Attack("is started with the server's libraries", "pass", tells_of_house("preload")),
+    Attack("is started with the server's path of modules", "pass", tells_machine_token("python")),
+    Attack("is started with the server's libraries", "pass", tells_machine_token("preload")),
     Attack(
         "is started with the server's shell settings",
         "bash -c true; sh -c 'cat /proc/self/environ'",
-        tells_of_house("bash"),
+        tells_machine_token("bash"),
         suffix=".sh",
     ),
     Attack(
@@ -82,7 +84,7 @@ for folder in ("/run/secrets", "/hold/secrets"):
 tell(GIVEN.get("KEY"))
 """,
         tells_secret,
-        control_plant=lambda world: {"KEY": world.house.secret},
+        control_plant=lambda world: {"KEY": world.machine.secret},
     ),
 )
 
@@ -116,7 +118,7 @@ SECRETS = (
         _WRITTEN + "tell('\\u200b'.join(secret)); sys.stdout.flush(); tell('\\x1b[0m'.join(secret))",
         lambda world, seen: (
             "it told the secret"
-            if world.house.secret
+            if world.machine.secret
             in seen.text.replace("\u200b", "").replace("\x1b[0m", "").replace("â\x80\x8b", "")
             else ""
         ),
@@ -126,8 +128,8 @@ SECRETS = (
 
 
 def _encoded(world: World) -> tuple[str, str, str]:
-    raw = world.house.secret.encode()
-    return base64.b64encode(raw).decode(), quote(world.house.secret, safe=""), raw.hex()
+    raw = world.machine.secret.encode()
+    return base64.b64encode(raw).decode(), quote(world.machine.secret, safe=""), raw.hex()
 
 
 DESCRIPTORS = (
@@ -137,7 +139,7 @@ DESCRIPTORS = (
 for number in range(3, 1024):
     tell(attempt(os.pread, number, 4096, 0))
 """,
-        tells_of_house("descriptor"),
+        tells_machine_token("descriptor"),
     ),
     Attack(
         "opens the descriptors of all processes anew",
@@ -148,7 +150,7 @@ for name in ("self", "1", str(os.getppid()), *others()):
         if not (attempt(os.readlink, path) or "pipe:").startswith(("pipe:", "socket:", "anon", "/dev/")):
             tell(attempt(read, path))
 """,
-        tells_of_house("descriptor"),
+        tells_machine_token("descriptor"),
     ),
     Attack(
         "opens a deleted file that another process holds",
@@ -203,7 +205,7 @@ os._exit(7)
         lambda _, seen: "its report was taken for the sandbox's" if "forged" in seen.names else "",
         control="",
         because="without a sandbox there is no report that could be forged",
-        told=_still_tells_all,
+        outcome_check=_still_tells_all,
     ),
     Attack(
         "reads the keys of the server",
@@ -216,7 +218,7 @@ for ring in (-1, -2, -3, -4, -5):
             tell(buffer.value)
 tell(attempt(read, "/proc/keys"))
 """,
-        tells_of_house("key"),
+        tells_machine_token("key"),
     ),
     Attack(
         "writes to the terminal the server was started from",
@@ -244,6 +246,6 @@ os._exit(3)
 """,
         tells_the_token,
         _terminal,
-        told=exited(3),
+        outcome_check=exited(3),
     ),
 )

@@ -38,7 +38,7 @@ def _told_the_name(_: World, seen: Seen) -> str:
 
 
 def _in_cwd(world: World, seen: Seen) -> str:
-    return "it read what lies where the server was started" if world.house.token in seen.text else ""
+    return "it read what lies where the server was started" if world.machine.token in seen.text else ""
 
 
 def _writable(world: World) -> Mapping[str, JsonValue]:

@@ -82,7 +82,7 @@ for _ in range(GIVEN["mib"]):
         got_all,
         _wanted,
         limits=_SMALL,
-        told=stopped_at("memory_bytes"),
+        outcome_check=stopped_at("memory_bytes"),
     ),
     Attack(
         "fills the memory of many processes, a little each",
@@ -102,7 +102,7 @@ os._exit(0)
         got_all,
         _wanted,
         limits=_SMALL,
-        told=stopped_at("memory_bytes"),
+        outcome_check=stopped_at("memory_bytes"),
     ),
     Attack(
         "fills memory that is shared, and lets go of it",
@@ -156,7 +156,7 @@ libc.syscall(ctypes.c_long(CALLS["exit"]), ctypes.c_long(0))  # Only the first t
         got_all,
         _wanted,
         limits=_SMALL,
-        told=stopped_at("memory_bytes"),
+        outcome_check=stopped_at("memory_bytes"),
     ),
     Attack(
         "fills the buffers of sockets",
@@ -171,7 +171,7 @@ fill_in_processes(8, pairs, GIVEN["mib"] << 20)
         got_all,
         _wanted,
         limits=_LARGER,
-        told=stopped_at("memory_bytes"),
+        outcome_check=stopped_at("memory_bytes"),
     ),
     Attack(
         "fills the buffers of connections to itself",
@@ -204,7 +204,7 @@ for _ in range(GIVEN["mib"]):
         got_all,
         _wanted,
         limits=_SMALL,
-        told=stopped_at("memory_bytes"),
+        outcome_check=stopped_at("memory_bytes"),
     ),
     Attack(
         "fills the kernel's memory with rules about itself",
@@ -247,7 +247,7 @@ os._exit(0)
 """,
         got_all,
         limits=_SMALL,
-        told=stopped_at("memory_bytes"),
+        outcome_check=stopped_at("memory_bytes"),
     ),
     Attack(
         "fills the kernel's memory with locks in a thread whose process looks dead",
@@ -264,7 +264,7 @@ libc.syscall(ctypes.c_long(CALLS["exit"]), ctypes.c_long(0))  # Only the first t
 """,
         got_all,
         limits=_SMALL,
-        told=stopped_at("memory_bytes"),
+        outcome_check=stopped_at("memory_bytes"),
     ),
     Attack(
         "locks parts of files in a way that no process shows",
@@ -299,14 +299,14 @@ os._exit(0)
 """,
         got_all,
         limits=_SMALL,
-        told=stopped_at("memory_bytes"),
+        outcome_check=stopped_at("memory_bytes"),
     ),
     Attack(
         "fills the kernel's memory with descriptors that it waits for",
         _WATCHES + "kept = watch(100, 90)\nhold(1)\nos._exit(0)",
         got_all,
         limits={**_SMALL, "wall_seconds": 10},
-        told=stopped_at("memory_bytes"),
+        outcome_check=stopped_at("memory_bytes"),
     ),
     Attack(
         "fills the kernel's memory with texts about itself",
@@ -322,7 +322,7 @@ os._exit(0)
 """,
         got_all,
         limits=_SMALL,
-        told=stopped_at("memory_bytes"),
+        outcome_check=stopped_at("memory_bytes"),
     ),
     Attack(
         "makes a pipe larger than it is counted with",
@@ -350,7 +350,7 @@ os._exit(0)
 """,
         got_all,
         limits=_LARGER,
-        told=stopped_at("memory_bytes"),
+        outcome_check=stopped_at("memory_bytes"),
     ),
     Attack(
         "hides what it holds from those who count",

@@ -36,7 +36,7 @@ os._exit(1)
         got_all,
         lambda world: {"folder": world.place()},
         limits=_DISK,
-        told=reached("disk_bytes"),
+        outcome_check=reached("disk_bytes"),
     ),
     Attack(
         "makes files without end",
@@ -47,7 +47,7 @@ for number in range(2000):
         got_all,
         lambda world: {"folder": world.place()},
         limits=_DISK,
-        told=reached("disk_files"),
+        outcome_check=reached("disk_files"),
     ),
     Attack(
         "makes folders, links and names without end",
@@ -64,7 +64,7 @@ os._exit(0 if made >= 1000 else 1)
         got_all,
         lambda world: {"folder": world.place()},
         limits=_DISK,
-        told=reached("disk_files"),
+        outcome_check=reached("disk_files"),
     ),
     Attack(
         "reserves a large file",
@@ -106,7 +106,7 @@ for number in range(40):
         got_all,
         lambda world: {"folder": world.place()},
         limits=_DISK,
-        told=reached("disk_bytes"),
+        outcome_check=reached("disk_bytes"),
     ),
     Attack(
         "opens files without end",
@@ -120,7 +120,7 @@ for number in range(40):
         got_all,
         lambda _: {"mib": 1 << 20},
         control_plant=lambda _: {"mib": 20},
-        told=stopped_at("flood_bytes"),
+        outcome_check=stopped_at("flood_bytes"),
     ),
     Attack(
         "writes to standard error without end",
@@ -128,12 +128,12 @@ for number in range(40):
         got_all,
         lambda _: {"mib": 1 << 20},
         control_plant=lambda _: {"mib": 20},
-        told=stopped_at("flood_bytes"),
+        outcome_check=stopped_at("flood_bytes"),
     ),
     Attack(
         "writes a little more than is kept",
         "os.write(1, b'x' * (2 << 20)); os.write(2, b'y' * (1 << 20))",
         lambda _, seen: "all of it was kept" if len(seen.text) > 3 << 20 else "",
-        told=lambda outcome: _most_output(outcome) or reached("stdout_bytes")(outcome),
+        outcome_check=lambda outcome: _most_output(outcome) or reached("stdout_bytes")(outcome),
     ),
 )

@@ -32,7 +32,7 @@ TIME = (
         _long,
         control_plant=_short,
         limits=_ONE_SECOND,
-        told=stopped_at("cpu_seconds"),
+        outcome_check=stopped_at("cpu_seconds"),
     ),
     Attack(
         "computes in many processes",
@@ -49,7 +49,7 @@ for _ in range(6):
         _long,
         control_plant=_short,
         limits=_ONE_SECOND,
-        told=stopped_at("cpu_seconds"),
+        outcome_check=stopped_at("cpu_seconds"),
     ),
     Attack(
         "computes in processes that nobody waits for",
@@ -65,7 +65,7 @@ for _ in range(int(GIVEN["seconds"] / 0.25)):
         got_all,
         lambda _: {"seconds": 2},
         limits=_ONE_SECOND,
-        told=stopped_at("cpu_seconds"),
+        outcome_check=stopped_at("cpu_seconds"),
     ),
     Attack(
         "sleeps for ever",
@@ -74,7 +74,7 @@ for _ in range(int(GIVEN["seconds"] / 0.25)):
         control="",
         because="there is nothing to see in a process that sleeps",
         limits={"wall_seconds": 0.5},
-        told=stopped_at("wall_seconds"),
+        outcome_check=stopped_at("wall_seconds"),
     ),
     Attack(
         "stops itself",
@@ -83,7 +83,7 @@ for _ in range(int(GIVEN["seconds"] / 0.25)):
         control="",
         because="there is nothing to see in a process that is stopped",
         limits={"wall_seconds": 0.5},
-        told=stopped_at("wall_seconds"),
+        outcome_check=stopped_at("wall_seconds"),
     ),
     Attack(
         "ignores every signal and goes on for ever",
@@ -98,6 +98,6 @@ while True:
         control="",
         because="there is nothing to see in a process that goes on",
         limits={"wall_seconds": 0.5},
-        told=stopped_at("wall_seconds"),
+        outcome_check=stopped_at("wall_seconds"),
     ),
 )

@@ -43,7 +43,7 @@ time.sleep(0.3)
         _many,
         control_plant=_fewer,
         limits=_FEW,
-        told=reached("processes"),
+        outcome_check=reached("processes"),
     ),
     Attack(
         "forks in every child, too",
@@ -61,7 +61,7 @@ time.sleep(0.2)
         control="",
         because="nothing would bound it; the attack before this one has a control",
         limits=_FEW,
-        told=reached("processes"),
+        outcome_check=reached("processes"),
     ),
     Attack(
         "starts threads without end",
@@ -79,7 +79,7 @@ os._exit(0)
         _many,
         control_plant=_fewer,
         limits=_FEW,
-        told=reached("processes"),
+        outcome_check=reached("processes"),
     ),
     Attack(
         "leaves zombies without end",
@@ -96,7 +96,7 @@ time.sleep(0.3)
         _many,
         control_plant=_fewer,
         limits=_FEW,
-        told=reached("processes"),
+        outcome_check=reached("processes"),
     ),
 )
 
@@ -117,7 +117,7 @@ os.wait()
 time.sleep(0.05)
 """
 DAEMONS = (
-    Attack("leaves a daemon that ignores all signals", _DAEMON, stays, told=exited(0)),
+    Attack("leaves a daemon that ignores all signals", _DAEMON, stays, outcome_check=exited(0)),
     Attack(
         "leaves a daemon that holds its output open",
         """
@@ -130,7 +130,7 @@ sys.stdout.flush()
 os._exit(0)
 """,
         stays,
-        told=exited(0),
+        outcome_check=exited(0),
     ),
     Attack(
         "leaves a program of another name",
@@ -140,7 +140,7 @@ subprocess.Popen(["/usr/bin/sleep", "30"], start_new_session=True, stdout=subpro
 os._exit(0)
 """,
         stays,
-        told=exited(0),
+        outcome_check=exited(0),
     ),
     Attack(
         "leaves a process that is stopped",
@@ -153,7 +153,7 @@ os.waitpid(child, os.WUNTRACED)
 os._exit(0)
 """,
         stays,
-        told=exited(0),
+        outcome_check=exited(0),
     ),
     Attack(
         "leaves a process that is its parent's child",
@@ -166,7 +166,7 @@ time.sleep(0.05)
 os._exit(0)
 """,
         stays,
-        told=exited(0),
+        outcome_check=exited(0),
     ),
     Attack(
         "leaves a family that adopts its own orphans",
@@ -182,6 +182,6 @@ time.sleep(0.05)
 os._exit(0)
 """,
         stays,
-        told=exited(0),
+        outcome_check=exited(0),
     ),
 )

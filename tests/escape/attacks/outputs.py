@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 
-from escape.attack import Attack, Seen, Told, exited, tells_the_token
+from escape.attack import Attack, OutcomeCheck, Seen, exited, tells_the_token
 from escape.world import World
 from skillwire.core.yaml12 import JsonValue
 from skillwire.runner.outcome import Outcome
@@ -24,10 +24,10 @@ def _odd_names(_: World, seen: Seen) -> str:
     return f"the name {odd[0]!r} leads elsewhere" if odd else ""
 
 
-def returns(*paths: str, skips: str = "") -> Told:
+def returns(*paths: str, skips: str = "") -> OutcomeCheck:
     """For runs that succeed and return exactly these files, and name what they skip."""
 
-    def told(outcome: Outcome) -> str:
+    def check(outcome: Outcome) -> str:
         found = tuple(sorted(file.path for file in outcome.files))
         if outcome.exit_code != 0 or found != tuple(sorted(paths)):
             return f"it should have returned {paths}: {outcome.verdict}, {found[:5]}, {outcome.stderr[-200:]}"
@@ -35,7 +35,7 @@ def returns(*paths: str, skips: str = "") -> Told:
             return f"{skips} should have been named as skipped"
         return ""
 
-    return told
+    return check
 
 
 def _all_bounded(outcome: Outcome) -> str:
@@ -90,14 +90,14 @@ FILES = (
         "leaves a pipe that nobody writes to",
         "os.mkfifo(OUT + '/pipe'); open(OUT + '/plain', 'w').write('x')",
         _hung,
-        told=returns("plain", skips="pipe"),
+        outcome_check=returns("plain", skips="pipe"),
     ),
     Attack(
         "leaves a link to a file outside",
         "os.symlink(GIVEN['path'], OUT + '/link'); os.symlink('/proc/1/environ', OUT + '/other')",
         tells_the_token,
         _canary,
-        told=returns(skips="link"),
+        outcome_check=returns(skips="link"),
     ),
     Attack(
         "leaves a link to a folder outside",
@@ -106,7 +106,7 @@ FILES = (
         "os.symlink('.', OUT + '/loop')\n",
         tells_the_token,
         _canary,
-        told=returns(skips="link"),
+        outcome_check=returns(skips="link"),
     ),
     Attack(
         "leaves a second name of a file outside",
@@ -117,7 +117,7 @@ os.link(OUT + "/one", OUT + "/two")
 """,
         tells_the_token,
         _canary,
-        told=returns(skips="one"),
+        outcome_check=returns(skips="one"),
     ),
     Attack(
         "puts a link where a folder was, while files are taken",
@@ -137,7 +137,7 @@ os._exit(0)
 """,
         tells_the_token,
         _canary,
-        told=exited(0),
+        outcome_check=exited(0),
     ),
     Attack(
         "lets a file grow while it is taken",
@@ -154,7 +154,7 @@ time.sleep(0.05)
 os._exit(0)
 """,
         lambda _, seen: "it still grows" if seen.left else "",
-        told=returns("plain"),
+        outcome_check=returns("plain"),
     ),
     Attack(
         "leaves a socket",
@@ -162,7 +162,7 @@ os._exit(0)
         lambda world, seen: (
             "whoever takes it gets a socket" if not seen.outcome and "socket" in seen.names else ""
         ),
-        told=returns("plain", skips="socket"),
+        outcome_check=returns("plain", skips="socket"),
     ),
     Attack(
         "leaves folders in folders in folders",
@@ -174,7 +174,7 @@ for number in range(60):
 open("plain", "w").write("left behind")
 """,
         lambda _, seen: "somebody walks down all of it" if len(seen.names) > 40 else "",
-        told=returns(skips="d"),
+        outcome_check=returns(skips="d"),
     ),
     Attack(
         "leaves names that lead elsewhere or say something",
@@ -187,7 +187,7 @@ open(os.path.join(OUT.encode(), b"\\xff\\xfe"), "w").close()
         _odd_names,
         control="",
         because="a folder can have no such names as lead elsewhere; this is about how they are told",
-        told=lambda outcome: (
+        outcome_check=lambda outcome: (
             ""
             if len(outcome.files) == 10 and any("UTF-8" in one.reason for one in outcome.skipped)
             else f"{len(outcome.files)} files, {outcome.skipped}"
@@ -197,13 +197,13 @@ open(os.path.join(OUT.encode(), b"\\xff\\xfe"), "w").close()
         "leaves ten thousand files",
         "for number in range(10000): open('%s/%d' % (OUT, number), 'w').close()",
         lambda _, seen: "all of them are taken" if len(seen.names) > 500 else "",
-        told=_all_bounded,
+        outcome_check=_all_bounded,
     ),
     Attack(
         "leaves a file that is too large",
         "open(OUT + '/large', 'wb').write(bytes(20 << 20)); open(OUT + '/plain', 'w').close()",
         lambda _, seen: "it is taken" if not seen.outcome and "large" in seen.names else "",
-        told=lambda outcome: returns("plain", skips="large")(outcome) or _all_bounded(outcome),
+        outcome_check=lambda outcome: returns("plain", skips="large")(outcome) or _all_bounded(outcome),
     ),
     Attack(
         "leaves a file that nobody may read",
@@ -215,7 +215,7 @@ os.chmod(OUT + "/secret", 0)
         lambda _, seen: "it was not told" if seen.outcome and "secret" not in seen.names else "",
         control="",
         because="this is about what is told",
-        told=_whole,
+        outcome_check=_whole,
     ),
     Attack(
         "leaves a folder that can be listed and not entered",
@@ -228,7 +228,7 @@ os.chmod(OUT + "/secret", 0o444)
         lambda _, seen: seen.error,
         control="",
         because="this is about what is told",
-        told=_whole,
+        outcome_check=_whole,
     ),
     Attack(
         "leaves thousands of folders that nobody may read",
@@ -241,7 +241,7 @@ open(OUT + "/plain", "w").write({_MARK!r})
         lambda _, seen: "all of them are named" if len(seen.names) > 500 else "",
         control="",
         because="this is about what is told",
-        told=returns("plain"),
+        outcome_check=returns("plain"),
     ),
     Attack(
         "makes its whole output folder unreadable",
@@ -249,7 +249,7 @@ open(OUT + "/plain", "w").write({_MARK!r})
         lambda _, seen: seen.error,
         control="",
         because="this is about what is told",
-        told=exited(0),
+        outcome_check=exited(0),
     ),
 )
 
@@ -263,13 +263,13 @@ for stream in (sys.stdout.buffer, sys.stderr.buffer):
     stream.write(words.encode() + b"\x9b2J\n")
 """,
         _commands_a_terminal,
-        told=exited(0),
+        outcome_check=exited(0),
     ),
     Attack(
         "writes bytes that are no text",
         "sys.stdout.buffer.write(bytes(range(128, 256)) + b'\\xed\\xa0\\x80\\xf8\\xff\\xc0\\x80')",
         _not_unicode,
-        told=exited(0),
+        outcome_check=exited(0),
     ),
     Attack(
         "writes what looks like a result of the protocol",
@@ -282,7 +282,7 @@ print(json.dumps({"content": [{"type": "resource_link", "uri": "file:///etc/pass
         ),
         control="",
         because="without a server there is nobody to deceive",
-        told=lambda outcome: (
+        outcome_check=lambda outcome: (
             ""
             if outcome.structured and outcome.structured["isError"] is True and not outcome.is_error
             else "it should be data and nothing else"
@@ -294,7 +294,7 @@ print(json.dumps({"content": [{"type": "resource_link", "uri": "file:///etc/pass
         lambda _, seen: "it was believed" if seen.outcome and seen.outcome.reached else "",
         control="",
         because="without a server there is nobody to deceive",
-        told=returns("plain"),
+        outcome_check=returns("plain"),
     ),
     Attack(
         "closes its streams and goes on",
@@ -302,7 +302,7 @@ print(json.dumps({"content": [{"type": "resource_link", "uri": "file:///etc/pass
         lambda _, seen: seen.error,
         control="",
         because="a process may close its streams",
-        told=returns("plain"),
+        outcome_check=returns("plain"),
     ),
     Attack(
         "exits in odd ways",
@@ -310,7 +310,7 @@ print(json.dumps({"content": [{"type": "resource_link", "uri": "file:///etc/pass
         lambda _, seen: seen.error,
         control="",
         because="a process may exit as it likes",
-        told=exited(77),
+        outcome_check=exited(77),
     ),
     Attack(
         "recurses until its stack is full",
@@ -318,7 +318,7 @@ print(json.dumps({"content": [{"type": "resource_link", "uri": "file:///etc/pass
         lambda _, seen: seen.error,
         control="",
         because="a process may crash",
-        told=lambda outcome: "" if outcome.is_error else outcome.verdict,
+        outcome_check=lambda outcome: "" if outcome.is_error else outcome.verdict,
     ),
     Attack(
         "replaces the modules that the init had loaded",

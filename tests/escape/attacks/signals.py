@@ -49,7 +49,7 @@ for pid in (GIVEN["pid"], 1):
         + _SURVIVES,
         _hurt,
         _victim,
-        told=_all_there,
+        outcome_check=_all_there,
     ),
     Attack(
         "interrupts whoever keeps it, in all the ways there are",
@@ -73,7 +73,7 @@ for pid in (GIVEN["pid"], 1):
         + _SURVIVES,
         _hurt,
         _victim,
-        told=_all_there,
+        outcome_check=_all_there,
     ),
     Attack(
         "kills everything that it can",
@@ -87,7 +87,7 @@ if os.getppid() == 1:
         _victim,
         control="",
         because="it would kill whatever else runs as this user",
-        told=_all_there,
+        outcome_check=_all_there,
     ),
     Attack(
         "kills its own process group",
@@ -95,7 +95,9 @@ if os.getppid() == 1:
         got_all,
         control="",
         because="a process may kill itself",
-        told=lambda outcome: "" if outcome.signal == 9 else f"it was not ended by SIGKILL: {outcome.verdict}",
+        outcome_check=lambda outcome: (
+            "" if outcome.signal == 9 else f"it was not ended by SIGKILL: {outcome.verdict}"
+        ),
     ),
     Attack(
         "stops whoever keeps it, and stays",
@@ -110,7 +112,7 @@ time.sleep(GIVEN.get("seconds", 1000))
         _victim,
         control_plant=lambda world: {"pid": world.victim().pid, "seconds": 0},
         limits={"wall_seconds": 0.6},
-        told=stopped_at("wall_seconds"),
+        outcome_check=stopped_at("wall_seconds"),
     ),
     Attack(
         "makes whoever keeps it run last",
@@ -166,7 +168,7 @@ os._exit(4)
             )
         ),
         _victim,
-        told=exited(4),
+        outcome_check=exited(4),
     ),
 )
 

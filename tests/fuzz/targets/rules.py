@@ -28,34 +28,34 @@ def check(data: bytes) -> None:
     assert parse_rules(data) == rules
     assert len(tomllib.loads(data.decode()).get("rule", "")) == len(rules.rules)
     for caller in _CALLERS:
-        sight = rules.visibility_of(caller)
-        _check_sight(sight)
-        _check_against_each(rules, caller, sight)
+        visibility = rules.visibility_of(caller)
+        _check_visibility(visibility)
+        _check_against_each(rules, caller, visibility)
     if not any(rule.is_for_anyone for rule in rules.rules):
         assert rules.visibility_of(ANONYMOUS) == Visibility()
 
 
-def _check_sight(sight: Visibility) -> None:
-    for places in (sight.prefixes, sight.runnable):
+def _check_visibility(visibility: Visibility) -> None:
+    for places in (visibility.prefixes, visibility.runnable):
         assert places == merge_prefixes(places)
         assert EVERYTHING not in places or len(places) == 1
         for one in places:
             assert one == EVERYTHING or parse_prefix(one) == one
-    assert sight | sight == sight
-    assert sight | ALL == ALL
+    assert visibility | visibility == visibility
+    assert visibility | ALL == ALL
     for skill in _SKILLS:
-        assert sight.includes(skill) or not sight.may_run(skill)
+        assert visibility.includes(skill) or not visibility.may_run(skill)
 
 
-def _check_against_each(rules: Rules, caller: Caller, sight: Visibility) -> None:
-    """What is in sight is in sight by some rule, and whatever a rule shows is in sight."""
+def _check_against_each(rules: Rules, caller: Caller, visibility: Visibility) -> None:
+    """What is visible is visible by some rule, and whatever a rule shows is visible."""
     for skill in _SKILLS:
         shown = [
             rule for rule in rules.rules if rule.matches(caller) and _covers(rule.visibility.prefixes, skill)
         ]
-        assert sight.includes(skill) == bool(shown)
+        assert visibility.includes(skill) == bool(shown)
     operating = [rule for rule in rules.rules if rule.matches(caller) and rule.visibility.can_operate]
-    assert sight.can_operate == bool(operating)
+    assert visibility.can_operate == bool(operating)
 
 
 def _covers(places: Sequence[str], skill: SkillUri) -> bool:

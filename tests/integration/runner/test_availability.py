@@ -45,7 +45,7 @@ async def refused(policy: Policy) -> Availability:
         async with Runner(policy, record=records.append) as runner:
             found = runner.availability
             assert not found.is_available, "a sandbox was made"
-            assert (runner.suffixes, runner.takes("scripts/a.py")) == ((), False)
+            assert (runner.suffixes, runner.has_interpreter("scripts/a.py")) == ((), False)
             with pytest.raises(SandboxUnavailableError) as failed:
                 await runner.run(script_run(f"print({MARK!r})"))
     assert failed.value.code == EXECUTION_FAILED == -32003
@@ -60,7 +60,7 @@ async def test_a_real_run_shows_that_scripts_can_be_run() -> None:
     with anyio.fail_after(DEADLINE):
         async with Runner(Policy(pool=0)) as runner:
             found = runner.availability
-            taken = [runner.takes(f"scripts/a{suffix}") for suffix in (".py", ".sh", ".rb", "")]
+            taken = [runner.has_interpreter(f"scripts/a{suffix}") for suffix in (".py", ".sh", ".rb", "")]
 
     assert (found.is_available, found.backend, found.detail) == (True, "bwrap", "")
     assert found.memory == "control groups" or found.memory.startswith("sampled every 40 ms: ")

@@ -22,7 +22,7 @@ from skillwire.runner import Limits, Policy, Runner
 from skillwire.server import DynamicSkill, Skills, add_skills
 from skillwire.server.fast.requests import FastRequest
 from skillwire.server.options import ServeOptions
-from skillwire.server.outputs import OUTPUT_SCHEME, RUN, OutputStore, Quota
+from skillwire.server.outputs import OUTPUT_SCHEME, RUN, OutputQuota, OutputStore
 from skillwire.server.standalone import SkillServer
 from talking import MODES, ask, content_of, refused
 
@@ -72,7 +72,7 @@ async def test_files_can_be_read_for_a_while_and_only_then(server: AnyServer, mo
     skills = add_skills(server, lab, scripts=Policy(pool=0))
     clock = [0.0]
     assert skills.scripts is not None
-    skills.scripts.outputs = OutputStore(Quota(seconds=60), clock=lambda: clock[0])
+    skills.scripts.outputs = OutputStore(OutputQuota(seconds=60), clock=lambda: clock[0])
 
     async with connect(server, mode) as client:
         result = await ask(client, "skills/execute", name="lab", script="files")
@@ -140,7 +140,7 @@ async def test_ready_answers_have_no_outputs(lab: Path) -> None:
 async def test_the_oldest_outputs_make_room_for_new_ones(lab: Path) -> None:
     server = MCPServer("office")
     skills = add_skills(server, lab, scripts=Policy(pool=0))
-    shelf_of(skills).quota = Quota(all_files=4)
+    shelf_of(skills).quota = OutputQuota(all_files=4)
 
     async with connect(server, "auto") as client:
         first, second = [

@@ -4,24 +4,24 @@ import re
 from pathlib import Path
 
 from skillwire.server.config import config_text, parse_config
-from skillwire.server.options import OPTIONS, Kind, Option, ServeOptions, with_values
+from skillwire.server.options import OPTIONS, Option, ServeOptions, ValueKind, with_values
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = DOCS / "publishing" / "serve-config.md"
 MARK = "<!-- Made from the program: python tests/unit/cli/test_documented_serve_config.py -->\n"
 
 VALUES = {
-    Kind.FLAG: "true or false",
-    Kind.TEXT: "text",
-    Kind.TEXTS: "list of texts",
-    Kind.PATH: "path",
-    Kind.PATHS: "list of paths",
+    ValueKind.FLAG: "true or false",
+    ValueKind.TEXT: "text",
+    ValueKind.TEXTS: "list of texts",
+    ValueKind.PATH: "path",
+    ValueKind.PATHS: "list of paths",
 }
 
 
 def value_of(option: Option) -> str:
     bounds = f"{int(option.least)} to {int(option.most):,}"
-    values = {**VALUES, Kind.WHOLE: f"whole number, {bounds}", Kind.NUMBER: f"number, {bounds}"}
+    values = {**VALUES, ValueKind.WHOLE: f"whole number, {bounds}", ValueKind.NUMBER: f"number, {bounds}"}
     return values[option.kind]
 
 
@@ -35,7 +35,9 @@ def table() -> str:
     rows = ["| Key | Typed | Value | Default | Meaning | Live |", "| --- | --- | --- | --- | --- | --- |"]
     for option in OPTIONS.values():
         typed = (
-            (option.metavar if option.kind is Kind.PATHS else option.flag) if option.on_command_line else ""
+            (option.metavar if option.kind is ValueKind.PATHS else option.flag)
+            if option.on_command_line
+            else ""
         )
         cells = [
             f"`{option.name}`",

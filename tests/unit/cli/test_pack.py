@@ -16,12 +16,12 @@ from commands import Command, names_in
 from folders import write_files, write_skill
 from skillwire.cli.app import run
 from skillwire.cli.command import OutputError
-from skillwire.cli.pack import pack_reading, write_whole
+from skillwire.cli.pack import pack_skill, write_whole
 from skillwire.core.archive import unpack
 from skillwire.core.errors import InvalidArchiveError
 from skillwire.core.finding import Finding
 from skillwire.core.media import ArchiveFormat
-from skillwire.sources.review import SkillReading
+from skillwire.sources.review import ReadSkill
 
 
 @pytest.fixture
@@ -283,7 +283,7 @@ def test_a_written_file_has_the_permissions_of_any_other(here: Path) -> None:
 
 def test_a_file_that_was_not_read_whole_is_not_packed() -> None:
     problem = Finding("unsettled", "it changed while it was read", file="a.md")
-    reading = SkillReading("one", {"SKILL.md": b"x", "a.md": 5}, frozenset(), (problem,))
+    reading = ReadSkill("one", {"SKILL.md": b"x", "a.md": 5}, frozenset(), (problem,))
 
     with pytest.raises(InvalidArchiveError):
-        pack_reading(reading, ArchiveFormat.ZIP)
+        pack_skill(reading, ArchiveFormat.ZIP)

@@ -18,13 +18,13 @@ from skillwire.cli.run import (
 )
 from skillwire.core.manifest import digest_of
 from skillwire.host.model.origin import Origin, OriginKind
-from skillwire.host.use.script_results import RanScript
+from skillwire.host.use.script_results import ScriptResult
 from skillwire.runner import Ending, LimitHit, Limits, Outcome, OutputFile, ScriptInterface, SkippedOutput
 from terminals import check_document
 
 FILES = (OutputFile("a.txt", b"aa"), OutputFile("b\x1b[31m", b"b" * 1000))
 ENDED = Outcome("run-1", Ending.EXITED, exit_code=0, stdout="said\n", stderr="warned", files=FILES)
-RAN = RanScript(
+RAN = ScriptResult(
     "lab",
     Origin(OriginKind.LOCAL, "user", "sha256:" + "0" * 64),
     "scripts/a.py",
@@ -38,11 +38,11 @@ RAN = RanScript(
 )
 
 
-def ended(outcome: Outcome) -> RanScript:
+def ended(outcome: Outcome) -> ScriptResult:
     return replace(RAN, outcome=outcome, is_error=outcome.is_error, verdict=outcome.verdict)
 
 
-def document(ran: RanScript, kept: SavedFiles | None = None) -> dict[str, Any]:
+def document(ran: ScriptResult, kept: SavedFiles | None = None) -> dict[str, Any]:
     found = {"schema": "skillwire/run/1", **outcome_json(ran, kept)}
     check_document("run", found)
     return found

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillwire.core.addresses import Reach, is_loopback, literal, reach_of
+from skillwire.core.addresses import AddressScope, is_loopback, literal, scope_of
 
 V4 = st.ip_addresses(v=4)
 V6 = st.ip_addresses(v=6)
@@ -29,16 +29,16 @@ PUBLIC = (
 
 @pytest.mark.requirement("DISC-13")
 @pytest.mark.parametrize(
-    ("text", "reach"),
+    ("text", "scope"),
     [
-        *((text, Reach.INTERNAL) for text in INTERNAL),
-        *((text, Reach.LINK_LOCAL) for text in LINK_LOCAL),
-        *((text, Reach.NOBODY) for text in NOBODY),
-        *((text, Reach.PUBLIC) for text in PUBLIC),
+        *((text, AddressScope.INTERNAL) for text in INTERNAL),
+        *((text, AddressScope.LINK_LOCAL) for text in LINK_LOCAL),
+        *((text, AddressScope.NOBODY) for text in NOBODY),
+        *((text, AddressScope.PUBLIC) for text in PUBLIC),
     ],
 )
-def test_an_address_is_reached_by_those_its_registry_says(text: str, reach: Reach) -> None:
-    assert reach_of(ip_address(text)) is reach
+def test_an_address_is_reached_by_those_its_registry_says(text: str, scope: AddressScope) -> None:
+    assert scope_of(ip_address(text)) is scope
 
 
 @pytest.mark.requirement("DISC-13")
@@ -46,7 +46,7 @@ def test_an_address_is_reached_by_those_its_registry_says(text: str, reach: Reac
 def test_nothing_is_public_that_the_standard_library_calls_private(
     address: IPv4Address | IPv6Address,
 ) -> None:
-    if reach_of(address) is Reach.PUBLIC:
+    if scope_of(address) is AddressScope.PUBLIC:
         assert not address.is_private
         assert not address.is_loopback
         assert not address.is_link_local
@@ -65,9 +65,9 @@ def test_an_ipv4_address_in_any_disguise_is_never_more_public_than_itself(addres
         IPv6Address((0x0064_FF9B << 96) | inside),
     ]
 
-    if reach_of(address) is not Reach.PUBLIC:
-        assert Reach.PUBLIC not in {reach_of(disguise) for disguise in disguises}
-    assert {reach_of(disguise) for disguise in disguises[:3]} <= {Reach.NOBODY, Reach.INTERNAL}
+    if scope_of(address) is not AddressScope.PUBLIC:
+        assert AddressScope.PUBLIC not in {scope_of(disguise) for disguise in disguises}
+    assert {scope_of(disguise) for disguise in disguises[:3]} <= {AddressScope.NOBODY, AddressScope.INTERNAL}
 
 
 @given(V4 | V6)

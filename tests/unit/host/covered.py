@@ -12,7 +12,7 @@ from skillwire.core.manifest import UNKNOWN_SIZE, Coverage, Manifest, ManifestFi
 from skillwire.core.media import ArchiveFormat
 from skillwire.core.uri import SkillUri
 from skillwire.host.model.origin import KnownSkill, Origin, SkillId
-from skillwire.host.use.fetch import placed
+from skillwire.host.use.fetch import manifest_below
 from unit.host.known_skills import server, skill_md
 
 URL = "skill://shop/refunds.tar.gz"
@@ -69,7 +69,7 @@ def with_skill_file(
 def unpacked(skill: KnownSkill, files: Mapping[str, bytes] = FILES) -> KnownSkill:
     """Return the record as it is once the archive was unpacked."""
     lines = Manifest.of(ManifestFile.of(path, content) for path, content in files.items())
-    return replace(skill, entry=replace(skill.entry, unpacked=placed(lines, skill.entry.uri)))
+    return replace(skill, entry=replace(skill.entry, unpacked=manifest_below(lines, skill.entry.uri)))
 
 
 def _record(entry: SkillEntry, origin: Origin | None) -> KnownSkill:

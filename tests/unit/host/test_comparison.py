@@ -28,10 +28,10 @@ from skillwire.host.model.show_rules import ShowRules
 from skillwire.host.registry.registry import Registry
 from skillwire.host.state.audit import AuditLog
 from skillwire.host.state.content import ContentCache
-from skillwire.host.state.trees import Trees
+from skillwire.host.state.trees import UnpackedArchives
 from skillwire.host.use.diff import MOST_FILES, compare, previous_of
 from skillwire.host.use.fetch import ArchivePolicy, Archives, Files
-from skillwire.host.use.load import Machinery
+from skillwire.host.use.load import HostServices
 from unit.host.covered import FILES as COVERED
 from unit.host.covered import URL, archive, in_archive, with_skill_file
 from unit.host.known_skills import LOCAL, known, skill_md
@@ -58,10 +58,10 @@ class Bench:
             granted_by="",
             limits=PromptLimits(),
         )
-        self.trees = Trees(folder / "cache" / "trees")
+        self.trees = UnpackedArchives(folder / "cache" / "trees")
         self.archives = Archives(ArchivePolicy(), self.trees, audit)
         fetcher = Files({}, self.cache, self.archives, audit)
-        self.machinery = Machinery(Registry([]), fetcher, consent, audit, (), (), 24_000, ShowRules())
+        self.services = HostServices(Registry([]), fetcher, consent, audit, (), (), 24_000, ShowRules())
 
     def keep(self, skill: KnownSkill, files: Mapping[str, bytes], *, body: str = "Do it.\n") -> None:
         """Put the bytes of a skill's files into the cache."""
@@ -78,7 +78,7 @@ class Bench:
         if skill.is_remote:
             self.store.observe(skill.id, skill.entry)
         previous = previous_of(skill, self.store, self.lock)
-        return await compare(self.machinery, self.cache, skill, previous, full=full)
+        return await compare(self.services, self.cache, skill, previous, full=full)
 
 
 @pytest.fixture

@@ -25,17 +25,17 @@ from skillwire.host.registry.local import LocalRoot, LocalSkills
 from skillwire.host.registry.registry import Registry
 from skillwire.host.state.audit import AuditLog
 from skillwire.host.state.content import ContentCache
-from skillwire.host.state.trees import Trees
+from skillwire.host.state.trees import UnpackedArchives
 from skillwire.host.use.explain import ExplainContext, Explanation, Step, explain
 from skillwire.host.use.fetch import NO_ARCHIVES, Archives, Files
-from skillwire.host.use.load import Machinery
+from skillwire.host.use.load import HostServices
 from unit.host.registry.remotes import MemoryRemote, entry_at
 
 ROOT = "skill://shop/refunds"
 
 
 class Bench:
-    """A host's machinery over servers in memory."""
+    """A host's services over servers in memory."""
 
     def __init__(
         self,
@@ -62,10 +62,10 @@ class Bench:
         registry = Registry(
             [remote], LocalSkills([LocalRoot(folder / "skills", "user")]), on_entries=self.consent.observe_all
         )
-        trees = Trees(folder / "cache" / "trees")
+        trees = UnpackedArchives(folder / "cache" / "trees")
         archives = Archives(NO_ARCHIVES, trees, audit)
         fetcher = Files({}, ContentCache(folder / "cache"), archives, audit)
-        self.machinery = Machinery(
+        self.services = HostServices(
             registry, fetcher, self.consent, audit, (), (), 24_000, ShowRules(show=show)
         )
 
@@ -78,14 +78,14 @@ class Bench:
         reference: str,
         *,
         is_loaded: bool = False,
-        circumstances: ExplainContext | None = None,
+        context: ExplainContext | None = None,
         wait_seconds: float | None = None,
     ) -> Explanation:
         return await explain(
-            self.machinery,
+            self.services,
             reference,
             is_loaded=is_loaded,
-            circumstances=circumstances,
+            context=context,
             wait_seconds=wait_seconds,
         )
 
@@ -99,7 +99,7 @@ def remote() -> MemoryRemote:
 async def bench(tmp_path: Path, remote: MemoryRemote) -> AsyncIterator[Bench]:
     (tmp_path / "skills").mkdir()
     bench = Bench(tmp_path, remote)
-    async with bench.machinery.registry:
+    async with bench.services.registry:
         yield bench
 
 
@@ -123,7 +123,7 @@ async def test_a_skill_that_would_be_asked_about_can_be_loaded(bench: Bench) -> 
 
 
 async def test_what_is_granted_is_named(bench: Bench) -> None:
-    skill = await bench.machinery.registry.resolve("acme/refunds")
+    skill = await bench.services.registry.resolve("acme/refunds")
     await bench.consent.approve(skill, frozenset({Grant.LOAD, Grant.SCRIPTS}))
 
     chain = await bench.explain("acme/refunds", is_loaded=True)
@@ -137,7 +137,7 @@ async def test_where_nobody_can_be_asked_the_approval_is_what_is_missing(
     tmp_path: Path, remote: MemoryRemote
 ) -> None:
     bench = Bench(tmp_path, remote, can_ask=False)
-    async with bench.machinery.registry:
+    async with bench.services.registry:
         chain = await bench.explain("acme/refunds")
 
     refusal = step(chain, "approval").refusal
@@ -147,7 +147,7 @@ async def test_where_nobody_can_be_asked_the_approval_is_what_is_missing(
 
 async def test_a_name_that_others_have_too_is_pointed_out(bench: Bench, tmp_path: Path) -> None:
     write_skill(tmp_path / "skills" / "refunds")
-    await bench.machinery.registry.refresh()
+    await bench.services.registry.refresh()
 
     chain, local = await bench.explain("acme/refunds"), await bench.explain("refunds")
 
@@ -222,7 +222,7 @@ async def test_a_server_in_trouble_is_named_before_the_reference_that_it_hides(
 async def test_a_server_that_answers_with_an_error_does_not_raise_here(
     bench: Bench, remote: MemoryRemote
 ) -> None:
-    await bench.machinery.registry.refresh()
+    await bench.services.registry.refresh()
     remote.failure = SourceError("it broke")
 
     chain = await bench.explain("acme/skill://shop/gone")
@@ -266,10 +266,10 @@ def test_the_words_of_a_step_stay_on_their_line() -> None:
 
 async def test_what_was_never_approved_is_told_from_what_changed(bench: Bench, remote: MemoryRemote) -> None:
     before = await bench.explain("acme/refunds")
-    skill = await bench.machinery.registry.resolve("acme/refunds")
+    skill = await bench.services.registry.resolve("acme/refunds")
     await bench.consent.approve(skill, frozenset({Grant.LOAD}))
     remote.listed[ROOT] = entry_at(ROOT, body=b"other")
-    await bench.machinery.registry.refresh(force=True)
+    await bench.services.registry.refresh(force=True)
     after = await bench.explain("acme/refunds")
 
     assert codes(before) == ["not-approved"]
@@ -281,7 +281,7 @@ async def test_what_was_never_approved_is_told_from_what_changed(bench: Bench, r
 async def test_the_label_of_a_server_explains_the_server(bench: Bench, remote: MemoryRemote) -> None:
     finding = Finding("uri-name-mismatch", "the path does not end in the name")
     remote.refused = (RefusedEntry(0, "skill://shop/broken/SKILL.md", (finding,)),)
-    await bench.machinery.registry.refresh()
+    await bench.services.registry.refresh()
 
     chain = await bench.explain("acme")
 
@@ -302,7 +302,7 @@ async def test_a_local_skill_comes_before_a_server_of_the_same_name(bench: Bench
 @pytest.mark.requirement("NEG-05")
 async def test_a_server_without_skills_says_so(bench: Bench, remote: MemoryRemote) -> None:
     remote.speaks_of_skills = False
-    await bench.machinery.registry.refresh()
+    await bench.services.registry.refresh()
 
     server, skill = await bench.explain("acme"), await bench.explain("acme/refunds")
 
@@ -326,16 +326,16 @@ async def test_a_server_that_is_turned_off_or_wrong_is_the_whole_reason(bench: B
     wrong = Refusal("invalid-config", "my server", "it has no command")
     around = ExplainContext(unused=("old",), problems=(wrong,))
 
-    off = await bench.explain("old/refunds", circumstances=around)
-    label = await bench.explain("old", circumstances=around)
-    refused = await bench.explain("my-server/refunds", circumstances=around)
+    off = await bench.explain("old/refunds", context=around)
+    label = await bench.explain("old", context=around)
+    refused = await bench.explain("my-server/refunds", context=around)
 
     assert (codes(off), codes(label), codes(refused)) == (["turned-off"], ["turned-off"], ["invalid-config"])
     assert (off.kind, label.kind) == ("skill", "server")
 
 
 async def test_a_label_nobody_has_brings_those_that_are_like_it(bench: Bench) -> None:
-    await bench.machinery.registry.refresh()
+    await bench.services.registry.refresh()
 
     chain = await bench.explain("acne/refunds")
 
@@ -347,7 +347,7 @@ async def test_a_label_nobody_has_brings_those_that_are_like_it(bench: Bench) ->
 
 async def test_a_name_that_was_mistyped_brings_the_one_that_was_meant(bench: Bench, tmp_path: Path) -> None:
     write_skill(tmp_path / "skills" / "deploy")
-    await bench.machinery.registry.refresh()
+    await bench.services.registry.refresh()
 
     refusal = step(await bench.explain("depoly"), "found").refusal
 
@@ -363,7 +363,7 @@ async def test_a_bare_name_that_is_not_found_points_at_the_folders_that_are_not_
     root = LocalRoot(tmp_path / "project" / "skills", "project", tmp_path / "project")
     registry = Registry([remote], LocalSkills([root]))
     async with registry:
-        chain = await explain(replace(bench.machinery, registry=registry), "deploy", is_loaded=False)
+        chain = await explain(replace(bench.services, registry=registry), "deploy", is_loaded=False)
 
     assert codes(chain) == ["untrusted-folder", "unknown-reference"]
     assert str(tmp_path / "project") in step(chain, "hidden").found
@@ -385,37 +385,37 @@ async def test_skills_of_one_name_are_explained_as_renamed(bench: Bench, remote:
 async def test_settings_that_hide_a_skill_from_the_model_are_named(
     tmp_path: Path, remote: MemoryRemote
 ) -> None:
-    for attention, code, is_well in (
+    for rule, code, is_loadable in (
         (ShowRule.MANUAL, "manual-only", True),
         (ShowRule.OFF, "turned-off", False),
     ):
-        bench = Bench(tmp_path, remote, show={"acme/refunds": attention})
-        async with bench.machinery.registry:
+        bench = Bench(tmp_path, remote, show={"acme/refunds": rule})
+        async with bench.services.registry:
             chain = await bench.explain("acme/refunds")
 
         assert codes(chain)[0] == code
-        assert chain.can_be_loaded is is_well
+        assert chain.can_be_loaded is is_loadable
 
 
 async def test_an_approval_for_another_endpoint_is_pointed_out(bench: Bench) -> None:
-    skill = await bench.machinery.registry.resolve("acme/refunds")
+    skill = await bench.services.registry.resolve("acme/refunds")
     assert skill.entry.manifest is not None
     elsewhere = SkillId(Origin(OriginKind.SERVER, "acme", "sha256:" + "0" * 64), skill.id.uri)
     approval = Approval(elsewhere, skill.entry.manifest, frozenset({Grant.LOAD}), now())
 
-    chain = await bench.explain("acme/refunds", circumstances=ExplainContext(approvals=(approval,)))
+    chain = await bench.explain("acme/refunds", context=ExplainContext(approvals=(approval,)))
 
     assert any("another endpoint" in step.found for step in chain.steps)
 
 
 async def test_what_was_approved_and_is_gone_is_remembered(bench: Bench, remote: MemoryRemote) -> None:
-    skill = await bench.machinery.registry.resolve("acme/refunds")
+    skill = await bench.services.registry.resolve("acme/refunds")
     approval = await bench.consent.approve(skill, frozenset({Grant.LOAD}))
     assert approval is not None
     remote.listed.clear()
-    await bench.machinery.registry.refresh(force=True)
+    await bench.services.registry.refresh(force=True)
 
-    chain = await bench.explain("acme/refunds", circumstances=ExplainContext(approvals=(approval,)))
+    chain = await bench.explain("acme/refunds", context=ExplainContext(approvals=(approval,)))
 
     assert "was approved on" in step(chain, "approval").found
     assert not chain.can_be_loaded
@@ -424,13 +424,13 @@ async def test_what_was_approved_and_is_gone_is_remembered(bench: Bench, remote:
 async def test_approvals_that_count_no_more_are_part_of_the_chain(bench: Bench) -> None:
     around = ExplainContext(problems=(Refusal("state-tampered", "approvals.json"),))
 
-    chain = await bench.explain("acme/refunds", circumstances=around)
+    chain = await bench.explain("acme/refunds", context=around)
 
     assert codes(chain) == ["state-tampered", "not-approved"]
 
 
 async def test_refusals_since_the_last_load_are_remembered_from_the_log(bench: Bench) -> None:
-    audit = bench.machinery.audit
+    audit = bench.services.audit
     audit.record("refusal", reference="acme/refunds", code="size-mismatch", during="load")
     audit.record("load", reference="acme/refunds")
     audit.record("refusal", reference="acme/other", code="not-loaded", during="read_skill_file")
@@ -440,8 +440,8 @@ async def test_refusals_since_the_last_load_are_remembered_from_the_log(bench: B
     audit.record("gate", tool="Bash", verdict="allow", code="network", skills=["acme/refunds"])
     around = ExplainContext(audit=bench.audit)
 
-    skill = await bench.explain("acme/refunds", circumstances=around)
-    server = await bench.explain("acme", circumstances=around)
+    skill = await bench.explain("acme/refunds", context=around)
+    server = await bench.explain("acme", context=around)
 
     past = [step for step in skill.steps if step.what == "before"]
     assert [step.refusal.code for step in past if step.refusal] == ["execution", "digest-mismatch"]
@@ -474,7 +474,7 @@ async def test_a_log_with_something_odd_in_it_explains_nothing_and_breaks_nothin
     bench.audit.write_bytes(line + b"\n")
     bench.audit.chmod(0o600)
 
-    chain = await bench.explain("acme/refunds", circumstances=ExplainContext(audit=bench.audit))
+    chain = await bench.explain("acme/refunds", context=ExplainContext(audit=bench.audit))
 
     assert not [step for step in chain.steps if step.what == "before"]
 
@@ -485,6 +485,6 @@ async def test_a_log_that_is_a_link_is_not_read(bench: Bench, tmp_path: Path) ->
     bench.audit.parent.mkdir(mode=0o700, exist_ok=True)
     bench.audit.symlink_to(other)
 
-    chain = await bench.explain("acme/refunds", circumstances=ExplainContext(audit=bench.audit))
+    chain = await bench.explain("acme/refunds", context=ExplainContext(audit=bench.audit))
 
     assert not [step for step in chain.steps if step.what == "before"]

@@ -15,7 +15,7 @@ from skillwire.host.model.approval import DynamicFiles
 from skillwire.host.model.origin import KnownSkill, SkillId
 from skillwire.host.state.audit import AuditLog
 from skillwire.host.state.content import ContentCache
-from skillwire.host.state.trees import Trees
+from skillwire.host.state.trees import UnpackedArchives
 from skillwire.host.use.fetch import NO_ARCHIVES, Archives, Files
 from unit.host.known_skills import server, skill_md
 
@@ -39,7 +39,7 @@ class Server:
 
 def fetcher(folder: Path, peer: Server) -> Files:
     audit = AuditLog(folder / "audit.jsonl")
-    archives = Archives(NO_ARCHIVES, Trees(folder / "trees"), audit)
+    archives = Archives(NO_ARCHIVES, UnpackedArchives(folder / "trees"), audit)
     connections = {"acme": cast(Connection, peer)}
     return Files(connections, ContentCache(folder / "cache"), archives, audit)
 

@@ -19,11 +19,11 @@ def nudge(
     *skills: KnownSkill,
     tool: str = TOOL,
     server: str = "shop",
-    attention: ShowRules | None = None,
+    show_rules: ShowRules | None = None,
     loaded: tuple[KnownSkill, ...] = (),
 ) -> str:
     """Ask in a new conversation."""
-    return ask(Nudges(), view(*skills), tool=tool, server=server, attention=attention, loaded=loaded)
+    return ask(Nudges(), view(*skills), tool=tool, server=server, show_rules=show_rules, loaded=loaded)
 
 
 def ask(
@@ -32,12 +32,12 @@ def ask(
     *,
     tool: str = TOOL,
     server: str = "shop",
-    attention: ShowRules | None = None,
+    show_rules: ShowRules | None = None,
     loaded: tuple[KnownSkill, ...] = (),
 ) -> str:
     return nudges.for_call(
         shown,
-        attention or ShowRules(),
+        show_rules or ShowRules(),
         tool=tool,
         server=server,
         loaded={skill.id for skill in loaded},
@@ -201,21 +201,21 @@ def test_a_loaded_skill_is_not_named() -> None:
 
 
 @pytest.mark.parametrize(
-    "attention",
+    "show_rules",
     [
         ShowRules(show={"shop/refunds": ShowRule.MANUAL}),
         ShowRules(show={"shop/*": ShowRule.OFF}),
         ShowRules({"shop": SkillSettings(trust=Trust.NEVER)}),
     ],
 )
-def test_a_skill_that_the_model_may_not_load_is_not_named(attention: ShowRules) -> None:
-    assert nudge(REFUNDS, attention=attention) == ""
+def test_a_skill_that_the_model_may_not_load_is_not_named(show_rules: ShowRules) -> None:
+    assert nudge(REFUNDS, show_rules=show_rules) == ""
 
 
 def test_a_skill_is_named_once_the_settings_allow_it() -> None:
     nudges, off = Nudges(), ShowRules(show={"*": ShowRule.OFF})
 
-    assert ask(nudges, view(REFUNDS), attention=off) == ""
+    assert ask(nudges, view(REFUNDS), show_rules=off) == ""
     assert ask(nudges, view(REFUNDS)) != ""
 
 

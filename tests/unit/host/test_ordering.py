@@ -54,33 +54,33 @@ def test_what_is_no_priority_counts_as_none(odd: JsonValue) -> None:
 
 @pytest.mark.requirement("ASK-27")
 def test_what_nobody_has_approved_is_in_no_list_and_cannot_be_loaded_by_a_model() -> None:
-    attention = ShowRules()
-    attention.show_only(lambda found: found.reference == "b/beta")
+    show_rules = ShowRules()
+    show_rules.show_only(lambda found: found.reference == "b/beta")
 
-    text = render(SKILLS, attention).text
+    text = render(SKILLS, show_rules).text
 
     assert order_of(text) == ["b/beta"]
-    assert [found.reference for found in SKILLS if attention.may_model_load(found)] == ["b/beta"]
+    assert [found.reference for found in SKILLS if show_rules.may_model_load(found)] == ["b/beta"]
     with pytest.raises(UnknownReferenceError) as caught:
-        attention.require_allowed(SKILLS[0], by_user=False)
+        show_rules.require_allowed(SKILLS[0], by_user=False)
     assert caught.value.candidates == ()
-    attention.require_allowed(SKILLS[0], by_user=True)
-    attention.require_allowed(SKILLS[1], by_user=False)
+    show_rules.require_allowed(SKILLS[0], by_user=True)
+    show_rules.require_allowed(SKILLS[1], by_user=False)
 
 
 @pytest.mark.requirement("ASK-27")
 def test_a_skill_that_is_approved_later_comes_as_a_change_and_goes_as_one() -> None:
     approved = {"b/beta"}
-    attention = ShowRules()
-    attention.show_only(lambda found: found.reference in approved)
+    show_rules = ShowRules()
+    show_rules.show_only(lambda found: found.reference in approved)
     listing = FrozenListing()
 
-    before = listing.text(SKILLS, attention)
-    nothing = listing.changes(SKILLS, attention)
+    before = listing.text(SKILLS, show_rules)
+    nothing = listing.changes(SKILLS, show_rules)
     approved.add("b/gamma")
-    added = listing.changes(SKILLS, attention)
+    added = listing.changes(SKILLS, show_rules)
     approved.clear()
-    removed = listing.changes(SKILLS, attention)
+    removed = listing.changes(SKILLS, show_rules)
 
     assert order_of(before) == ["b/beta"]
     assert nothing == ""

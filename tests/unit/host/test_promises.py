@@ -9,11 +9,11 @@ from skillwire.core.entry import (
     archive_format,
     archive_line,
     coverage_words,
+    files_with_digests,
     frontmatter_differences,
-    is_promised,
+    has_digest,
     packed_skill_file,
     path_in,
-    promised_files,
     require_listed_frontmatter,
     size_words,
     total_words,
@@ -72,16 +72,16 @@ def test_which_files_have_a_digest_follows_from_what_is_covered() -> None:
     packed = in_archive(archive())
     whole, some, none = known(files={"references/policy.md": b""}), with_skill_file(), known(is_dynamic=True)
 
-    assert [is_promised(each.entry, policy) for each in (whole, packed, some, none)] == [
+    assert [has_digest(each.entry, policy) for each in (whole, packed, some, none)] == [
         True,
         True,
         False,
         False,
     ]
-    assert [is_promised(each.entry, URI) for each in (whole, packed, some, none)] == [True, True, True, False]
-    assert promised_files(packed.entry) is None and promised_files(none.entry) is None
-    assert promised_files(unpacked(packed).entry) == unpacked(packed).entry.unpacked
-    assert promised_files(some.entry) == some.entry.manifest
+    assert [has_digest(each.entry, URI) for each in (whole, packed, some, none)] == [True, True, True, False]
+    assert files_with_digests(packed.entry) is None and files_with_digests(none.entry) is None
+    assert files_with_digests(unpacked(packed).entry) == unpacked(packed).entry.unpacked
+    assert files_with_digests(some.entry) == some.entry.manifest
 
 
 def test_a_line_is_shown_by_its_path_and_an_archive_by_its_address() -> None:

@@ -381,10 +381,10 @@ def test_equal_matches_take_turns_by_server() -> None:
 
 
 def test_what_is_left_out_is_neither_found_nor_counted() -> None:
-    attention = ShowRules(show={"team/refunds": ShowRule.OFF, "lab/*": ShowRule.MANUAL})
+    show_rules = ShowRules(show={"team/refunds": ShowRule.OFF, "lab/*": ShowRule.MANUAL})
 
     def is_offered(skill: KnownSkill) -> bool:
-        return attention.of(skill) not in (ShowRule.OFF, ShowRule.MANUAL)
+        return show_rules.of(skill) not in (ShowRule.OFF, ShowRule.MANUAL)
 
     for query in ("", "refunds charts orders"):
         page = SkillSearch().find(SHOP, query, include=is_offered)

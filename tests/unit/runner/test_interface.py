@@ -70,7 +70,7 @@ def test_everything_a_script_declares_is_understood() -> None:
         secrets=("API_KEY",),
         takes_argv=True,
     )
-    assert Limits().asked(interface.limits, Limits()).wall_seconds == 2.5
+    assert Limits().with_requested(interface.limits, Limits()).wall_seconds == 2.5
 
 
 def test_the_examples_declare_their_scripts_without_a_mistake() -> None:

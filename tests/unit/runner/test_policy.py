@@ -19,14 +19,14 @@ NAMES = [one.name for one in fields(Limits)]
 def test_a_script_that_asks_for_nothing_gets_the_default() -> None:
     limits = Limits()
 
-    assert limits.asked({}, MOST) is limits
+    assert limits.with_requested({}, MOST) is limits
 
 
 @pytest.mark.requirement("EXEC-12")
 def test_a_request_is_granted_as_far_as_the_policy_goes() -> None:
     wanted = {"wall_seconds": 60.0, "memory_bytes": 10_000 * MIB, "processes": 4}
 
-    granted = Limits().asked(wanted, MOST)
+    granted = Limits().with_requested(wanted, MOST)
 
     assert (granted.wall_seconds, granted.memory_bytes, granted.processes) == (60, MOST.memory_bytes, 4)
     unasked = {name: value for name, value in asdict(granted).items() if name not in wanted}
@@ -36,7 +36,7 @@ def test_a_request_is_granted_as_far_as_the_policy_goes() -> None:
 @pytest.mark.requirement("EXEC-12")
 @given(st.dictionaries(st.sampled_from([*NAMES, "secrets", "__class__"]), st.integers(1, 2**40)))
 def test_no_request_gets_past_what_the_operator_allows(wanted: dict[str, float]) -> None:
-    granted = asdict(Limits().asked(wanted, MOST))
+    granted = asdict(Limits().with_requested(wanted, MOST))
 
     for name in NAMES:
         assert granted[name] == min(wanted.get(name, getattr(Limits(), name)), getattr(MOST, name))

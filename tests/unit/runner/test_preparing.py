@@ -42,7 +42,7 @@ FILES = {
 }
 
 
-class Shelf:
+class RecordingReader:
     """Files of a skill that can be read by URI, and a note of what was."""
 
     def __init__(self, files: Mapping[str, bytes]) -> None:
@@ -134,12 +134,12 @@ def test_what_may_be_several_scripts_is_none_and_they_are_named() -> None:
     ids=lambda wanted: repr(wanted)[:30],
 )
 async def test_whatever_is_not_listed_is_not_found_and_nothing_is_read(wanted: object) -> None:
-    shelf = Shelf(FILES)
+    reader = RecordingReader(FILES)
 
     with pytest.raises(ScriptNotFoundError) as caught:
-        await prepare(entry_of(FILES), wanted, {"city": "Oslo"}, shelf.read)
+        await prepare(entry_of(FILES), wanted, {"city": "Oslo"}, reader.read)
 
-    assert shelf.read_uris == []
+    assert reader.read_uris == []
     assert len(str(caught.value)) < 300
     assert len(caught.value.script) <= 256
 
@@ -156,9 +156,11 @@ def test_only_scripts_of_the_skill_are_ever_found(wanted: str) -> None:
 
 @pytest.mark.requirement("EXEC-15")
 async def test_a_run_has_every_file_of_the_skill_and_what_the_script_declares() -> None:
-    shelf = Shelf(FILES)
+    reader = RecordingReader(FILES)
 
-    run = await prepare(entry_of(FILES), "tell", {"city": "Oslo"}, shelf.read, origin="acme", approval="once")
+    run = await prepare(
+        entry_of(FILES), "tell", {"city": "Oslo"}, reader.read, origin="acme", approval="once"
+    )
 
     assert run == ScriptRun(
         skill=URI.text,
@@ -170,13 +172,13 @@ async def test_a_run_has_every_file_of_the_skill_and_what_the_script_declares() 
         approval="once",
     )
     assert run.digest == digest_of(FILES["scripts/tell.py"])
-    assert sorted(shelf.read_uris) == sorted(URI.join(path) for path in FILES)
+    assert sorted(reader.read_uris) == sorted(URI.join(path) for path in FILES)
 
 
 async def test_a_script_may_go_by_an_alias() -> None:
     aliases = {"scripts/other.sh": ["else"]}
 
-    run = await prepare(entry_of(FILES), "else", {}, Shelf(FILES).read, aliases=aliases)
+    run = await prepare(entry_of(FILES), "else", {}, RecordingReader(FILES).read, aliases=aliases)
 
     assert run.script == "scripts/other.sh"
     assert run.interface == ScriptInterface()
@@ -191,16 +193,16 @@ async def test_no_run_is_made_of_bytes_that_differ_from_the_listing_anywhere(
 ) -> None:
     content = FILES[path]
     other = content + change if change else bytes(len(content))
-    shelf = Shelf({**FILES, path: other})
+    reader = RecordingReader({**FILES, path: other})
     if other == content:
         return  # An empty file has no other bytes of its length.
 
     with pytest.raises(error):
-        await prepare(entry_of(FILES), "tell", {"city": "Oslo"}, shelf.read)
+        await prepare(entry_of(FILES), "tell", {"city": "Oslo"}, reader.read)
 
 
 async def test_a_skill_without_digests_is_taken_as_it_is() -> None:
-    run = await prepare(dynamic_entry_of(FILES), "tell", {"city": "Oslo"}, Shelf(FILES).read)
+    run = await prepare(dynamic_entry_of(FILES), "tell", {"city": "Oslo"}, RecordingReader(FILES).read)
 
     assert run.files == FILES
 
@@ -209,16 +211,16 @@ async def test_where_only_the_skill_file_is_promised_it_is_held_to_it() -> None:
     line = ManifestFile.of(URI.text, SKILL)
     entry = replace(dynamic_entry_of(FILES), manifest=Manifest.of([line], Coverage.SKILL_FILE))
 
-    assert (await prepare(entry, "tell", {"city": "Oslo"}, Shelf(FILES).read)).files == FILES
+    assert (await prepare(entry, "tell", {"city": "Oslo"}, RecordingReader(FILES).read)).files == FILES
     with pytest.raises(DigestMismatchError):
-        await prepare(entry, "tell", {}, Shelf({**FILES, "SKILL.md": bytes(len(SKILL))}).read)
+        await prepare(entry, "tell", {}, RecordingReader({**FILES, "SKILL.md": bytes(len(SKILL))}).read)
 
 
 @pytest.mark.requirement("EXEC-15")
 @pytest.mark.parametrize("arguments", [None, [], "x", {}, {"town": "Oslo"}])
 async def test_arguments_that_do_not_fit_make_no_run(arguments: object) -> None:
     with pytest.raises(InvalidScriptArgumentsError) as caught:
-        await prepare(entry_of(FILES), "tell.py", arguments, Shelf(FILES).read)
+        await prepare(entry_of(FILES), "tell.py", arguments, RecordingReader(FILES).read)
 
     assert caught.value.script == "scripts/tell.py"
 
@@ -231,40 +233,40 @@ async def test_a_script_whose_description_is_broken_is_not_run(declared: bytes) 
     files = {**FILES, "scripts/manifest.json": declared}
 
     with pytest.raises(InvalidScriptArgumentsError):
-        await prepare(entry_of(files), "tell.py", {"city": "Oslo"}, Shelf(files).read)
+        await prepare(entry_of(files), "tell.py", {"city": "Oslo"}, RecordingReader(files).read)
 
 
 async def test_a_skill_with_too_many_files_is_refused_before_any_is_read() -> None:
     files = {**FILES, **{f"data/{number}": b"" for number in range(MAX_FILES)}}
 
     for entry in (entry_of(files), dynamic_entry_of(files)):
-        shelf = Shelf(files)
+        reader = RecordingReader(files)
         with pytest.raises(LimitError):
-            await prepare(entry, "tell", {"city": "Oslo"}, shelf.read)
-        assert shelf.read_uris == []
+            await prepare(entry, "tell", {"city": "Oslo"}, reader.read)
+        assert reader.read_uris == []
 
 
 async def test_a_skill_that_is_too_large_is_refused_as_soon_as_that_is_known() -> None:
     third = bytes(MAX_TOTAL_SIZE // 3)
     files = {**FILES, **{f"data/{number}": third for number in range(40)}}
-    shelf, unread = Shelf(files), Shelf(files)
+    reader, unread = RecordingReader(files), RecordingReader(files)
 
     with pytest.raises(LimitError):
         await prepare(entry_of(files), "tell", {"city": "Oslo"}, unread.read)
     with pytest.raises(LimitError):
-        await prepare(dynamic_entry_of(files), "tell", {"city": "Oslo"}, shelf.read)
+        await prepare(dynamic_entry_of(files), "tell", {"city": "Oslo"}, reader.read)
 
     assert unread.read_uris == []
-    assert len(shelf.read_uris) < len(files)
+    assert len(reader.read_uris) < len(files)
 
 
 async def test_files_are_read_a_few_at_a_time() -> None:
     files = {**FILES, **{f"data/{number}": b"" for number in range(100)}}
-    shelf = Shelf(files)
+    reader = RecordingReader(files)
 
-    await prepare(entry_of(files), "tell", {"city": "Oslo"}, shelf.read)
+    await prepare(entry_of(files), "tell", {"city": "Oslo"}, reader.read)
 
-    assert 1 < shelf.most_at_once <= CONCURRENT_READS
+    assert 1 < reader.most_at_once <= CONCURRENT_READS
 
 
 async def test_a_failure_to_read_reaches_the_caller_as_it_is() -> None:
@@ -277,34 +279,34 @@ async def test_a_failure_to_read_reaches_the_caller_as_it_is() -> None:
 
 async def test_a_file_that_is_gone_makes_no_run() -> None:
     with pytest.raises(NotFoundError):
-        await prepare(entry_of(FILES), "tell", {}, Shelf({"SKILL.md": SKILL}).read)
+        await prepare(entry_of(FILES), "tell", {}, RecordingReader({"SKILL.md": SKILL}).read)
 
 
 async def test_a_file_in_the_place_of_a_folder_makes_no_run() -> None:
     files = {**FILES, "data": b""}
 
     with pytest.raises(InvalidSkillError):
-        await prepare(entry_of(files), "tell", {"city": "Oslo"}, Shelf(files).read)
+        await prepare(entry_of(files), "tell", {"city": "Oslo"}, RecordingReader(files).read)
 
 
 async def test_what_is_declared_can_be_known_without_reading_the_rest() -> None:
-    shelf = Shelf(FILES)
+    reader = RecordingReader(FILES)
 
-    interfaces = await interfaces_of(entry_of(FILES), shelf.read)
+    interfaces = await interfaces_of(entry_of(FILES), reader.read)
 
     assert interfaces["scripts/tell.py"].secrets == ("KEY",)
-    assert shelf.read_uris == [URI.join("scripts/manifest.json")]
+    assert reader.read_uris == [URI.join("scripts/manifest.json")]
 
 
 async def test_where_nothing_is_declared_nothing_is_known() -> None:
     files = {"SKILL.md": SKILL, "scripts/tell.py": b""}
 
-    assert await interfaces_of(entry_of(files), Shelf(files).read) == {}
-    assert await interfaces_of(dynamic_entry_of(FILES), Shelf({}).read) == {}
+    assert await interfaces_of(entry_of(files), RecordingReader(files).read) == {}
+    assert await interfaces_of(dynamic_entry_of(FILES), RecordingReader({}).read) == {}
 
 
 async def test_what_is_declared_is_held_to_the_listing_too() -> None:
-    shelf = Shelf({**FILES, "scripts/manifest.json": b'{"scripts": {}}'})
+    reader = RecordingReader({**FILES, "scripts/manifest.json": b'{"scripts": {}}'})
 
     with pytest.raises(SizeMismatchError):
-        await interfaces_of(entry_of(FILES), shelf.read)
+        await interfaces_of(entry_of(FILES), reader.read)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillwire.core.addresses import Reach, reach_of
+from skillwire.core.addresses import AddressScope, scope_of
 from skillwire.core.errors import RunnerError
 from skillwire.runner.proxy import is_refused_address
 from skillwire.runner.proxy_requests import AllowList, ProxyRequest, RefusedRequestError, parse_request
@@ -114,7 +114,7 @@ def test_scripts_reach_public_addresses(text: str) -> None:
 def test_only_public_addresses_are_reached(address: object) -> None:
     parsed = ip_address(str(address))
 
-    assert is_refused_address(parsed) == (reach_of(parsed) is not Reach.PUBLIC)
+    assert is_refused_address(parsed) == (scope_of(parsed) is not AddressScope.PUBLIC)
 
 
 # Tunnels

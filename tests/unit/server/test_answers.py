@@ -6,7 +6,7 @@ import pytest
 
 from skillwire.core.errors import InvalidCursorError, NotFoundError
 from skillwire.core.uri import SkillUri
-from skillwire.server.answers import Answers, Terms
+from skillwire.server.answers import Answers, ResultSettings
 from skillwire.sources import CombinedSource, DynamicSkill, MemorySource
 from talking import Json, PlainSource, eventually, skill
 
@@ -19,7 +19,7 @@ def source() -> MemorySource:
 @pytest.fixture
 async def answers(source: MemorySource) -> AsyncGenerator[Answers]:
     async with CombinedSource([source]) as catalog:
-        yield Answers(catalog, Terms(page_size=2, ttl_ms=7, cache_scope="private"))
+        yield Answers(catalog, ResultSettings(page_size=2, ttl_ms=7, cache_scope="private"))
 
 
 def names(page: Json) -> list[str]:
@@ -30,7 +30,7 @@ async def caught_up(answers: Answers, source: MemorySource) -> None:
     """Wait until the catalog has taken over what the source holds."""
 
     async def look() -> list[str]:
-        return [entry.uri.text for entry in answers.catalog.snapshot.entries]
+        return [entry.uri.text for entry in answers.source.snapshot.entries]
 
     wanted = [entry.uri.text for entry in source.snapshot.entries]
     await eventually(look, lambda seen: seen == wanted)
@@ -117,7 +117,7 @@ async def test_what_has_no_digest_is_stale_at_once() -> None:
     live = DynamicSkill("live", description="Use when asked.", body=lambda: "now")
     hidden = skill("acme/hidden")
     async with CombinedSource([MemorySource([live]), PlainSource(unlisted=[hidden])]) as catalog:
-        answers = Answers(catalog, Terms())
+        answers = Answers(catalog, ResultSettings())
         files = [await answers.read("skill://live/SKILL.md"), await answers.read(hidden.uri.text)]
         results = [answers.read_result(file, modern=True) for file in files]
 
@@ -154,7 +154,7 @@ async def test_what_is_not_served_is_not_found_under_the_uri_that_was_asked_for(
 async def test_completions_are_capped_and_say_how_many_there_are() -> None:
     source = MemorySource([skill(f"acme/s{number:03}") for number in range(130)])
     async with CombinedSource([source]) as catalog:
-        answers = Answers(catalog, Terms())
+        answers = Answers(catalog, ResultSettings())
         found = answers.complete("skill://{+path}", "path", "acme/s")
         others = [
             answers.complete("info://{+path}", "path", "a"),
@@ -170,7 +170,7 @@ async def test_completions_are_capped_and_say_how_many_there_are() -> None:
 
 async def test_without_skills_there_still_is_a_template_to_browse_with() -> None:
     async with CombinedSource([MemorySource()]) as catalog:
-        answers = Answers(catalog, Terms())
+        answers = Answers(catalog, ResultSettings())
 
     assert [template["uriTemplate"] for template in answers.templates()] == ["skill://{+path}"]
     assert answers.list_resources(None) == {"resources": []}

@@ -73,25 +73,25 @@ async def test_an_archive_travels_as_base64_however_plain_its_files_are(format: 
 
 
 async def test_equal_skills_at_other_paths_are_packed_once(packed: list[ArchiveFormat]) -> None:
-    shelf = ArchiveCache()
+    cache = ArchiveCache()
     async with CombinedSource([MemorySource([tea("a/tea"), tea("b/tea")])]) as catalog:
         first, second = catalog.snapshot.entries
-        labels = await shelf.digests(first, BOTH, catalog)
+        labels = await cache.digests(first, BOTH, catalog)
 
-        assert await shelf.digests(second, BOTH, catalog) == labels
-        assert shelf.known_digests(second, BOTH) == labels
+        assert await cache.digests(second, BOTH, catalog) == labels
+        assert cache.known_digests(second, BOTH) == labels
 
     assert packed == list(BOTH)
 
 
 async def test_who_asks_at_the_same_time_shares_one_packing(packed: list[ArchiveFormat]) -> None:
-    shelf = ArchiveCache()
+    cache = ArchiveCache()
     found: list[Archive] = []
     async with CombinedSource([MemorySource([tea()])]) as catalog:
         (entry,) = catalog.snapshot.entries
 
         async def ask() -> None:
-            found.append(await shelf.archive(entry, ArchiveFormat.ZIP, catalog))
+            found.append(await cache.archive(entry, ArchiveFormat.ZIP, catalog))
 
         async with anyio.create_task_group() as group:
             for _ in range(8):
@@ -104,25 +104,25 @@ async def test_who_asks_at_the_same_time_shares_one_packing(packed: list[Archive
 async def test_bytes_that_are_not_kept_are_packed_again_to_the_same_digest(
     packed: list[ArchiveFormat],
 ) -> None:
-    shelf = ArchiveCache(kept_bytes=0)
+    cache = ArchiveCache(cached_bytes=0)
     async with CombinedSource([MemorySource([tea()])]) as catalog:
         (entry,) = catalog.snapshot.entries
-        label = (await shelf.digests(entry, [ArchiveFormat.ZIP], catalog))[ArchiveFormat.ZIP]
-        archives_ = [await shelf.archive(entry, ArchiveFormat.ZIP, catalog) for _ in range(2)]
+        label = (await cache.digests(entry, [ArchiveFormat.ZIP], catalog))[ArchiveFormat.ZIP]
+        archives_ = [await cache.archive(entry, ArchiveFormat.ZIP, catalog) for _ in range(2)]
 
     assert len(packed) == 3
     assert {(archive.digest, archive.size) for archive in archives_} == {(label.digest, label.size)}
 
 
 async def test_an_archive_that_comes_out_differently_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    shelf = ArchiveCache(kept_bytes=0)
+    cache = ArchiveCache(cached_bytes=0)
     async with CombinedSource([MemorySource([tea()])]) as catalog:
         (entry,) = catalog.snapshot.entries
-        await shelf.archive(entry, ArchiveFormat.ZIP, catalog)
+        await cache.archive(entry, ArchiveFormat.ZIP, catalog)
         monkeypatch.setattr(archives, "pack", lambda files, format: b"another compressor")  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
 
         with pytest.raises(SourceError):
-            await shelf.archive(entry, ArchiveFormat.ZIP, catalog)
+            await cache.archive(entry, ArchiveFormat.ZIP, catalog)
 
 
 async def test_a_skill_that_moved_on_is_not_packed_under_its_old_entry(tmp_path: Path) -> None:

@@ -12,12 +12,12 @@ from skillwire.core.entry import SkillEntry
 from skillwire.core.media import DIRECTORY_MEDIA_TYPE
 from skillwire.server.browse import children_of, completions, schemes_of, skill_around
 from skillwire.sources import Snapshot
-from skillwire.sources.snapshot import nest
+from skillwire.sources.snapshot import complete_nested_manifests
 from talking import entry_with_files, skill
 
 
 def snapshot(*entries: SkillEntry, folders: tuple[str, ...] = ()) -> Snapshot:
-    return Snapshot.of(nest(entries), folders=folders)
+    return Snapshot.of(complete_nested_manifests(entries), folders=folders)
 
 
 def kinds(found: Snapshot, directory: str) -> dict[str, bool] | None:

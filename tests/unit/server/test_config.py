@@ -19,7 +19,15 @@ from skillwire.server.config import (
     parse_config,
     read_config,
 )
-from skillwire.server.options import OPTIONS, Kind, Option, OptionError, ServeOptions, values_of, with_values
+from skillwire.server.options import (
+    OPTIONS,
+    Option,
+    OptionError,
+    ServeOptions,
+    ValueKind,
+    values_of,
+    with_values,
+)
 
 HERE = Path("/etc/skillwire/serve.toml")
 LOCAL = with_values(ServeOptions(), {"http": "127.0.0.1:8000"})
@@ -36,14 +44,14 @@ def some(option: Option) -> st.SearchStrategy[object]:
     """Return values that an option can have."""
     text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
     paths = text.filter(lambda name: "\0" not in name).map(lambda name: Path("/srv") / name.lstrip("/"))
-    kinds: dict[Kind, st.SearchStrategy[object]] = {
-        Kind.FLAG: st.booleans(),
-        Kind.WHOLE: st.integers(int(option.least), int(option.most)),
-        Kind.NUMBER: st.floats(option.least, option.most),
-        Kind.TEXT: text,
-        Kind.TEXTS: st.lists(text, max_size=3).map(tuple),
-        Kind.PATH: paths,
-        Kind.PATHS: st.lists(paths, max_size=3).map(tuple),
+    kinds: dict[ValueKind, st.SearchStrategy[object]] = {
+        ValueKind.FLAG: st.booleans(),
+        ValueKind.WHOLE: st.integers(int(option.least), int(option.most)),
+        ValueKind.NUMBER: st.floats(option.least, option.most),
+        ValueKind.TEXT: text,
+        ValueKind.TEXTS: st.lists(text, max_size=3).map(tuple),
+        ValueKind.PATH: paths,
+        ValueKind.PATHS: st.lists(paths, max_size=3).map(tuple),
     }
     return kinds[option.kind]
 

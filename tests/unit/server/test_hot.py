@@ -418,10 +418,10 @@ async def test_a_file_that_is_removed_or_replaced_is_not_answered_from_memory(se
     async with served.skills.open():
         before = [await read(served, uri) for _ in range(2)]
         served.skills.remove(SkillUri.build("built"))
-        await served.skills.catalog.refresh()
+        await served.skills.source.refresh()
         removed = await read(served, uri)
         served.skills.add(replacement)
-        await served.skills.catalog.refresh()
+        await served.skills.source.refresh()
         replaced = [await read(served, uri) for _ in range(2)]
 
     assert before == [("é", False), ("é", True)]
@@ -434,7 +434,7 @@ async def test_a_file_that_stayed_the_same_is_still_at_hand_after_a_change(serve
     async with served.skills.open():
         await read(served, uri)
         served.skills.add(Skill("added", description="Use when testing.", body="x"))
-        await served.skills.catalog.refresh()
+        await served.skills.source.refresh()
 
         after = await read(served, uri)
 

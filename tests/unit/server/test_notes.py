@@ -9,7 +9,15 @@ from skillwire.core import is_unreserved_key
 from skillwire.core.entry import SkillEntry
 from skillwire.core.skill import Skill
 from skillwire.core.yaml12 import JsonValue
-from skillwire.server.meta import FORMAT, MAX_ADDED, Annotate, Notes, Subject, mirrored, with_format
+from skillwire.server.meta import (
+    FORMAT,
+    MAX_ADDED,
+    Annotate,
+    MetaAnnotator,
+    Subject,
+    frontmatter_meta,
+    with_format,
+)
 from skillwire.wire.core import skill_resource
 
 
@@ -50,7 +58,7 @@ def test_a_key_needs_a_prefix_that_is_not_the_protocols(key: str, is_free: bool)
 def test_keys_that_are_there_and_keys_that_are_not_free_stay_as_they_are(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    notes = Notes(annotate=lambda _: {"com.example/a": 2, "com.example/b": 3, "progressToken": 4})
+    notes = MetaAnnotator(annotate=lambda _: {"com.example/a": 2, "com.example/b": 3, "progressToken": 4})
     before: dict[str, Any] = {"skills": [], "_meta": {"com.example/a": 1}}
 
     result = notes.result(before, "skills/list", "")
@@ -76,7 +84,7 @@ def too_much(subject: Subject) -> dict[str, JsonValue]:
 @pytest.mark.requirement("ASK-04")
 @pytest.mark.parametrize("annotate", [failing, no_json, too_much])
 def test_a_function_that_fails_costs_no_answer(caplog: pytest.LogCaptureFixture, annotate: Annotate) -> None:
-    notes = Notes(annotate=annotate)
+    notes = MetaAnnotator(annotate=annotate)
 
     assert notes.entry(entry()) == entry()
     assert notes.result({"skills": []}, "skills/list", "") == {"skills": []}
@@ -86,7 +94,7 @@ def test_a_function_that_fails_costs_no_answer(caplog: pytest.LogCaptureFixture,
 @pytest.mark.requirement("ASK-04")
 def test_what_an_upstream_said_about_an_entry_is_kept_beside_what_is_added() -> None:
     said = SkillEntry(entry().uri, entry().frontmatter, None, {"_meta": {"org.up/x": 1}, "signature": "s"})
-    notes = Notes(annotate=lambda subject: {"org.up/x": 2, "com.example/kind": subject.kind})
+    notes = MetaAnnotator(annotate=lambda subject: {"org.up/x": 2, "com.example/kind": subject.kind})
 
     noted = notes.entry(said)
 
@@ -105,31 +113,31 @@ def test_the_mirror_has_every_field_but_those_a_resource_has_anyway() -> None:
 
     skill = entry(**fields)
 
-    assert mirrored(skill) == {
+    assert frontmatter_meta(skill) == {
         f"{prefix}{name}": value
         for name, value in skill.frontmatter.fields.items()
         if name not in ("name", "description")
     }
-    assert len(mirrored(skill)) == 3
+    assert len(frontmatter_meta(skill)) == 3
 
 
 @pytest.mark.requirement("META-03")
 def test_a_field_that_cannot_be_a_key_is_not_mirrored() -> None:
     skill = entry(**{"two words": 1, "-x": 2, "a/b": 3, "": 4, "é": 5})
 
-    assert mirrored(skill) == {}
+    assert frontmatter_meta(skill) == {}
 
 
 @pytest.mark.requirement("META-03", "ASK-03")
 def test_nothing_is_added_to_a_resource_unless_someone_asked() -> None:
     skill = entry(license="MIT")
 
-    assert Notes().describe(skill_resource(skill), skill) == skill_resource(skill)
+    assert MetaAnnotator().describe(skill_resource(skill), skill) == skill_resource(skill)
 
 
 @pytest.mark.requirement("ASK-29")
 def test_the_format_is_told_in_the_result_of_a_listing_and_nowhere_else() -> None:
-    notes = Notes(annotate=with_format)
+    notes = MetaAnnotator(annotate=with_format)
 
     listing = notes.result({}, "skills/list", "")
 
@@ -144,11 +152,11 @@ def test_the_format_is_told_in_the_result_of_a_listing_and_nowhere_else() -> Non
     "media_type", ["text/x-skill", "text/markdown; variant=skill", "text/plain;charset=utf-8"]
 )
 def test_a_media_type_may_have_parameters(media_type: str) -> None:
-    assert Notes(media_type=media_type).describe({}, entry())["mimeType"] == media_type
+    assert MetaAnnotator(media_type=media_type).describe({}, entry())["mimeType"] == media_type
 
 
 @pytest.mark.requirement("ASK-31")
 @pytest.mark.parametrize("media_type", ["markdown", "text/", "text/a b", "text/x\r\nevil: 1", "text/x; y"])
 def test_what_is_no_media_type_is_refused_at_once(media_type: str) -> None:
     with pytest.raises(ValueError, match="media type"):
-        Notes(media_type=media_type)
+        MetaAnnotator(media_type=media_type)

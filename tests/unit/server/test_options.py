@@ -13,9 +13,9 @@ from skillwire.server.options import (
     OPTIONS,
     AccessOptions,
     HttpOptions,
-    Kind,
     OptionError,
     ServeOptions,
+    ValueKind,
     values_of,
     with_values,
 )
@@ -112,8 +112,8 @@ def test_a_policy_needs_scripts_and_scripts_have_a_policy() -> None:
 def test_every_option_has_a_help_line_and_a_default_within_its_bounds() -> None:
     for option in OPTIONS.values():
         assert option.help.endswith(".")
-        assert bool(option.metavar) == (option.kind is not Kind.FLAG)
-        if isinstance(option.default, int | float) and option.kind is not Kind.FLAG:
+        assert bool(option.metavar) == (option.kind is not ValueKind.FLAG)
+        if isinstance(option.default, int | float) and option.kind is not ValueKind.FLAG:
             assert option.least <= option.default <= option.most
 
 

@@ -11,14 +11,14 @@ from folders import write_skill
 from skillwire.core.errors import DuplicateSkillError, InvalidUriError, NotFoundError, SkillError, SourceError
 from skillwire.core.skill import Skill
 from skillwire.core.uri import SkillUri
-from skillwire.server.answers import Terms
+from skillwire.server.answers import ResultSettings
 from skillwire.server.skills import Skills
 from skillwire.sources import DynamicSkill, MemorySource
 from talking import PlainSource, skill
 
 
 def of(*origins: object, prefix: str = "", strict: bool = False) -> Skills:
-    return Skills(origins, terms=Terms(), prefix=prefix, watch=False, strict=strict)  # pyright: ignore[reportArgumentType]
+    return Skills(origins, result_settings=ResultSettings(), prefix=prefix, watch=False, strict=strict)  # pyright: ignore[reportArgumentType]
 
 
 def listed(skills: Skills) -> list[str]:

@@ -13,7 +13,7 @@ from folders import skill_md, write_files, write_skill
 from skillwire.core.finding import Finding
 from skillwire.core.manifest import MAX_FILES, MAX_TOTAL_SIZE
 from skillwire.sources.directory.walk import FoundSkill, Walk
-from skillwire.sources.review import SkillReading, read_skill, review
+from skillwire.sources.review import ReadSkill, read_skill, review
 
 NOBODY = 65534
 
@@ -56,7 +56,7 @@ def test_a_reading_holds_every_file_and_what_may_be_run(root: Path) -> None:
 
     reading = read_skill(str(root), found_in(root))
 
-    assert reading == SkillReading(
+    assert reading == ReadSkill(
         folder="one",
         files={"SKILL.md": skill_md("one"), "a.md": b"See run.sh.", "scripts/run.sh": b"#!/bin/sh\n"},
         executables=frozenset({"scripts/run.sh"}),

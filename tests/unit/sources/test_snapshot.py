@@ -13,7 +13,7 @@ from skillwire.core.finding import Finding
 from skillwire.core.manifest import MAX_FILES, MAX_TOTAL_SIZE, Manifest, ManifestFile
 from skillwire.core.uri import SkillUri
 from skillwire.sources import Changes, Report, Snapshot
-from skillwire.sources.snapshot import enclosures, has_files_below, nest, over_limits
+from skillwire.sources.snapshot import complete_nested_manifests, enclosures, has_files_below, over_limits
 
 properties = settings(deadline=None)
 
@@ -182,7 +182,7 @@ def test_a_skill_that_becomes_dynamic_has_changed() -> None:
 def test_the_manifest_of_an_enclosing_skill_is_completed() -> None:
     parts = [entry("a", {"x.md": b"1"}), entry("a/b/c", {"y.md": b"2"}), entry("a/b/c/0", {"z.md": b"3"})]
 
-    outer, inmost, middle = nest(parts)
+    outer, inmost, middle = complete_nested_manifests(parts)
 
     assert outer == entry(
         "a",
@@ -201,31 +201,33 @@ def test_the_manifest_of_an_enclosing_skill_is_completed() -> None:
 def test_a_manifest_that_is_complete_stays_the_same_object() -> None:
     whole = entry("a", {"b/SKILL.md": b"a/b"})
 
-    assert nest([entry("a/b"), whole])[0] is whole
+    assert complete_nested_manifests([entry("a/b"), whole])[0] is whole
 
 
 def test_names_that_only_begin_alike_do_not_lie_inside_each_other() -> None:
     parts = [entry("a"), entry("a-b"), entry("ab/c"), entry("b/a"), entry("a/b", scheme="docs")]
 
-    assert set(map(id, nest(parts))) == set(map(id, parts))
+    assert set(map(id, complete_nested_manifests(parts))) == set(map(id, parts))
     assert enclosures(parts) == {}
 
 
 def test_where_two_skills_disagree_about_a_file_the_inner_one_counts() -> None:
     outer, inner = entry("a", {"b/SKILL.md": b"old", "b/x.md": b"old"}), entry("a/b", {"x.md": b"new"})
 
-    assert nest([outer, inner])[0] == entry("a", {"b/SKILL.md": b"a/b", "b/x.md": b"new"})
+    assert complete_nested_manifests([outer, inner])[0] == entry(
+        "a", {"b/SKILL.md": b"a/b", "b/x.md": b"new"}
+    )
 
 
 def test_a_dynamic_skill_inside_one_with_digests_is_refused() -> None:
     with pytest.raises(InvalidSkillError, match=r"skill://a/b/SKILL\.md"):
-        nest([entry("a"), dynamic("a/b")])
+        complete_nested_manifests([entry("a"), dynamic("a/b")])
 
 
 def test_inside_a_dynamic_skill_everything_may_lie() -> None:
     parts = [dynamic("a"), entry("a/b", {"x.md": b"1"}), dynamic("a/c")]
 
-    assert nest(parts) == parts
+    assert complete_nested_manifests(parts) == parts
 
 
 def test_what_an_entry_carries_besides_survives_being_completed() -> None:
@@ -233,7 +235,7 @@ def test_what_an_entry_carries_besides_survives_being_completed() -> None:
     manifest = Manifest.of([ManifestFile.of(uri.text, b"a")])
     outer = SkillEntry(uri, Frontmatter({"name": "a"}), manifest, {"x-unknown": 1})
 
-    completed = nest([outer, entry("a/b")])[0]
+    completed = complete_nested_manifests([outer, entry("a/b")])[0]
 
     assert completed.extra == {"x-unknown": 1}
 
@@ -241,7 +243,7 @@ def test_what_an_entry_carries_besides_survives_being_completed() -> None:
 @given(st.sets(st.lists(st.sampled_from("ab0"), min_size=1, max_size=4).map("/".join), max_size=8))
 @properties
 def test_after_nesting_every_enclosing_manifest_holds_every_nested_one(paths: set[str]) -> None:
-    nested = nest(entry(path, {"x.md": path.encode()}) for path in paths)
+    nested = complete_nested_manifests(entry(path, {"x.md": path.encode()}) for path in paths)
 
     assert {item.uri.path for item in nested} == paths
     for outer in nested:

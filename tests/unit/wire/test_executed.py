@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from skillwire.core import MAX_FINDINGS
 from skillwire.core.yaml12 import JsonValue
 from skillwire.wire import execute
-from skillwire.wire.execute import MAX_PIECES, ExecutionResult, Piece, parse_execution_result
+from skillwire.wire.execute import MAX_PIECES, ExecutionResult, ResultPart, parse_execution_result
 
 ANY_JSON: st.SearchStrategy[JsonValue] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
@@ -56,14 +56,14 @@ def test_every_kind_of_content_is_read_and_links_bring_nothing() -> None:
     assert findings == []
     assert found == ExecutionResult(
         (
-            Piece("text", b"done\n", is_text=True),
-            Piece("text", b"", is_text=True),
-            Piece("resource", b"a,b\n", is_text=True, uri="skill-output://r/a.csv"),
-            Piece("resource", b"\x00", uri="file:///b.bin", media_type="x/y"),
-            Piece("resource", b"x", is_text=True, uri="skill-output://r/1", name="x.txt"),
-            Piece("resource_link", uri="http://169.254.169.254/", name="c", media_type="x/z"),
-            Piece("image", b"\x89PNG", media_type="image/png"),
-            Piece("hologram"),
+            ResultPart("text", b"done\n", is_text=True),
+            ResultPart("text", b"", is_text=True),
+            ResultPart("resource", b"a,b\n", is_text=True, uri="skill-output://r/a.csv"),
+            ResultPart("resource", b"\x00", uri="file:///b.bin", media_type="x/y"),
+            ResultPart("resource", b"x", is_text=True, uri="skill-output://r/1", name="x.txt"),
+            ResultPart("resource_link", uri="http://169.254.169.254/", name="c", media_type="x/z"),
+            ResultPart("image", b"\x89PNG", media_type="image/png"),
+            ResultPart("hologram"),
         )
     )
 
@@ -78,7 +78,7 @@ def test_the_example_of_the_document_names_a_file_without_its_content() -> None:
     )
 
     assert findings == []
-    assert found == ExecutionResult((Piece("resource", uri=uri, name=name, media_type=kind),))
+    assert found == ExecutionResult((ResultPart("resource", uri=uri, name=name, media_type=kind),))
 
 
 @pytest.mark.parametrize(
@@ -126,14 +126,14 @@ def test_an_answer_without_a_list_of_content_is_none(result: object) -> None:
 def test_a_malformed_piece_costs_only_itself(piece: object) -> None:
     found, findings = parse_execution_result({"content": [piece, {"type": "text", "text": "kept"}]})
 
-    assert found == ExecutionResult((Piece("text", b"kept", is_text=True),))
+    assert found == ExecutionResult((ResultPart("text", b"kept", is_text=True),))
     assert {finding.code for finding in findings} == {"exec-result-item"}
 
 
 def test_more_pieces_than_anyone_needs_are_left_out() -> None:
     found, findings = parse_execution_result({"content": [{"type": "text", "text": "x"}] * (MAX_PIECES + 1)})
 
-    assert found is not None and len(found.pieces) == MAX_PIECES
+    assert found is not None and len(found.parts) == MAX_PIECES
     assert [finding.code for finding in findings] == ["exec-result-item"]
 
 
@@ -150,9 +150,9 @@ def test_what_does_not_fit_is_named_without_its_content(monkeypatch: pytest.Monk
 
     assert found == ExecutionResult(
         (
-            Piece("text", b"123456", is_text=True),
-            Piece("resource", uri="a:large"),
-            Piece("text", b"1234", is_text=True),
+            ResultPart("text", b"123456", is_text=True),
+            ResultPart("resource", uri="a:large"),
+            ResultPart("text", b"1234", is_text=True),
         )
     )
     assert len(findings) == 2

@@ -16,11 +16,11 @@ from skillwire.host.adapters.tools import (
     Create,
     Json,
     Toolbox,
-    answers_to,
     as_plain_data,
     available_tools,
     instructions_of,
     require_no_tools,
+    results_of_calls,
     undo_on_error,
 )
 from skillwire.host.use.tools import ToolResult
@@ -89,7 +89,7 @@ async def converse(
         with undo_on_error(messages):
             messages.append({"role": "assistant", "content": content})
             if calls:
-                results = await answers_to(
+                results = await results_of_calls(
                     toolbox,
                     [(str(call.get("name")), call.get("input")) for call in calls],
                     is_cut=reason in _CUT and content[-1] is calls[-1],

@@ -6,7 +6,7 @@ of a URI, so it identifies one resource of one server:
 included, and each is fetched and verified when it is read.
 """
 
-from skillwire.core import InvalidUriError, canonical_uri, promised_files, quoted
+from skillwire.core import InvalidUriError, canonical_uri, files_with_digests, quoted
 from skillwire.host.conversation import Conversation
 from skillwire.host.model import Activation, NotLoadedError
 
@@ -23,7 +23,7 @@ class Mount:
             sorted(
                 mount_path(window.skill.id.origin.label, uri)
                 for window in self._conversation.loaded
-                if (files := promised_files(window.skill.entry)) is not None
+                if (files := files_with_digests(window.skill.entry)) is not None
                 for uri in files.uris
             )
         )

@@ -20,11 +20,11 @@ from skillwire.host.adapters.tools import (
     Create,
     Json,
     Toolbox,
-    answers_to,
     as_plain_data,
     available_tools,
     instructions_of,
     require_no_tools,
+    results_of_calls,
     undo_on_error,
 )
 
@@ -96,7 +96,7 @@ async def converse(
             messages.append(_for_history(message))
             if not calls:
                 return answer
-            results = await answers_to(toolbox, [_call(call) for call in calls], is_cut=reason in _CUT)
+            results = await results_of_calls(toolbox, [_call(call) for call in calls], is_cut=reason in _CUT)
             for call, result in zip(calls, results, strict=True):
                 messages.append({"role": "tool", "tool_call_id": call.get("id"), "content": result.text})
             if changes := await conversation.listing_changes():

@@ -228,7 +228,7 @@ def undo_on_error(messages: list[Json]) -> Generator[None]:
         raise
 
 
-async def answers_to(toolbox: Toolbox, calls: Sequence[Call], *, is_cut: bool) -> list[ToolResult]:
+async def results_of_calls(toolbox: Toolbox, calls: Sequence[Call], *, is_cut: bool) -> list[ToolResult]:
     """Make the calls of one turn; if the answer was truncated, the last call is refused."""
     whole = calls[:-1] if is_cut else calls
     results = await toolbox.call_all(whole)

@@ -136,7 +136,7 @@ class Consent:
         dynamic: DynamicPolicy,
         granted_by: str,
         limits: PromptLimits,
-        attention: ShowRules | None = None,
+        show_rules: ShowRules | None = None,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._store = store
@@ -147,7 +147,7 @@ class Consent:
         self._dynamic = dynamic
         self._granted_by = granted_by
         self._limits = limits
-        self._attention = attention or ShowRules()
+        self._show_rules = show_rules or ShowRules()
         self._clock = clock
         self._asking = anyio.Lock()
         self._once: set[tuple[SkillId, str, Grant]] = set()
@@ -416,7 +416,7 @@ class Consent:
 
     def _require_askable(self, skill: KnownSkill) -> None:
         """Check that the user can be asked; if not, report an untrusted lock where that is the reason."""
-        is_asked = self._attention.trust(skill) is Trust.ASK
+        is_asked = self._show_rules.trust(skill) is Trust.ASK
         if self._ask is not None and is_asked:
             return
         pin = self._lock.untrusted_pin(skill.id)

@@ -83,7 +83,7 @@ class ProvenanceCheck:
         problem = ""
         with anyio.move_on_after(self._seconds) as clock:
             try:
-                answer = cast(object, await provider.judge(subject))
+                answer = cast(object, await provider.check(subject))
             except Exception as error:
                 logger.warning("the provenance check of %s failed", reference, exc_info=error)
                 problem = f"the check failed ({type(error).__name__})"

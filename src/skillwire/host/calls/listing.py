@@ -19,7 +19,7 @@ from skillwire.core import (
     SkillUri,
     check_entries,
     check_entry,
-    collector_paused,
+    gc_paused,
     quoted,
 )
 from skillwire.host.calls.exchange import (
@@ -129,7 +129,7 @@ async def walk(
             while (page := await pager.next_page()) is not None:
                 if page.is_first:
                     reading.reset()
-                with collector_paused() if len(page.items) > _SMALL_PAGE else nullcontext():
+                with gc_paused() if len(page.items) > _SMALL_PAGE else nullcontext():
                     reading.add(page)
     except (EndlessListingError, InvalidAnswerError, PeerError, TooSlowError) as error:
         if not keep_partial or reading.is_empty or _is_closed(error):

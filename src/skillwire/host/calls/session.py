@@ -253,7 +253,9 @@ class ServerLink:
         """End the link because the server did not send its capabilities in time."""
         fix = "check that the command starts an MCP server with the stdio transport" if self._stray else ""
         self.end(
-            TooSlowError(f"the server did not connect within {seconds:g} seconds{self.stray_text}", fix=fix)
+            TooSlowError(
+                f"the server did not connect within {seconds:g} seconds{self.unexpected_output}", fix=fix
+            )
         )
 
     def inspect(self, item: SessionMessage | Exception) -> None:
@@ -268,13 +270,13 @@ class ServerLink:
         elif isinstance(message, JSONRPCNotification) and self._on_notification is not None:
             self._on_notification(message.method)
 
-    def note_stray_line(self, line: bytes) -> None:
+    def note_unexpected_line(self, line: bytes) -> None:
         """Remember the first line of output that is not a message, until the link is ready."""
         if not self._stray and not self.is_ready:
             self._stray = quoted(line[:_MAX_STRAY_LENGTH].decode("utf-8", "replace").strip())
 
     @property
-    def stray_text(self) -> str:
+    def unexpected_output(self) -> str:
         """The text to add to a failure to connect, if the server wrote a line that is not a message."""
         return f"; its output is not MCP: {self._stray}" if self._stray else ""
 
@@ -356,12 +358,12 @@ class Deadlines:
 
 
 class ConnectionState(StrEnum):
-    """The state of a connection. `resting` is a backoff; `failed` lasts until attempts are allowed again."""
+    """The state of a connection. `failed` lasts until attempts are allowed again."""
 
     IDLE = "idle"
     CONNECTING = "connecting"
     READY = "ready"
-    RESTING = "resting"
+    BACKING_OFF = "backing-off"
     FAILED = "failed"
     CLOSED = "closed"
 

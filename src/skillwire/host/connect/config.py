@@ -107,15 +107,15 @@ def _show(value: object, owner: str) -> dict[str, ShowRule]:
     if not isinstance(value, dict):
         raise ConfigError(f"{owner} has a `skills.show` that is not an object")
     found: dict[str, ShowRule] = {}
-    for name, attention in cast(dict[str, object], value).items():
+    for name, rule in cast(dict[str, object], value).items():
         if not name:
             raise ConfigError(f"{owner} has an empty name in `skills.show`")
-        if not isinstance(attention, str) or attention not in set(ShowRule):
+        if not isinstance(rule, str) or rule not in set(ShowRule):
             raise ConfigError(
-                f"{owner} has an unknown value in `skills.show` for {quoted(name)}: {_describe(attention)}",
+                f"{owner} has an unknown value in `skills.show` for {quoted(name)}: {_describe(rule)}",
                 fix=f"use {_listed(ShowRule)}",
             )
-        found[name] = ShowRule(attention)
+        found[name] = ShowRule(rule)
     return found
 
 

@@ -172,7 +172,7 @@ class Connection:
             return ConnectionState.READY if self._link.is_ready else ConnectionState.CONNECTING
         if self._budget.remaining:
             return ConnectionState.FAILED
-        return ConnectionState.RESTING if self._backoff.remaining else ConnectionState.IDLE
+        return ConnectionState.BACKING_OFF if self._backoff.remaining else ConnectionState.IDLE
 
     @property
     def declaration(self) -> Declaration | None:
@@ -360,7 +360,12 @@ class Connection:
     # One call
 
     async def _share(
-        self, key: Hashable, method: str, call: Callable[[ServerLink], Awaitable[T]], *, extra: float = 0.0
+        self,
+        key: Hashable,
+        method: str,
+        call: Callable[[ServerLink], Awaitable[T]],
+        *,
+        extra: float = 0.0,
     ) -> T:
         """Make a call, or share an identical one in progress."""
         if self._tasks is None or self._is_closed:

@@ -204,7 +204,10 @@ class _CountedStream:
     """The SDK's stream of messages, limited in rate."""
 
     def __init__(
-        self, stream: ReadStream[SessionMessage | Exception], link: ServerLink, large_results: LargeResults
+        self,
+        stream: ReadStream[SessionMessage | Exception],
+        link: ServerLink,
+        large_results: LargeResults,
     ) -> None:
         self._stream = stream
         self._link = link

@@ -12,7 +12,7 @@ import orjson
 from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCResponse
 
-from skillwire.core import StrictJsonError, collector_paused, require_little_memory
+from skillwire.core import StrictJsonError, gc_paused, require_little_memory
 from skillwire.host.calls import MessageCap
 from skillwire.host.model import InvalidAnswerError, MessageTooLargeError
 
@@ -126,7 +126,7 @@ class LargeResults:
             return body
         require_bounded(body)
         try:
-            with collector_paused():
+            with gc_paused():
                 value: Any = orjson.loads(body)
         except ValueError:
             return _left_to_sdk(body)

@@ -24,7 +24,7 @@ from skillwire.core import (
     SkillEntry,
     SkillError,
     SkillUri,
-    collector_paused,
+    gc_paused,
 )
 from skillwire.host.calls import (
     MAX_TTL_MS,
@@ -124,7 +124,7 @@ class SiteConnection:
             return ConnectionState.CLOSED
         if self._is_answering:
             return ConnectionState.READY
-        return ConnectionState.RESTING if self._backoff.remaining else ConnectionState.IDLE
+        return ConnectionState.BACKING_OFF if self._backoff.remaining else ConnectionState.IDLE
 
     async def __aenter__(self) -> "SiteConnection":
         self._tasks = anyio.create_task_group()
@@ -292,7 +292,7 @@ def listing_of(index: SiteIndex, formats: frozenset[ArchiveFormat], most: int) -
     about_all = [finding for finding in index.findings if finding.code == _UNVERIFIABLE]
     refused = [_refused(finding) for finding in index.findings if finding.code != _UNVERIFIABLE]
     entries: list[SkillEntry] = []
-    with collector_paused():
+    with gc_paused():
         for position, item in enumerate(index.site.entries[:most]):
             entry = _usable(item, formats)
             if isinstance(entry, SkillEntry):

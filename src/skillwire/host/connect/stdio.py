@@ -22,7 +22,7 @@ from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
 from mcp.types import RequestId
 
-from skillwire.core import LimitError, collector_paused, quoted
+from skillwire.core import LimitError, gc_paused, quoted
 from skillwire.host.calls import MAX_PENDING_WRITES, ServerLink, Streams
 from skillwire.host.connect.diagnosis import not_started
 from skillwire.host.connect.messages import MIN_LARGE_BYTES, LineBuffer, require_bounded, require_small
@@ -134,7 +134,7 @@ class _Child:
                 return
             message = _message_of(line)
             if message is None and line.strip():
-                self._link.note_stray_line(line)
+                self._link.note_unexpected_line(line)
                 message = self._replacement_for(line)
             if message is not None:
                 self._pending.note_answer(message)
@@ -237,7 +237,7 @@ class _Child:
         lines = self._stderr_tail.decode(errors="replace").strip().splitlines()
         text = f"; its last output: {quoted(_last_error_line(lines)[-110:])}" if lines else ""
         return UnavailableError(
-            f"the server's process {what}{text}{self._link.stray_text}",
+            f"the server's process {what}{text}{self._link.unexpected_output}",
             fix="run the server's command in a terminal to see why, then correct the command",
         )
 
@@ -311,7 +311,7 @@ def _parsed(line: bytes) -> types.JSONRPCMessage:
     if is_large_object:
         require_bounded(line)
     try:
-        with collector_paused() if len(line) >= MIN_LARGE_BYTES else nullcontext():
+        with gc_paused() if len(line) >= MIN_LARGE_BYTES else nullcontext():
             return adapter.validate_python(orjson.loads(line), by_name=False)
     except ValueError:
         if is_large_object:

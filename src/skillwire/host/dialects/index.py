@@ -39,7 +39,7 @@ from skillwire.core import (
     canonical_uri,
     check_entry,
     check_frontmatter,
-    collector_paused,
+    gc_paused,
     parse_strictly,
     quoted,
 )
@@ -121,10 +121,12 @@ def _april_item(entry: AprilEntry, archive_uris: ArchiveSkillUris, options: Dial
         return ListingItem(findings=tuple(findings), uri=uri.text)
     if entry.type is AprilType.ARCHIVE:
         return _archive(entry, uri, frontmatter, options)
-    return ListingItem(_skill(uri, frontmatter, _file_promise(entry, uri), entry), findings=tuple(findings))
+    return ListingItem(
+        _skill(uri, frontmatter, _skill_file_manifest(entry, uri), entry), findings=tuple(findings)
+    )
 
 
-def _file_promise(entry: AprilEntry, uri: SkillUri) -> Manifest | None:
+def _skill_file_manifest(entry: AprilEntry, uri: SkillUri) -> Manifest | None:
     """Return the manifest with the digest of `SKILL.md`; drafts before 3 June had none (DRAFT-04)."""
     if entry.digest is None:
         return None
@@ -185,14 +187,14 @@ def _june_item(entry: JuneEntry, archive_uris: ArchiveSkillUris, options: Dialec
         )
     except InvalidUriError as error:
         return ListingItem(findings=(Finding("uri-invalid", str(error), file=""),))
-    manifest, problem = _promise(entry, uri, options)
+    manifest, problem = _widest_manifest(entry, uri, options)
     if manifest is None:
         return ListingItem(findings=problem, uri=uri.text)
     extra = extra_fields(entry.extra, "size")
     return ListingItem(SkillEntry(uri, Frontmatter(entry.frontmatter), manifest, extra))
 
 
-def _promise(
+def _widest_manifest(
     entry: JuneEntry, uri: SkillUri, options: DialectOptions
 ) -> tuple[Manifest | None, tuple[Finding, ...]]:
     """Return the widest manifest of an entry that this host can use, or the findings against it."""
@@ -334,7 +336,7 @@ async def _walk(session: Session, options: DialectOptions, scope: str | None) ->
                 if page.is_first:
                     items, seen, freshness = [], 0, Freshness()
                 freshness.add(page.answer)
-                with collector_paused() if len(page.items) > _SMALL_PAGE else nullcontext():
+                with gc_paused() if len(page.items) > _SMALL_PAGE else nullcontext():
                     found = (parse_resource(seen + place, item) for place, item in enumerate(page.items))
                     items += [item for item in found if item is not None]
                 seen += len(page.items)
@@ -459,7 +461,7 @@ def listing_of(data: bytes, options: DialectOptions) -> Listing:
     Raises:
         InvalidAnswerError: This is not an index, or not in a known or chosen form.
     """
-    with collector_paused():
+    with gc_paused():
         value = _parsed(data)
         shape = index_shape(value)
         if shape is None:

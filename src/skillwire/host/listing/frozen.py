@@ -137,7 +137,7 @@ class FrozenListing:
     def text(
         self,
         skills: Sequence[KnownSkill],
-        attention: ShowRules,
+        show_rules: ShowRules,
         *,
         form: ListingForm = ListingForm.COMPACT,
         budget_tokens: int = DEFAULT_BUDGET,
@@ -153,14 +153,14 @@ class FrozenListing:
         """
         if self.listed is None:
             self._form, self._budget, self._count, self._has_search = form, budget_tokens, count, has_search
-            budgets = attention.budgets if server_budgets is None else server_budgets
-            self.listed = self._render_first(contents_of(skills, attention, servers), budget_tokens, budgets)
+            budgets = show_rules.budgets if server_budgets is None else server_budgets
+            self.listed = self._render_first(contents_of(skills, show_rules, servers), budget_tokens, budgets)
         return self.listed.text
 
     def changes(
         self,
         skills: Sequence[KnownSkill],
-        attention: ShowRules,
+        show_rules: ShowRules,
         *,
         budget_tokens: int = CHANGES_BUDGET,
         origin_budget: int = ORIGIN_BUDGET,
@@ -176,12 +176,12 @@ class FrozenListing:
         """
         if self.listed is None or not (self._is_given or self._was_empty):
             return ""
-        if self._checked is not None and self._checked[0] is skills and self._checked[1] is attention:
+        if self._checked is not None and self._checked[0] is skills and self._checked[1] is show_rules:
             return ""
-        contents = {own.key: own for own in contents_of(skills, attention)}
+        contents = {own.key: own for own in contents_of(skills, show_rules)}
         if self._was_empty:
             budget = min(budget_tokens, self._budget)
-            text = self._render_first(list(contents.values()), budget, attention.budgets).text
+            text = self._render_first(list(contents.values()), budget, show_rules.budgets).text
             self.has_changes = bool(text)
             return text
         drafts = [
@@ -196,8 +196,8 @@ class FrozenListing:
         given = self._fit_drafts(drafts, budget_tokens, origin_budget)
         if given is None:
             # A tuple does not change, so the same one need not be compared again.
-            is_same_later = isinstance(skills, tuple) and attention.is_static
-            self._checked = (skills, attention) if not drafts and is_same_later else None
+            is_same_later = isinstance(skills, tuple) and show_rules.is_static
+            self._checked = (skills, show_rules) if not drafts and is_same_later else None
             return ""
         for part in given.sections:
             self._record(part, contents)
@@ -300,7 +300,7 @@ class ConversationListings:
     def text(
         self,
         skills: Sequence[KnownSkill],
-        attention: ShowRules,
+        show_rules: ShowRules,
         *,
         form: ListingForm | None = None,
         budget_tokens: int | None = None,
@@ -319,17 +319,17 @@ class ConversationListings:
             self._listings.pop(next(iter(self._listings)))
         return listing.text(
             skills,
-            attention,
+            show_rules,
             form=self.form,
             budget_tokens=self._budget,
             count=self.count,
             servers=servers,
         )
 
-    def changes(self, skills: Sequence[KnownSkill], attention: ShowRules) -> str:
+    def changes(self, skills: Sequence[KnownSkill], show_rules: ShowRules) -> str:
         """Return the text to append to the list in use; empty when there is none yet."""
         listing = self._listings.get((self.form, self._budget, self.count))
-        return "" if listing is None else listing.changes(skills, attention)
+        return "" if listing is None else listing.changes(skills, show_rules)
 
     def renew(self) -> None:
         """Discard all lists, so that they are rendered again; keep the one in use if it has no changes."""

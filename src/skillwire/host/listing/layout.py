@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from skillwire.core import SKILL_FILE
-from skillwire.host.listing.rows import ListingRow, ListingRows, RowDescription, Shown, share_out
+from skillwire.host.listing.rows import ListingRow, ListingRows, RowDescription, Shown, max_min_shares
 from skillwire.host.listing.text import REMOVED, ChangeMark, ListingWriter, OriginHeading, Wording, clean
 from skillwire.host.model import BYTES_PER_TOKEN, KnownSkill, TokenCounter, estimated_tokens, size_of
 
@@ -72,7 +72,7 @@ class Section:
         self.writer = writer
         self._wording = wording
         self._marks = contents.marks or {}
-        self._overhead = size_of(writer.section(contents.heading, (), "")) + len(writer.between)
+        self._overhead = size_of(writer.section(contents.heading, (), "")) + len(writer.separator)
         with_text = writer.line(contents.heading, "x", "x", None)
         self._about = len(with_text) - len(writer.line(contents.heading, "x", "", None)) - 1
         self._pins = ListingRows(contents.pins, self._row, writer.text, self._about)
@@ -132,7 +132,7 @@ class Section:
         location = ""
         if skill.directory is not None and mark is not REMOVED:
             location = writer.location(str(skill.directory / SKILL_FILE))
-        bare = size_of(writer.line(contents.heading, head, "", mark, location)) + len(writer.between)
+        bare = size_of(writer.line(contents.heading, head, "", mark, location)) + len(writer.separator)
         return ListingRow(skill, head, mark, bare, self._describe, location)
 
     def _describe(self, skill: KnownSkill) -> RowDescription:
@@ -147,7 +147,7 @@ class Section:
     def _more_size(self, is_detailed: bool = False) -> int:
         """Return the maximum size of the line about skills that are left out."""
         detail = self._others.groups.text() if is_detailed else ""
-        return size_of(self._more(self.count + 1, detail)) + len(self.writer.between)
+        return size_of(self._more(self.count + 1, detail)) + len(self.writer.separator)
 
     def _more(self, left: int, detail: str = "") -> str:
         contents = self.contents
@@ -184,13 +184,13 @@ def lay_out(
     caps: Mapping[OriginKey, int],
 ) -> ListLayout | None:
     """Lay out as much as fits into `room` bytes and the caps of single servers; None when nothing fits."""
-    between = len(writer.between)
+    separator = len(writer.separator)
     total = sum(section.count for section in sections)
-    room -= size_of(writer.whole(wording, (), "")) + between
+    room -= size_of(writer.document(wording, (), "")) + separator
     shown = _sections_shown(sections, room, caps)
     if len(shown) < len(sections):
         rest = writer.rest(wording.rest(total + 1, len(sections) + 1), total)
-        room -= size_of(rest) + between
+        room -= size_of(rest) + separator
         shown = _sections_shown(sections, room, caps)
     if not shown:
         return None
@@ -201,7 +201,7 @@ def lay_out(
     hidden = [section for section in sections if id(section) not in seen]
     unseen = sum(section.count for section in hidden)
     rest = writer.rest(wording.rest(unseen, len(hidden)), unseen) if unseen else ""
-    text = writer.whole(wording, [part.text() for part in arranged], rest)
+    text = writer.document(wording, [part.text() for part in arranged], rest)
     return ListLayout(text, arranged, unseen + sum(part.left_out for part in arranged))
 
 
@@ -229,7 +229,7 @@ def _shares(shown: Sequence[Section], room: int, caps: Mapping[OriginKey, int]) 
             partial(_shortfall, demand, section, share, _cap(section, caps))
             for section, share in zip(shown, shares, strict=True)
         ]
-        granted = share_out(room, wants)
+        granted = max_min_shares(room, wants)
         shares = [share + more for share, more in zip(shares, granted, strict=True)]
         room -= sum(granted)
     return shares

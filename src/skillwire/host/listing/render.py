@@ -48,7 +48,7 @@ class RenderedListing:
 
 def render(
     skills: Sequence[KnownSkill],
-    attention: ShowRules,
+    show_rules: ShowRules,
     *,
     form: ListingForm = ListingForm.COMPACT,
     budget_tokens: int = DEFAULT_BUDGET,
@@ -66,10 +66,10 @@ def render(
     that does not fit either, or there are no skills, it is empty.
     """
     listed, _ = render_contents(
-        contents_of(skills, attention),
+        contents_of(skills, show_rules),
         form=form,
         budget_tokens=budget_tokens,
-        server_budgets=attention.budgets if server_budgets is None else server_budgets,
+        server_budgets=show_rules.budgets if server_budgets is None else server_budgets,
         count=count,
         has_search=has_search,
     )
@@ -97,14 +97,14 @@ def render_contents(
     total = sum(section.count for section in sections)
     if not total:
         return RenderedListing("", 0), None
-    alone = writer.alone(wording, total)
-    if budget_tokens > 0 and (tokens := count(alone)) <= budget_tokens:
-        return RenderedListing(alone, tokens, left_out=total), None
+    text = writer.count_only(wording, total)
+    if budget_tokens > 0 and (tokens := count(text)) <= budget_tokens:
+        return RenderedListing(text, tokens, left_out=total), None
     return RenderedListing("", 0, left_out=total), None
 
 
 def contents_of(
-    skills: Iterable[KnownSkill], attention: ShowRules, servers: Iterable[ServerStatus] = ()
+    skills: Iterable[KnownSkill], show_rules: ShowRules, servers: Iterable[ServerStatus] = ()
 ) -> list[OriginContents]:
     """Group the skills that a model may load by origin: local ones first, then servers by label.
 
@@ -114,19 +114,19 @@ def contents_of(
     origin: Origin | None = None
     own: _OriginSkills | None = None
     # Looked up once, because the loop runs for every skill.
-    attention_of, normal = attention.of, ShowRule.NORMAL
-    for skill in attention.in_order(skills):
+    rule_of, normal = show_rules.of, ShowRule.NORMAL
+    for skill in show_rules.in_order(skills):
         if skill.id.origin is not origin:
             origin = skill.id.origin
             key = (origin.is_remote, origin.label)
             if key not in found:
                 # Skills that may never be loaded are not listed.
-                is_barred = attention.trust(skill) is Trust.NEVER
-                found[key] = None if is_barred else _OriginSkills(origin)
+                is_never_loaded = show_rules.trust(skill) is Trust.NEVER
+                found[key] = None if is_never_loaded else _OriginSkills(origin)
             own = found[key]
         if own is None:
             continue
-        shown = attention_of(skill)
+        shown = rule_of(skill)
         if shown is not normal:
             own.add(skill, shown)
         elif len(skill.reference) > MAX_REFERENCE:
@@ -157,16 +157,16 @@ class _OriginSkills:
     names_only: set[str] = field(default_factory=set[str])
     unlisted: int = 0
 
-    def add(self, skill: KnownSkill, attention: ShowRule) -> None:
-        if attention in (ShowRule.MANUAL, ShowRule.OFF):
+    def add(self, skill: KnownSkill, rule: ShowRule) -> None:
+        if rule in (ShowRule.MANUAL, ShowRule.OFF):
             return
         if len(skill.reference) > MAX_REFERENCE:
             self.unlisted += 1
-        elif attention is ShowRule.PIN:
+        elif rule is ShowRule.PIN:
             self.pins.append(skill)
         else:
             self.others.append(skill)
-            if attention is ShowRule.NAME_ONLY:
+            if rule is ShowRule.NAME_ONLY:
                 self.names_only.add(skill.reference)
 
     def contents(self) -> OriginContents:

@@ -94,7 +94,7 @@ def _shared(texts: Sequence[str]) -> str:
 # Max-min fair sharing of a limited amount.
 
 
-def share_out(total: int, wants: Sequence[Callable[[int], int]]) -> list[int]:
+def max_min_shares(total: int, wants: Sequence[Callable[[int], int]]) -> list[int]:
     """Share `total` so that the smallest unmet share is as large as possible (max-min fairness).
 
     Small demands are met in full, and the others get equal shares. Each demand

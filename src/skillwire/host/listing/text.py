@@ -192,7 +192,7 @@ class Wording:
         """Return how many skills there are from origins that are not in the list at all."""
         return self.more(count, f" from {places} other {'place' if places == 1 else 'places'}")
 
-    def alone(self, count: int) -> str:
+    def count_only(self, count: int) -> str:
         """Return how many skills there are, if none fits."""
         what = f"Skills: {count}, none listed here"
         return f"{what}: use {SEARCH_TOOL}" if self.has_search else what
@@ -227,7 +227,7 @@ class ListingWriter(Protocol):
     """Writes one form. `text` and `reference` escape a cleaned text; the other methods compose lines."""
 
     @property
-    def between(self) -> str:
+    def separator(self) -> str:
         """The separator between two lines of a section."""
         ...
 
@@ -247,15 +247,15 @@ class ListingWriter(Protocol):
     ) -> str: ...
     def more(self, heading: OriginHeading, words: str, count: int) -> str: ...
     def section(self, heading: OriginHeading, lines: Sequence[str], more: str) -> str: ...
-    def whole(self, wording: Wording, sections: Sequence[str], rest: str) -> str: ...
+    def document(self, wording: Wording, sections: Sequence[str], rest: str) -> str: ...
     def rest(self, words: str, count: int) -> str: ...
-    def alone(self, wording: Wording, count: int) -> str: ...
+    def count_only(self, wording: Wording, count: int) -> str: ...
 
 
 class CompactWriter:
     """`- reference: description` below `From MCP server label (…):`."""
 
-    between = "\n"
+    separator = "\n"
 
     def text(self, text: str) -> str:
         if "<" in text or ">" in text:
@@ -288,14 +288,14 @@ class CompactWriter:
     def section(self, heading: OriginHeading, lines: Sequence[str], more: str) -> str:
         return "\n".join([f"From {heading.text}:", *lines, *_if(more)])
 
-    def whole(self, wording: Wording, sections: Sequence[str], rest: str) -> str:
+    def document(self, wording: Wording, sections: Sequence[str], rest: str) -> str:
         return "\n".join([wording.lead, *sections, *_if(rest)])
 
     def rest(self, words: str, count: int) -> str:
         return f"And {words}"
 
-    def alone(self, wording: Wording, count: int) -> str:
-        return wording.alone(count)
+    def count_only(self, wording: Wording, count: int) -> str:
+        return wording.count_only(count)
 
 
 _MARKDOWN: Final = re.compile(r"[\\`*\[\]<>&~_]")
@@ -304,7 +304,7 @@ _MARKDOWN: Final = re.compile(r"[\\`*\[\]<>&~_]")
 class MarkdownWriter:
     """``- `reference`: description`` below a heading."""
 
-    between = "\n"
+    separator = "\n"
 
     def text(self, text: str) -> str:
         return _MARKDOWN.sub(_backslashed, text)
@@ -335,7 +335,7 @@ class MarkdownWriter:
     def section(self, heading: OriginHeading, lines: Sequence[str], more: str) -> str:
         return "\n".join([f"### {self.text(heading.text)}", "", *lines, *_if(more), ""])
 
-    def whole(self, wording: Wording, sections: Sequence[str], rest: str) -> str:
+    def document(self, wording: Wording, sections: Sequence[str], rest: str) -> str:
         title = "## Changed skills" if wording.is_change else "## Available skills"
         lead = self.text(wording.lead)
         return "\n".join([title, "", lead, "", *sections, *_if(rest)]).rstrip("\n")
@@ -343,8 +343,8 @@ class MarkdownWriter:
     def rest(self, words: str, count: int) -> str:
         return f"And {self.text(words)}"
 
-    def alone(self, wording: Wording, count: int) -> str:
-        return self.text(wording.alone(count))
+    def count_only(self, wording: Wording, count: int) -> str:
+        return self.text(wording.count_only(count))
 
 
 class XmlWriter:
@@ -353,7 +353,7 @@ class XmlWriter:
     A local skill's line also has the `<location>` of its `SKILL.md`, for agents that read files.
     """
 
-    between = "\n"
+    separator = "\n"
 
     def text(self, text: str) -> str:
         return html.escape(text, quote=False) if _NEEDS_ESCAPES.search(text) else text
@@ -386,7 +386,7 @@ class XmlWriter:
         replaced = [f"<replaced {self._origin(heading)}/>"] if heading.is_replaced else []
         return "\n".join([*replaced, *lines, *_if(more)])
 
-    def whole(self, wording: Wording, sections: Sequence[str], rest: str) -> str:
+    def document(self, wording: Wording, sections: Sequence[str], rest: str) -> str:
         lead = self.text(f"{wording.lead} What a server says is {UNVERIFIED}.")
         tag = "changed_skills" if wording.is_change else "available_skills"
         return "\n".join([lead, f"<{tag}>", *sections, *_if(rest), f"</{tag}>"])
@@ -394,8 +394,8 @@ class XmlWriter:
     def rest(self, words: str, count: int) -> str:
         return f'<more count="{count}">{self.text(words)}</more>'
 
-    def alone(self, wording: Wording, count: int) -> str:
-        words = self.text(wording.alone(count))
+    def count_only(self, wording: Wording, count: int) -> str:
+        words = self.text(wording.count_only(count))
         return f'<available_skills><more count="{count}">{words}</more></available_skills>'
 
     def _origin(self, heading: OriginHeading) -> str:
@@ -408,7 +408,7 @@ _NEEDS_ESCAPES: Final = re.compile("[<>&]")
 class JsonWriter:
     """`{"usage": …, "origins": [{"origin": …, "skills": [{"skill": …, "description": …}]}]}`."""
 
-    between = ",\n"
+    separator = ",\n"
 
     def text(self, text: str) -> str:
         return json_string(text)[1:-1]
@@ -437,18 +437,18 @@ class JsonWriter:
 
     def section(self, heading: OriginHeading, lines: Sequence[str], more: str) -> str:
         tail = f"],{more}}}" if more else "]}"
-        return f'{{"origin":{json_string(heading.text)},"skills":[\n{self.between.join(lines)}\n{tail}'
+        return f'{{"origin":{json_string(heading.text)},"skills":[\n{self.separator.join(lines)}\n{tail}'
 
-    def whole(self, wording: Wording, sections: Sequence[str], rest: str) -> str:
+    def document(self, wording: Wording, sections: Sequence[str], rest: str) -> str:
         key = "changes" if wording.is_change else "usage"
         tail = f"],{rest}}}" if rest else "]}"
-        return f'{{"{key}":{json_string(wording.lead)},"origins":[\n{self.between.join(sections)}\n{tail}'
+        return f'{{"{key}":{json_string(wording.lead)},"origins":[\n{self.separator.join(sections)}\n{tail}'
 
     def rest(self, words: str, count: int) -> str:
         return f'"more":{json_string(words)}'
 
-    def alone(self, wording: Wording, count: int) -> str:
-        return f'{{"origins":[],"more":{json_string(wording.alone(count))}}}'
+    def count_only(self, wording: Wording, count: int) -> str:
+        return f'{{"origins":[],"more":{json_string(wording.count_only(count))}}}'
 
 
 WRITERS: Final[dict[ListingForm, ListingWriter]] = {

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
         argument_rows,
         checked_arguments,
         declared_arguments,
-        written,
+        format_argument_lines,
     )
     from skillwire.host.model.comparison import (
         CONTEXT,
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         MOST_SHOWN,
         Basis,
         Comparison,
+        ComparisonBase,
         DiffLine,
         FieldChange,
         FileChange,
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
         Hunk,
         Json,
         OmissionReason,
-        Previous,
         Sign,
         TextDiff,
         is_comparable,
@@ -145,10 +145,10 @@ else:
                 "Question Reply RunTerms SkillActivated Where Windows binding_of emit new_boundary "
                 "now"
             ),
-            "arguments": "ARGUMENTS argument_rows checked_arguments declared_arguments written",
+            "arguments": "ARGUMENTS argument_rows checked_arguments declared_arguments format_argument_lines",
             "comparison": (
                 "Basis CONTEXT Comparison DiffLine FieldChange FileChange FileState Hunk Json "
-                "MOST_FILE_BYTES MOST_LINES MOST_SHOWN OmissionReason Previous Sign TextDiff "
+                "MOST_FILE_BYTES MOST_LINES MOST_SHOWN OmissionReason ComparisonBase Sign TextDiff "
                 "is_comparable shown_path text_diff"
             ),
             "endpoints": "DEFAULT_SECONDS Endpoint HttpEndpoint ServerConfig SiteEndpoint StdioEndpoint",
@@ -204,6 +204,7 @@ __all__ = [
     "Basis",
     "Change",
     "Comparison",
+    "ComparisonBase",
     "ConfigError",
     "CrossOriginError",
     "DiffLine",
@@ -243,7 +244,6 @@ __all__ = [
     "OriginKind",
     "PeerError",
     "Preview",
-    "Previous",
     "PromptLimitError",
     "Provenance",
     "ProvenanceProvider",
@@ -290,6 +290,7 @@ __all__ = [
     "declared_arguments",
     "emit",
     "estimated_tokens",
+    "format_argument_lines",
     "full_reference",
     "is_comparable",
     "local_reference",
@@ -307,5 +308,4 @@ __all__ = [
     "top_level",
     "uri_in",
     "view_of",
-    "written",
 ]

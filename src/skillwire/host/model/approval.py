@@ -90,7 +90,7 @@ class ProvenanceVerdict:
 class ProvenanceProvider(Protocol):
     """Returns verdicts about skills, identified by their digests."""
 
-    async def judge(self, subject: Provenance) -> ProvenanceVerdict | None:
+    async def check(self, subject: Provenance) -> ProvenanceVerdict | None:
         """Return a verdict about exactly this content; None when nothing is known.
 
         The call is cancelled when it takes too long. An exception counts as no

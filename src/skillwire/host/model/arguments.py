@@ -69,7 +69,7 @@ def argument_rows(skill: KnownSkill) -> list[str]:
     return rows
 
 
-def written(arguments: Mapping[str, str]) -> list[str]:
+def format_argument_lines(arguments: Mapping[str, str]) -> list[str]:
     """Format the arguments to be sent, one line each, with hidden characters escaped."""
     return [
         f"{visible(name)} = {visible(json.dumps(value, ensure_ascii=False))}"

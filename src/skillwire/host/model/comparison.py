@@ -325,7 +325,7 @@ class FieldChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Previous:
+class ComparisonBase:
     """What the user approved before: on which basis, for which files, and when.
 
     `holds` is true while that approval is still valid.
@@ -347,7 +347,7 @@ class Comparison:
     """
 
     skill: KnownSkill
-    previous: Previous
+    previous: ComparisonBase
     files: tuple[FileChange, ...] = ()
     frontmatter: tuple[FieldChange, ...] | None = ()
     is_dynamic: bool = False

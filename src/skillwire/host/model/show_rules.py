@@ -95,9 +95,9 @@ class ShowRules:
         self._is_approved: Callable[[KnownSkill], bool] | None = None
         self._servers = dict(servers or {})
         self._show = {
-            f"{label}/{key}": attention
+            f"{label}/{key}": rule
             for label, settings in self._servers.items()
-            for key, attention in settings.show.items()
+            for key, rule in settings.show.items()
         }
         self._show |= {key: ShowRule(value) for key, value in (show or {}).items()}
 
@@ -161,8 +161,8 @@ class ShowRules:
             raise UnknownReferenceError(
                 f"no skill is called {quoted(skill.reference)}", reference=skill.reference
             )
-        attention = self.of(skill)
-        if attention is ShowRule.OFF:
+        rule = self.of(skill)
+        if rule is ShowRule.OFF:
             raise TurnedOffError(f"{skill.reference} is turned off", reference=skill.reference)
         if self.trust(skill) is Trust.NEVER:
             raise TurnedOffError(
@@ -170,7 +170,7 @@ class ShowRules:
                 reference=skill.reference,
                 fix="set another `trust` for this server in the configuration",
             )
-        if attention is ShowRule.MANUAL and not by_user:
+        if rule is ShowRule.MANUAL and not by_user:
             raise ManualOnlyError(
                 f"{skill.reference} can be loaded only by people", reference=skill.reference
             )

@@ -53,7 +53,7 @@ from skillwire.sources.directory.walk import (
     Walk,
     near_miss,
 )
-from skillwire.sources.review import SkillReading, read_skill
+from skillwire.sources.review import ReadSkill, read_skill
 
 # Discovery of the folders below a root that contain a `SKILL.md`: bounded, and without opening a file.
 
@@ -422,7 +422,7 @@ def _read(root: LocalRoot, directory: str, found: FoundSkill) -> KnownSkill:
     )
 
 
-def _manifest(uri: SkillUri, reading: SkillReading) -> Manifest:
+def _manifest(uri: SkillUri, reading: ReadSkill) -> Manifest:
     """Return the manifest of the files that were read and whose paths can be part of a URI."""
     files: list[ManifestFile] = []
     for path, content in reading.files.items():
@@ -434,7 +434,7 @@ def _manifest(uri: SkillUri, reading: SkillReading) -> Manifest:
     return Manifest.of(files)
 
 
-def _findings(folder: str, reading: SkillReading, lenient: LenientDocument) -> tuple[Finding, ...]:
+def _findings(folder: str, reading: ReadSkill, lenient: LenientDocument) -> tuple[Finding, ...]:
     repaired = replace(reading, folder=folder, files={**reading.files, SKILL_FILE: lenient.repaired})
     return (*lenient.findings, *repaired.findings())
 

@@ -29,7 +29,7 @@ from skillwire.core import (
     SkillError,
     SkillUri,
     SourceError,
-    collector_paused,
+    gc_paused,
     quoted,
     visible,
 )
@@ -53,7 +53,7 @@ from skillwire.host.model import (
     view_of,
 )
 from skillwire.host.registry.local import LocalScan, LocalSkills
-from skillwire.host.registry.servers import ListingHistory, Remote, ServerRecord
+from skillwire.host.registry.servers import ListingHistory, RemoteServer, ServerRecord
 from skillwire.sources.background import run_in_background
 
 # `ViewBuilder`: builds the registry's view from all origins.
@@ -79,7 +79,7 @@ class ViewBuilder:
     ) -> RegistryView:
         """Return a view of the local skills and those of all servers."""
         skills = [skill for record in origins for skill in record.skills]
-        with collector_paused() if len(skills) > MANY_SKILLS else nullcontext():
+        with gc_paused() if len(skills) > MANY_SKILLS else nullcontext():
             return view_of(
                 revision,
                 [*scan.skills, *skills],
@@ -178,7 +178,7 @@ class Registry:
 
     def __init__(
         self,
-        remotes: Sequence[Remote],
+        remotes: Sequence[RemoteServer],
         local: LocalSkills | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
@@ -254,15 +254,15 @@ class Registry:
         for label in wanted:
             if label != LOCAL:
                 self._require(label)
-        flights: list[anyio.Event] = []
+        started: list[anyio.Event] = []
         for label in wanted:
             if label == LOCAL:
-                flights.append(self._start_scan())
+                started.append(self._start_scan())
             elif force or not self._is_fresh(label):
-                flights.append(self._start(label, partial(self._list_server, label, at_once)))
+                started.append(self._start(label, partial(self._list_server, label, at_once)))
         with anyio.move_on_after(wait_seconds) as waiting:
-            for flight in flights:
-                await flight.wait()
+            for finished in started:
+                await finished.wait()
         if waiting.cancelled_caught and wait_seconds:
             self._warn_of_slow_servers(wait_seconds)
         return self.view
@@ -415,7 +415,7 @@ class Registry:
             final = [entry for entry in listing.entries if not _may_have_digests(listing.dialect, entry)]
             self._report_entries(record.origin, final)
             problem = None if listing.problem is None else Refusal.of(listing.problem, label)
-            with collector_paused() if len(listing.entries) > MANY_SKILLS else nullcontext():
+            with gc_paused() if len(listing.entries) > MANY_SKILLS else nullcontext():
                 record.apply_listing(listing, problem, asked=asked, now=self._clock())
         except NotDeclaredError:
             record.mark_without_skills(asked=(remote.epoch, record.signals), now=self._clock())
@@ -437,7 +437,7 @@ class Registry:
         if self._offline is not None and record.was_never_listed:
             record.use_offline(await self._offline(record.origin))
 
-    async def _confirm(self, remote: Remote, record: ServerRecord) -> None:
+    async def _confirm(self, remote: RemoteServer, record: ServerRecord) -> None:
         """Get the skills that a server's instructions mention and its listing lacks."""
         if record.dialect is not Dialect.CORE:
             return  # In other dialects only reading the file could confirm it, and no file is read unasked.
@@ -449,7 +449,7 @@ class Registry:
                 for uri in uris:
                     group.start_soon(self._confirm_one, remote, record, uri)
 
-    async def _confirm_one(self, remote: Remote, record: ServerRecord, uri: str) -> None:
+    async def _confirm_one(self, remote: RemoteServer, record: ServerRecord, uri: str) -> None:
         try:
             self._store(record, await remote.get_skill(uri))
         except SkillError as error:

@@ -298,10 +298,10 @@ def _short(subject: str) -> str:
     return subject if len(subject) <= _LONGEST_SUBJECT else subject[: _LONGEST_SUBJECT - 1] + "…"
 
 
-# `Remote`: the part of a server connection that the registry uses.
+# `RemoteServer`: the part of a server connection that the registry uses.
 
 
-class Remote(Protocol):
+class RemoteServer(Protocol):
     """A server that lists skills. Every call has a deadline and raises only `SkillError`."""
 
     @property

@@ -40,7 +40,7 @@ _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NOFOLLOW
 _LINKED = frozenset({errno.ELOOP, errno.ENOTDIR, errno.EMLINK})
 _NAME = re.compile(r"[0-9a-f]{64}")
 _SHARD = re.compile(r"[0-9a-f]{2}")
-_GONE = re.compile(r"\.gone-[0-9a-f]{16}")
+_BEING_REMOVED = re.compile(r"\.gone-[0-9a-f]{16}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +193,7 @@ def remove_leftovers(root: int, *, older_than: float = STALE_AFTER) -> int:
     oldest = time.time() - older_than
     removed = 0
     for name in _names(root):
-        if _GONE.fullmatch(name):
+        if _BEING_REMOVED.fullmatch(name):
             with suppress(OSError):
                 _remove_renamed(root, name)
                 removed += 1

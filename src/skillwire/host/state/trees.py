@@ -50,13 +50,13 @@ _ARCHIVE = "archive"
 _WRITABLE, _READ_ONLY, _FILE_MODE = 0o700, 0o500, 0o400
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 _TREE = re.compile(r"[0-9a-f]{64}")
-_GONE = re.compile(r"\.gone-[0-9a-f]{16}")
+_BEING_REMOVED = re.compile(r"\.gone-[0-9a-f]{16}")
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class TreeKey:
+class ArchiveKey:
     """The identity of an unpacked archive: origin, URL and digest. The skill's name is not part of it."""
 
     origin: Origin
@@ -81,7 +81,7 @@ class _StoredTree:
     used: int
 
 
-class Trees:
+class UnpackedArchives:
     """The unpacked archives of all servers, within a quota for each server and one for all.
 
     A failing disk slows loads down but does not fail them. All methods are
@@ -101,7 +101,7 @@ class Trees:
         self._max_bytes = max_bytes
         self._has_warned = False
 
-    def put(self, key: TreeKey, archive: bytes, files: Mapping[str, bytes]) -> bool:
+    def put(self, key: ArchiveKey, archive: bytes, files: Mapping[str, bytes]) -> bool:
         """Store an archive and its files, by digest, atomically; False when that is not possible.
 
         An existing tree is replaced.
@@ -124,7 +124,7 @@ class Trees:
             return False
         return True
 
-    def archive(self, key: TreeKey, most: int) -> bytes | None:
+    def archive(self, key: ArchiveKey, most: int) -> bytes | None:
         """Return the archive of a tree, of at most `most` bytes; None when it is not stored.
 
         Raises:
@@ -132,7 +132,7 @@ class Trees:
         """
         return self._verified(key, _ARCHIVE, ManifestFile(key.url, key.digest, UNKNOWN_SIZE), most)
 
-    def read(self, key: TreeKey, file: ManifestFile) -> bytes | None:
+    def read(self, key: ArchiveKey, file: ManifestFile) -> bytes | None:
         """Return a file of a tree; None when it is not stored.
 
         Raises:
@@ -217,11 +217,11 @@ class Trees:
                 with suppress(OSError), folders.folder(name, root) as inside:
                     for found in _names(inside):
                         is_old = is_temporary(found) and folders.age(inside, found) >= older_than
-                        if is_old or _GONE.fullmatch(found):
+                        if is_old or _BEING_REMOVED.fullmatch(found):
                             removed += _remove(inside, found)
             return removed + self._enforce_quotas(root)
 
-    def _verified(self, key: TreeKey, name: str, file: ManifestFile, most: int) -> bytes | None:
+    def _verified(self, key: ArchiveKey, name: str, file: ManifestFile, most: int) -> bytes | None:
         if not folders.IS_SUPPORTED:
             return None
         try:

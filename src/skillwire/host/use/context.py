@@ -22,7 +22,7 @@ from skillwire.host.model import (
     TokenCounter,
     Windows,
 )
-from skillwire.host.use.load import Machinery, require_still_approved
+from skillwire.host.use.load import HostServices, require_still_approved
 from skillwire.host.use.present import LOAD_TOOL, LoadedSkill, frame_skill
 from skillwire.host.use.script_results import fair_shares
 
@@ -39,7 +39,7 @@ _HEAD = (
 
 
 @dataclass(frozen=True, slots=True)
-class Restored:
+class RestoredTexts:
     """Text to add to a context again: `text` is all of it, complete and framed, or empty.
 
     `skills` begins with the skill that was loaded last; a long text may be
@@ -64,9 +64,9 @@ class Restored:
         return "\n\n".join(filter(None, (self.listing, self.texts)))
 
 
-def restored(
-    machinery: Machinery, windows: Windows, among: Iterable[Activation], budget: int, count: TokenCounter
-) -> Restored:
+def restore_texts(
+    services: HostServices, windows: Windows, among: Iterable[Activation], budget: int, count: TokenCounter
+) -> RestoredTexts:
     """Return the texts of some windows within `budget` tokens: newest first, each with a fair share.
 
     Only pages that were shown in this conversation are repeated. The oldest
@@ -76,18 +76,18 @@ def restored(
     given: list[_ShownSkill] = []
     for window in reversed(list(among)):
         try:
-            require_still_approved(machinery, window)
+            require_still_approved(services, window)
         except ApprovalError as error:
             refused.append(Refusal.of(error))
             continue
-        given.append(_ShownSkill.of(machinery, window, windows.pages_of(window.skill.id)))
+        given.append(_ShownSkill.of(services, window, windows.pages_of(window.skill.id)))
     for kept in range(len(given), -1, -1):
         left = tuple(skill.reference for skill in given[kept:])
         room = budget - count("\n\n".join([_HEAD, *_left_out_lines(left)]))
         skills = _shared(given[:kept], room, count)
         if skills is not None:
-            return Restored("", tuple(skills), left if room >= 0 else (), tuple(refused))
-    return Restored(refused=tuple(refused))
+            return RestoredTexts("", tuple(skills), left if room >= 0 else (), tuple(refused))
+    return RestoredTexts(refused=tuple(refused))
 
 
 def is_present(window: Activation, context: Iterable[str]) -> bool:
@@ -143,11 +143,12 @@ class _ShownSkill:
     pages: tuple[LoadedSkill, ...]
 
     @classmethod
-    def of(cls, machinery: Machinery, window: Activation, pages: Sequence[int]) -> "_ShownSkill":
-        is_away = machinery.files.is_away(window.skill)
-        length = machinery.page_length
+    def of(cls, services: HostServices, window: Activation, pages: Sequence[int]) -> "_ShownSkill":
+        is_offline = services.files.is_offline(window.skill)
+        length = services.page_length
         framed = [
-            frame_skill(window, page, page_length=length, is_again=True, is_away=is_away) for page in pages
+            frame_skill(window, page, page_length=length, is_again=True, is_offline=is_offline)
+            for page in pages
         ]
         return cls(window.skill.reference, tuple(framed))
 
@@ -241,7 +242,7 @@ class Nudges:
     def for_call(
         self,
         view: RegistryView,
-        attention: ShowRules,
+        show_rules: ShowRules,
         *,
         tool: str,
         server: str,
@@ -263,7 +264,7 @@ class Nudges:
         fitting = [
             skill
             for skill in self._index.explaining(name, server)
-            if skill.id not in self._named and skill.id not in loaded and attention.may_model_load(skill)
+            if skill.id not in self._named and skill.id not in loaded and show_rules.may_model_load(skill)
         ]
         self._named.update(skill.id for skill in fitting)
         return _sentence(name, server, [skill.reference for skill in fitting]) if fitting else ""

@@ -34,13 +34,13 @@ from skillwire.host.model import (
     Basis,
     Change,
     Comparison,
+    ComparisonBase,
     DynamicFiles,
     FieldChange,
     FileChange,
     FileState,
     KnownSkill,
     OmissionReason,
-    Previous,
     Refusal,
     UnavailableError,
     binding_of,
@@ -48,7 +48,7 @@ from skillwire.host.model import (
     text_diff,
 )
 from skillwire.host.state.content import ContentCache
-from skillwire.host.use.load import Machinery
+from skillwire.host.use.load import HostServices
 
 MOST_FILES: Final = 50
 """How many files are read for one comparison."""
@@ -56,23 +56,23 @@ MOST_BYTES: Final = 4 * 1024 * 1024
 """How many bytes are read for one comparison, of what was approved and of what is new."""
 
 
-def previous_of(skill: KnownSkill, store: ApprovalStore, lock: ProjectLock) -> Previous:
+def previous_of(skill: KnownSkill, store: ApprovalStore, lock: ProjectLock) -> ComparisonBase:
     """Return what the user approved for a skill: the approval that covers it now, else the newest one."""
     if not skill.is_remote:
-        return Previous(Basis.LOCAL)
+        return ComparisonBase(Basis.LOCAL)
     earlier = previous_approval(skill, store, lock)
     if earlier is None:
-        return Previous(Basis.NOTHING)
+        return ComparisonBase(Basis.NOTHING)
     own = Basis.APPROVED if earlier.holds else Basis.ENDED
     basis = Basis.LOCKED if earlier.is_pin else own
-    return Previous(basis, earlier.manifest, earlier.granted_at, holds=earlier.holds)
+    return ComparisonBase(basis, earlier.manifest, earlier.granted_at, holds=earlier.holds)
 
 
 async def compare(
-    machinery: Machinery,
+    services: HostServices,
     cache: ContentCache,
     skill: KnownSkill,
-    previous: Previous,
+    previous: ComparisonBase,
     *,
     full: bool = False,
 ) -> Comparison:
@@ -89,11 +89,11 @@ async def compare(
     if previous.basis is Basis.LOCAL:
         return Comparison(skill, previous)
     try:
-        machinery.files.require_safe(skill)
+        services.files.require_safe(skill)
         problems: list[Refusal] = []
     except SkillError as error:
         problems = [Refusal.of(error, skill.reference)]
-    reader = _ComparisonReader(machinery, cache, skill, is_blocked=bool(problems))
+    reader = _ComparisonReader(services, cache, skill, is_blocked=bool(problems))
     is_wanted = full or previous.basis is not Basis.NOTHING
     before, after = previous.manifest, skill.entry.manifest
     if is_wanted:
@@ -112,7 +112,7 @@ async def compare(
 class _ComparisonReader:
     """Reads what a comparison needs, within its limits."""
 
-    machinery: Machinery
+    services: HostServices
     cache: ContentCache
     skill: KnownSkill
     is_blocked: bool
@@ -156,15 +156,15 @@ class _ComparisonReader:
             return before, after
         old, new = before, after
         if before is not None and before.coverage is Coverage.ARCHIVE:
-            old = await self._kept(before)
+            old = await self._cached_archive_files(before)
         if after.coverage is Coverage.ARCHIVE:
-            new = await self._opened()
+            new = await self._listed_archive_files()
         is_known = new is not None and (old is not None or before is None)
         return (old, new) if is_known else (before, after)
 
-    async def _kept(self, manifest: Manifest) -> Manifest | None:
+    async def _cached_archive_files(self, manifest: Manifest) -> Manifest | None:
         """Return the files of an approved archive, if it is still cached."""
-        archives = self.machinery.files.archives
+        archives = self.services.files.archives
         skill = self.skill
         try:
             found = await anyio.to_thread.run_sync(
@@ -177,12 +177,12 @@ class _ComparisonReader:
         self._unpacked = found.contents
         return found.manifest
 
-    async def _opened(self) -> Manifest | None:
+    async def _listed_archive_files(self) -> Manifest | None:
         """Return the files of the archive that is listed now, unless it cannot be fetched."""
         if self.is_blocked:
             return None
         try:
-            opened = await self.machinery.files.opened(self.skill)
+            opened = await self.services.files.opened(self.skill)
         except SkillError as error:
             self.problems.append(Refusal.of(error, self.skill.reference))
             return None
@@ -199,8 +199,8 @@ class _ComparisonReader:
             return None  # The cached file was modified and has been removed.
 
     async def _current(self, file: ManifestFile) -> bytes:
-        content = await self.machinery.files.file(self.skill, file.uri, DynamicFiles())
-        self.machinery.audit.record("preview", reference=self.skill.reference, uri=file.uri)
+        content = await self.services.files.file(self.skill, file.uri, DynamicFiles())
+        self.services.audit.record("preview", reference=self.skill.reference, uri=file.uri)
         return content
 
     def _check_frontmatter(self, file: FileChange, content: bytes) -> None:

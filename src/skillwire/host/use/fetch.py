@@ -33,7 +33,7 @@ from skillwire.core import (
     VerificationError,
     archive_format,
     archive_line,
-    is_promised,
+    has_digest,
     packed_skill_file,
     parse_skill_md,
     path_findings,
@@ -66,7 +66,7 @@ from skillwire.host.model import (
 from skillwire.host.registry.local import parse_leniently, read_local_file
 from skillwire.host.state.audit import AuditLog
 from skillwire.host.state.content import ContentCache
-from skillwire.host.state.trees import TreeKey, Trees
+from skillwire.host.state.trees import ArchiveKey, UnpackedArchives
 
 # Skills that are served as one archive: whether this host unpacks them, and how their files are read.
 
@@ -101,34 +101,34 @@ NO_ARCHIVES = ArchivePolicy(frozenset())
 
 
 @dataclass(frozen=True, slots=True)
-class Unpacked:
+class UnpackedArchive:
     """The content of an archive: a manifest by path or by skill URI, and the files' bytes by digest."""
 
     manifest: Manifest
     contents: dict[str, bytes]
 
     @classmethod
-    def of(cls, files: Iterable[UnpackedFile]) -> "Unpacked":
+    def of(cls, files: Iterable[UnpackedFile]) -> "UnpackedArchive":
         lines = [(ManifestFile.of(file.path, file.content), file.content) for file in files]
         return cls(Manifest.of(line for line, _ in lines), {line.digest: content for line, content in lines})
 
-    def below(self, uri: SkillUri) -> "Unpacked":
+    def below(self, uri: SkillUri) -> "UnpackedArchive":
         """Return the same with the manifest's paths resolved to URIs below the skill at `uri`."""
-        return replace(self, manifest=placed(self.manifest, uri))
+        return replace(self, manifest=manifest_below(self.manifest, uri))
 
 
 class Archives:
     """Unpacks the archives of all servers of one host, and reads the unpacked files."""
 
-    def __init__(self, policy: ArchivePolicy, trees: Trees, audit: AuditLog) -> None:
+    def __init__(self, policy: ArchivePolicy, store: UnpackedArchives, audit: AuditLog) -> None:
         self._policy = policy
-        self._trees = trees
+        self._store = store
         self._audit = audit
         self._budgets: dict[Origin, UnpackBudget] = {}
         self._locks: dict[Origin, anyio.Lock] = {}
-        self._known: dict[TreeKey, Manifest] = {}
+        self._known: dict[ArchiveKey, Manifest] = {}
         # Trees that could not be stored on disk. The unpack budget bounds their size.
-        self._in_memory: dict[TreeKey, dict[str, bytes]] = {}
+        self._in_memory: dict[ArchiveKey, dict[str, bytes]] = {}
 
     def require_allowed(self, skill: KnownSkill) -> None:
         """Check from the entry alone whether the skill's archive may be fetched and unpacked.
@@ -171,8 +171,8 @@ class Archives:
         known = self._known.get(_key(skill))
         if known is None:
             known = (await self._unpacked(skill, read)).manifest
-        _require_promised(skill.entry, known)
-        return replace(skill, entry=replace(skill.entry, unpacked=placed(known, skill.entry.uri)))
+        _require_listed_skill_file(skill.entry, known)
+        return replace(skill, entry=replace(skill.entry, unpacked=manifest_below(known, skill.entry.uri)))
 
     async def file(self, skill: KnownSkill, uri: str, read: Read) -> bytes:
         """Return a file of a skill that was `opened`, as it was unpacked from the archive.
@@ -190,7 +190,7 @@ class Archives:
         if held is not None:
             return held[line.digest]
         try:
-            content = await anyio.to_thread.run_sync(self._trees.read, key, line)
+            content = await anyio.to_thread.run_sync(self._store.read, key, line)
         except VerificationError as error:
             self._note_mismatch(skill, uri, error)
             content = None
@@ -198,7 +198,7 @@ class Archives:
             content = (await self._unpacked(skill, read)).contents[line.digest]
         return content
 
-    def cached(self, origin: Origin, manifest: Manifest, uri: SkillUri) -> "Unpacked | None":
+    def cached(self, origin: Origin, manifest: Manifest, uri: SkillUri) -> "UnpackedArchive | None":
         """Return the content of the cached archive of the skill at `uri`. This blocks on disk access.
 
         No request is sent. None if it is not cached, does not match
@@ -208,39 +208,39 @@ class Archives:
             SkillError: The archive cannot be unpacked.
         """
         line = archive_line(manifest, uri.text)
-        limits, key = self._policy.limits, TreeKey(origin, line.uri, line.digest)
+        limits, key = self._policy.limits, ArchiveKey(origin, line.uri, line.digest)
         try:
-            archive = self._trees.archive(key, limits.max_stream_size)
+            archive = self._store.archive(key, limits.max_stream_size)
         except VerificationError as error:
             logger.warning("a cached archive was modified outside skillwire and was removed: %s", error)
             return None
         format = None if archive is None else ArchiveFormat.of_content(archive)
         if archive is None or format is None or format not in self._policy.formats_for(origin.label):
             return None
-        return Unpacked.of(unpack(archive, format, limits=limits)).below(uri)
+        return UnpackedArchive.of(unpack(archive, format, limits=limits)).below(uri)
 
-    async def _unpacked(self, skill: KnownSkill, read: Read) -> "Unpacked":
+    async def _unpacked(self, skill: KnownSkill, read: Read) -> "UnpackedArchive":
         """Return the content of an archive, from the cache or the server, and store it."""
         key = _key(skill)
         async with self._locks.setdefault(key.origin, anyio.Lock()):
-            archive = await self._kept_archive(skill)
+            archive = await self._cached_archive(skill)
             budget = None
             if archive is None:
                 budget = self._budget(key.origin)
                 budget.require(1)
                 archive = await self._fetched(skill, read)
             found = await anyio.to_thread.run_sync(self._unpack, skill, archive, budget)
-            if await anyio.to_thread.run_sync(self._trees.put, key, archive, found.contents):
+            if await anyio.to_thread.run_sync(self._store.put, key, archive, found.contents):
                 self._in_memory.pop(key, None)
             else:
                 self._in_memory[key] = found.contents
             self._known[key] = found.manifest
             return found
 
-    async def _kept_archive(self, skill: KnownSkill) -> bytes | None:
+    async def _cached_archive(self, skill: KnownSkill) -> bytes | None:
         try:
             return await anyio.to_thread.run_sync(
-                self._trees.archive, _key(skill), self._policy.limits.max_stream_size
+                self._store.archive, _key(skill), self._policy.limits.max_stream_size
             )
         except VerificationError as error:
             self._note_mismatch(skill, _key(skill).url, error)
@@ -254,7 +254,7 @@ class Archives:
         line.verify(archive)
         return archive
 
-    def _unpack(self, skill: KnownSkill, archive: bytes, budget: UnpackBudget | None) -> "Unpacked":
+    def _unpack(self, skill: KnownSkill, archive: bytes, budget: UnpackBudget | None) -> "UnpackedArchive":
         """Unpack an archive whose digest was verified, and check its content against the listing."""
         format = archive_format(_line_of(skill.entry)) or ArchiveFormat.of_content(archive)
         if format is None or format not in self._policy.formats_for(skill.id.origin.label):
@@ -262,11 +262,11 @@ class Archives:
                 f"the archive format of {skill.reference} is not accepted by this host",
                 reference=skill.reference,
             )
-        found = Unpacked.of(unpack(archive, format, limits=self._policy.limits, budget=budget))
-        _require_promised(skill.entry, found.manifest)
+        found = UnpackedArchive.of(unpack(archive, format, limits=self._policy.limits, budget=budget))
+        _require_listed_skill_file(skill.entry, found.manifest)
         content = found.contents[found.manifest.require(SKILL_FILE).digest]
         require_listed_frontmatter(skill.entry, parse_skill_md(content).frontmatter)
-        placed(found.manifest, skill.entry.uri)
+        manifest_below(found.manifest, skill.entry.uri)
         return found
 
     def _budget(self, origin: Origin) -> UnpackBudget:
@@ -305,12 +305,12 @@ def _line_of(entry: SkillEntry) -> ManifestFile:
     return archive_line(entry.manifest, entry.uri.text)
 
 
-def _key(skill: KnownSkill) -> TreeKey:
+def _key(skill: KnownSkill) -> ArchiveKey:
     line = _line_of(skill.entry)
-    return TreeKey(skill.id.origin, line.uri, line.digest)
+    return ArchiveKey(skill.id.origin, line.uri, line.digest)
 
 
-def _require_promised(entry: SkillEntry, manifest: Manifest) -> None:
+def _require_listed_skill_file(entry: SkillEntry, manifest: Manifest) -> None:
     """Check the `SKILL.md` of an archive against the size and digest in the entry, if any (ARC-16).
 
     Raises:
@@ -331,7 +331,7 @@ def _require_promised(entry: SkillEntry, manifest: Manifest) -> None:
         )
 
 
-def placed(manifest: Manifest, uri: SkillUri) -> Manifest:
+def manifest_below(manifest: Manifest, uri: SkillUri) -> Manifest:
     """Return an archive's manifest with its paths resolved to URIs below the skill's (ARC-14).
 
     Raises:
@@ -397,7 +397,7 @@ class Files:
             )
         return found
 
-    def is_away(self, skill: KnownSkill) -> bool:
+    def is_offline(self, skill: KnownSkill) -> bool:
         """Return whether the skill's server is not connected."""
         found = self._connections.get(skill.id.origin.label) if skill.is_remote else None
         return found is not None and found.state is not ConnectionState.READY
@@ -448,7 +448,7 @@ class Files:
         """
         if skill.entry.coverage is Coverage.ARCHIVE:
             return await self._packed_file(skill, uri)
-        if skill.entry.manifest is None or not is_promised(skill.entry, uri):
+        if skill.entry.manifest is None or not has_digest(skill.entry, uri):
             return await self._unpromised_file(skill, uri, fetched)
         line = skill.entry.manifest.require(uri)
         if not skill.is_remote:

@@ -10,11 +10,11 @@ from skillwire.core import (
     SkillEntry,
     UnlistedFileError,
     canonical_uri,
+    files_with_digests,
     fold_path,
-    is_promised,
+    has_digest,
     media_type_of,
     parse_uri,
-    promised_files,
     quoted,
 )
 from skillwire.host.calls import DirectoryItem
@@ -79,14 +79,14 @@ def _listed(skill: KnownSkill, path: str) -> str | None:
         uri = skill.entry.uri.join(path)
     except InvalidUriError:
         return None
-    files = promised_files(skill.entry)
+    files = files_with_digests(skill.entry)
     return uri if files is not None and files.find(uri) else None
 
 
 def published_directory(skill: KnownSkill, uri: str) -> str:
     """Return a directory's URI as the server spells it, derived from a file inside it."""
     depth = uri.count("/") + 1
-    files = promised_files(skill.entry)
+    files = files_with_digests(skill.entry)
     for file in files.files if files is not None else ():
         if file.uri.startswith(uri + "/"):
             return "/".join(file.published.split("/")[:depth])
@@ -122,7 +122,7 @@ def directory_lines(skill: KnownSkill, items: Iterable[DirectoryItem]) -> tuple[
             entry.uri.relative_path(item.uri),
             item.size,
             item.media_type or "",
-            is_unverified=not (entry.is_dynamic or item.is_directory or is_promised(entry, item.uri)),
+            is_unverified=not (entry.is_dynamic or item.is_directory or has_digest(entry, item.uri)),
         )
         for item in items
     )

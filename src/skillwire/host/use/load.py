@@ -17,11 +17,11 @@ from skillwire.core import (
     SkillDocument,
     SkillError,
     UnlistedFileError,
+    files_with_digests,
     frontmatter_differences,
+    has_digest,
     hidden_characters,
-    is_promised,
     is_script,
-    promised_files,
     quoted,
     revealed,
 )
@@ -55,7 +55,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Machinery:
+class HostServices:
     """The collaborators that all conversations of one host share; `runner` is set if scripts may be run."""
 
     registry: Registry
@@ -74,7 +74,7 @@ class Machinery:
 
 
 async def load(
-    machinery: Machinery, skill: KnownSkill, actor: Actor, arguments: Mapping[str, object] | None = None
+    services: HostServices, skill: KnownSkill, actor: Actor, arguments: Mapping[str, object] | None = None
 ) -> Activation:
     """Return a window for `skill`, ready to be opened. Nothing has been shown to a model yet.
 
@@ -89,29 +89,29 @@ async def load(
         SkillError: The skill cannot be fetched, or must not be loaded.
     """
     try:
-        return await _attempt(machinery, skill, actor, arguments)
+        return await _attempt(services, skill, actor, arguments)
     except STALE as error:
         if _is_listing_wrong(error):
             raise
-        current = await renew(machinery, skill, error)
+        current = await renew(services, skill, error)
         logger.info("%s changed since it was listed; loading the current version", skill.reference)
-    return await _attempt(machinery, current, actor, arguments)
+    return await _attempt(services, current, actor, arguments)
 
 
 async def _attempt(
-    machinery: Machinery, skill: KnownSkill, actor: Actor, given: Mapping[str, object] | None
+    services: HostServices, skill: KnownSkill, actor: Actor, given: Mapping[str, object] | None
 ) -> Activation:
-    machinery.show_rules.require_allowed(skill, by_user=actor == "user")
-    machinery.files.require_safe(skill)
+    services.show_rules.require_allowed(skill, by_user=actor == "user")
+    services.files.require_safe(skill)
     arguments = checked_arguments(skill, given)
     # Do not reveal to the provider which skill is wanted if the load is refused anyway.
-    check = machinery.provenance if machinery.consent.expected_refusal(skill) is None else None
+    check = services.provenance if services.consent.expected_refusal(skill) is None else None
     result = None if check is None else await check.require_no_veto(skill)
-    await machinery.consent.require_load(skill, actor=actor, provenance=result, arguments=arguments)
+    await services.consent.require_load(skill, actor=actor, provenance=result, arguments=arguments)
     fetched = DynamicFiles(arguments)
-    skill = await machinery.files.opened(skill)
-    document = await machinery.files.document(skill, fetched)
-    if not skill.entry.is_dynamic and not machinery.consent.covers(skill):
+    skill = await services.files.opened(skill)
+    document = await services.files.document(skill, fetched)
+    if not skill.entry.is_dynamic and not services.consent.covers(skill):
         raise SkillChangedError(
             f"{skill.reference} changed on its server while it was being loaded", reference=skill.reference
         )
@@ -130,7 +130,7 @@ def _is_listing_wrong(error: SkillError) -> bool:
     return error.refusal == "frontmatter-mismatch"
 
 
-async def renew(machinery: Machinery, skill: KnownSkill, error: SkillError) -> KnownSkill:
+async def renew(services: HostServices, skill: KnownSkill, error: SkillError) -> KnownSkill:
     """Fetch the skill's entry once after a file did not match; return it if it differs.
 
     The registry reports every entry to the approvals, so the approvals of the
@@ -140,7 +140,7 @@ async def renew(machinery: Machinery, skill: KnownSkill, error: SkillError) -> K
         SkillError: `error` itself, if the entry is the same or cannot be fetched.
     """
     try:
-        current = await machinery.registry.renew(skill.id)
+        current = await services.registry.renew(skill.id)
     except SkillError as failure:
         logger.info(
             "%s does not match its entry, and the entry cannot be fetched again: %s", skill.reference, failure
@@ -151,14 +151,14 @@ async def renew(machinery: Machinery, skill: KnownSkill, error: SkillError) -> K
     return current
 
 
-async def require_unchanged(machinery: Machinery, skill: KnownSkill, error: SkillError) -> NoReturn:
+async def require_unchanged(services: HostServices, skill: KnownSkill, error: SkillError) -> NoReturn:
     """Raise the reason why a file of a loaded skill does not match its entry.
 
     Raises:
         SkillChangedError: The skill's origin lists another entry now.
         SkillError: `error` itself, if the entry is the same.
     """
-    await renew(machinery, skill, error)
+    await renew(services, skill, error)
     raise SkillChangedError(
         f"{skill.reference} changed since it was loaded", reference=skill.reference
     ) from error
@@ -177,7 +177,7 @@ def is_same(one: KnownSkill, other: KnownSkill) -> bool:
 
 
 def is_current(
-    machinery: Machinery, window: Activation, skill: KnownSkill, arguments: Mapping[str, object] | None
+    services: HostServices, window: Activation, skill: KnownSkill, arguments: Mapping[str, object] | None
 ) -> bool:
     """Return whether a window has the content a new load would return, and is still approved.
 
@@ -187,7 +187,7 @@ def is_current(
         return False
     if window.skill.entry.is_dynamic:
         return is_same(window.skill, skill)
-    return is_same(window.skill, skill) and machinery.consent.covers(window.skill)
+    return is_same(window.skill, skill) and services.consent.covers(window.skill)
 
 
 @contextmanager
@@ -203,7 +203,7 @@ def recording_refusals(audit: AuditLog, event: str, reference: str) -> Generator
 # Reading files of a loaded skill: verified against the loaded entry, while it is still approved.
 
 
-async def content_of(machinery: Machinery, window: Activation, uri: str) -> bytes:
+async def content_of(services: HostServices, window: Activation, uri: str) -> bytes:
     """Return the bytes of a file of a loaded skill.
 
     Raises:
@@ -214,36 +214,36 @@ async def content_of(machinery: Machinery, window: Activation, uri: str) -> byte
         SkillError: The file cannot be fetched.
     """
     skill = window.skill
-    require_still_approved(machinery, window)
-    if skill.is_remote and not skill.entry.is_dynamic and not is_promised(skill.entry, uri):
-        await _require_permission(machinery, window, uri)
+    require_still_approved(services, window)
+    if skill.is_remote and not skill.entry.is_dynamic and not has_digest(skill.entry, uri):
+        await _require_permission(services, window, uri)
     try:
-        return await machinery.files.file(skill, uri, window.fetched)
+        return await services.files.file(skill, uri, window.fetched)
     except UnlistedFileError:
         raise
     except STALE as error:
-        return await require_unchanged(machinery, skill, error)
+        return await require_unchanged(services, skill, error)
 
 
-async def pages_of(machinery: Machinery, window: Activation, uri: str) -> PagedText:
+async def pages_of(services: HostServices, window: Activation, uri: str) -> PagedText:
     """Return a text file of a loaded skill in pages; one with a digest is fetched and scanned once.
 
     Raises:
         NotTextError: The file is not text.
         SkillError: As for `content_of`.
     """
-    skill, length = window.skill, machinery.page_length
+    skill, length = window.skill, services.page_length
     line = skill.entry.files.find(uri) if skill.is_remote and skill.entry.files is not None else None
     key = (skill.id, uri) if line is None else (line.digest, uri)
-    if line is not None and (known := machinery.texts.get(key)) is not None:
-        require_still_approved(machinery, window)
-        machinery.audit.record("read", reference=skill.reference, uri=uri, source="cache")
+    if line is not None and (known := services.texts.get(key)) is not None:
+        require_still_approved(services, window)
+        services.audit.record("read", reference=skill.reference, uri=uri, source="cache")
         return known
-    content = await content_of(machinery, window, uri)
-    return machinery.texts.prepared(key, content, lambda: PagedText.of(text_of(content, uri), length))
+    content = await content_of(services, window, uri)
+    return services.texts.prepared(key, content, lambda: PagedText.of(text_of(content, uri), length))
 
 
-def require_still_approved(machinery: Machinery, window: Activation) -> None:
+def require_still_approved(services: HostServices, window: Activation) -> None:
     """Check that a skill is still approved as it was loaded; dynamic skills are not checked.
 
     Raises:
@@ -251,20 +251,20 @@ def require_still_approved(machinery: Machinery, window: Activation) -> None:
         ApprovalError: The approval was withdrawn.
     """
     skill = window.skill
-    if not skill.entry.is_dynamic and not machinery.consent.covers(skill):
-        current = machinery.registry.known(skill.id)
+    if not skill.entry.is_dynamic and not services.consent.covers(skill):
+        current = services.registry.known(skill.id)
         kind = ApprovalError if current is not None and is_same(current, skill) else SkillChangedError
         raise kind(f"{skill.reference} is no longer approved as it was loaded", reference=skill.reference)
 
 
-async def _require_permission(machinery: Machinery, window: Activation, uri: str) -> None:
+async def _require_permission(services: HostServices, window: Activation, uri: str) -> None:
     """Check that files without digests may be read in this window; the user is asked once."""
     skill = window.skill
     if not skill.entry.uri.contains(uri):
         raise UnlistedFileError(f"{quoted(uri)} is not inside the skill", uri=uri[:500])
     if window.fetched.permission is None:
         try:
-            await machinery.consent.require_unverified(skill, uri)
+            await services.consent.require_unverified(skill, uri)
         except ApprovalDeniedError:
             window.fetched.permission = False
             raise
@@ -282,22 +282,22 @@ async def _require_permission(machinery: Machinery, window: Activation, uri: str
 _MOST_HIDDEN = 1000
 
 
-async def preview(machinery: Machinery, reference: str, path: str) -> Preview:
+async def preview(services: HostServices, reference: str, path: str) -> Preview:
     """Fetch one file of a skill and verify it against the entry.
 
     Raises:
         SkillError: The file cannot be fetched, or does not match the entry.
     """
-    with recording_refusals(machinery.audit, "preview", reference):
-        skill = await machinery.registry.resolve(reference)
-        machinery.files.require_safe(skill)
+    with recording_refusals(services.audit, "preview", reference):
+        skill = await services.registry.resolve(reference)
+        services.files.require_safe(skill)
         uri = uri_of(skill, path)
-        content = await machinery.files.file(skill, uri, DynamicFiles())
-    machinery.audit.record("preview", reference=reference, uri=uri)
+        content = await services.files.file(skill, uri, DynamicFiles())
+    services.audit.record("preview", reference=reference, uri=uri)
     return _preview_of(skill, uri, content)
 
 
-async def review(machinery: Machinery, skill: KnownSkill) -> AsyncGenerator[Preview]:
+async def review(services: HostServices, skill: KnownSkill) -> AsyncGenerator[Preview]:
     """Yield every file of a skill that has a digest: `SKILL.md` first, then scripts, then the others.
 
     Files are fetched on demand, verified against exactly the entry in
@@ -306,19 +306,19 @@ async def review(machinery: Machinery, skill: KnownSkill) -> AsyncGenerator[Prev
     Raises:
         SkillError: A file cannot be fetched, or does not match the entry.
     """
-    with recording_refusals(machinery.audit, "review", skill.reference):
-        machinery.files.require_safe(skill)
-        opened = await machinery.files.opened(skill)
+    with recording_refusals(services.audit, "review", skill.reference):
+        services.files.require_safe(skill)
+        opened = await services.files.opened(skill)
     for uri in _in_order(opened):
-        with recording_refusals(machinery.audit, "review", skill.reference):
-            content = await machinery.files.file(opened, uri, DynamicFiles())
-        machinery.audit.record("preview", reference=skill.reference, uri=uri)
+        with recording_refusals(services.audit, "review", skill.reference):
+            content = await services.files.file(opened, uri, DynamicFiles())
+        services.audit.record("preview", reference=skill.reference, uri=uri)
         yield _preview_of(opened, uri, content)
 
 
 def _in_order(skill: KnownSkill) -> list[str]:
     """Return the URIs of a skill's files: `SKILL.md` first, then scripts, then the others."""
-    files = promised_files(skill.entry)
+    files = files_with_digests(skill.entry)
     uris = () if files is None else files.uris
     return sorted(
         uris, key=lambda uri: (uri != skill.id.uri, not is_script(skill.entry.uri.relative_path(uri)), uri)

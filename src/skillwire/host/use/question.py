@@ -45,7 +45,7 @@ from skillwire.host.model import (
     Reply,
     RunTerms,
     argument_rows,
-    written,
+    format_argument_lines,
 )
 
 # Line wrapping at the width of a terminal, so that the terminal itself never wraps a line.
@@ -296,7 +296,7 @@ def paragraphs_of(question: Question) -> tuple[Paragraph, ...]:
         was = skill.entry.coverage if question.previous is None else question.previous.coverage
         found.append(_change(skill, question.change, was))
     if question.arguments:
-        lines = written(dict(question.arguments))
+        lines = format_argument_lines(dict(question.arguments))
         sent = tuple(part for line in lines for part in wrapped(line, LONGEST_LINE))
         found.append(Paragraph("Arguments to send to its server", sent, is_untrusted=True, is_warning=True))
     if skill is not None and question.occasion in _LOADS:
@@ -575,10 +575,10 @@ def coverage_paragraphs(skill: KnownSkill, manifest: Manifest) -> list[Paragraph
         url = archive_line(manifest, skill.id.uri).uri
         return [Paragraph("What you agree to", (words,)), untrusted_paragraph("The archive's address", [url])]
     found = [Paragraph("What you agree to", (words,), is_warning=True)]
-    told = [("no digest  ", path_in(skill.entry, uri)) for uri in skill.entry.dynamic_files]
+    undigested = [("no digest  ", path_in(skill.entry, uri)) for uri in skill.entry.dynamic_files]
     return (
-        [*found, list_paragraph(f"Files without digests ({len(told)})", told, is_warning=True)]
-        if told
+        [*found, list_paragraph(f"Files without digests ({len(undigested)})", undigested, is_warning=True)]
+        if undigested
         else found
     )
 

@@ -48,11 +48,11 @@ from skillwire.host.model import (
 )
 from skillwire.host.state.audit import AuditLog
 from skillwire.host.use.gate import ToolCall, ToolKind
-from skillwire.host.use.load import Machinery, content_of, require_still_approved
+from skillwire.host.use.load import HostServices, content_of, require_still_approved
 from skillwire.host.use.present import RUN_TOOL, one_word
 from skillwire.host.use.script_results import (
-    RanScript,
     ScriptPreview,
+    ScriptResult,
     format_arguments,
     format_limits,
     format_main_limits,
@@ -71,7 +71,7 @@ from skillwire.runner.preparation import (
     prepare,
     scripts_of,
 )
-from skillwire.wire.execute import EXECUTE_METHOD, LINK, TEXT, ExecutionResult, Piece
+from skillwire.wire.execute import EXECUTE_METHOD, LINK, TEXT, ExecutionResult, ResultPart
 
 if TYPE_CHECKING:
     from skillwire.runner import Runner
@@ -83,15 +83,15 @@ if TYPE_CHECKING:
 _HTTPS = ":443"
 
 
-def require_runner(machinery: Machinery, reference: str) -> Runner:
+def require_runner(services: HostServices, reference: str) -> Runner:
     """Return the runner of this host.
 
     Raises:
         ScriptsOffError: This host does not run scripts.
     """
-    if machinery.runner is None:
+    if services.runner is None:
         raise ScriptsOffError("this host is not configured to run scripts", reference=reference[:200])
-    return machinery.runner
+    return services.runner
 
 
 def require_sandbox(runner: Runner) -> None:
@@ -111,7 +111,7 @@ def require_interpreter(runner: Runner, script: str) -> None:
     Raises:
         RunnerError: There is none.
     """
-    if not runner.takes(script):
+    if not runner.has_interpreter(script):
         raise RunnerError(
             "no interpreter is configured for scripts with this suffix",
             script=script,
@@ -120,7 +120,7 @@ def require_interpreter(runner: Runner, script: str) -> None:
 
 
 async def prepare_run(
-    machinery: Machinery,
+    services: HostServices,
     skill: KnownSkill,
     script: object,
     arguments: object,
@@ -139,7 +139,7 @@ async def prepare_run(
         SkillError: A file of the skill cannot be read.
     """
     in_turn = _one_at_a_time(read)
-    entry = await runnable_entry(machinery, skill, script, in_turn, skill_arguments)
+    entry = await runnable_entry(services, skill, script, in_turn, skill_arguments)
     reads = read if entry.files is not None else in_turn
     origin = rule_origin(skill)
     if arguments is not None:
@@ -156,7 +156,7 @@ def plain_object(arguments: object) -> object:
 
 
 async def runnable_entry(
-    machinery: Machinery, skill: KnownSkill, script: object, read: ReadFile, skill_arguments: Arguments
+    services: HostServices, skill: KnownSkill, script: object, read: ReadFile, skill_arguments: Arguments
 ) -> SkillEntry:
     """Return the entry of a skill with all its known files, including the requested script.
 
@@ -170,7 +170,7 @@ async def runnable_entry(
     if entry.files is not None:
         return entry
     if not entry.dynamic_files and skill.dialect is not Dialect.CORE:
-        connection = machinery.files.connection(skill.id.origin.label)
+        connection = services.files.connection(skill.id.origin.label)
         current = await connection.get_skill(entry.uri, arguments=skill_arguments)
         entry = replace(entry, dynamic_files=current.dynamic_files)
     inside = tuple(uri for uri in dict.fromkeys(entry.dynamic_files) if uri != entry.uri.text)
@@ -192,7 +192,7 @@ def rule_origin(skill: KnownSkill) -> str:
 
 
 def granted_limits(policy: Policy, interface: ScriptInterface) -> Limits:
-    return policy.limits.asked(interface.limits, policy.most)
+    return policy.limits.with_requested(interface.limits, policy.most)
 
 
 def terms_of(policy: Policy, run: ScriptRun, *, beside: tuple[str, ...] = ()) -> RunTerms:
@@ -250,14 +250,14 @@ _CANCELLED = "cancelled"
 
 
 async def run_on_server(
-    machinery: Machinery,
+    services: HostServices,
     window: Activation,
     script: object,
     arguments: object,
     *,
     objections: Callable[[ToolCall, Activation], tuple[str, ...]],
     actor: Actor,
-) -> RanScript:
+) -> ScriptResult:
     """Ask a skill's server to run one of its scripts, after the user approved this run.
 
     Raises:
@@ -267,7 +267,7 @@ async def run_on_server(
         SkillError: There is no usable answer.
     """
     skill = window.skill
-    preview = await preview_on_server(machinery, skill, script, arguments)
+    preview = await preview_on_server(services, skill, script, arguments)
     path, given = preview.script, preview.arguments or {}
     label = skill.id.origin.label
     call = ToolCall(
@@ -281,16 +281,16 @@ async def run_on_server(
         call=f"ask the server to run {path} of {skill.reference}",
         terms=terms,
     )
-    if not await machinery.consent.permit(question, actor=actor):
+    if not await services.consent.permit(question, actor=actor):
         raise ApprovalDeniedError(
             f"the user denied running a script of {skill.reference} on its server", reference=skill.reference
         )
-    executed = await _execute(machinery, skill, path, given)
-    return _result_of(skill, path, executed, machinery.page_length)
+    executed = await _execute(services, skill, path, given)
+    return _result_of(skill, path, executed, services.page_length)
 
 
 async def preview_on_server(
-    machinery: Machinery, skill: KnownSkill, script: object, arguments: object
+    services: HostServices, skill: KnownSkill, script: object, arguments: object
 ) -> ScriptPreview:
     """Find the requested script, and check its arguments.
 
@@ -303,7 +303,7 @@ async def preview_on_server(
     async def ask(session: Session, client: DialectClient) -> tuple[str, ...]:
         return await _exec(client).scripts(session, skill.entry.uri)
 
-    paths = await machinery.files.connection(skill.id.origin.label).call_once(EXECUTE_METHOD, ask)
+    paths = await services.files.connection(skill.id.origin.label).call_once(EXECUTE_METHOD, ask)
     path = find_script(paths, script)
     value: object = {} if arguments is None else plain_object(arguments)
     check = partial(check_arguments, value, ScriptInterface(), script=path)
@@ -313,7 +313,7 @@ async def preview_on_server(
 
 
 async def _execute(
-    machinery: Machinery, skill: KnownSkill, path: str, given: Mapping[str, JsonValue]
+    services: HostServices, skill: KnownSkill, path: str, given: Mapping[str, JsonValue]
 ) -> ExecutionResult:
     """Send the request, and record its outcome in the audit log."""
     uri: SkillUri = skill.entry.uri
@@ -321,7 +321,7 @@ async def _execute(
     async def ask(session: Session, client: DialectClient) -> ExecutionResult:
         return await _exec(client).execute(session, uri, path, given)
 
-    connection = machinery.files.connection(skill.id.origin.label)
+    connection = services.files.connection(skill.id.origin.label)
     started = time.monotonic()
     outcome = _CANCELLED
     try:
@@ -332,7 +332,7 @@ async def _execute(
         outcome = error.refusal
         raise
     finally:
-        machinery.audit.record(
+        services.audit.record(
             "run",
             where="server",
             origin=skill.id.origin.label,
@@ -346,44 +346,44 @@ async def _execute(
         )
 
 
-def _result_of(skill: KnownSkill, path: str, executed: ExecutionResult, page_length: int) -> RanScript:
-    texts = [_text(piece) for piece in executed.pieces if piece.kind == TEXT and piece.content is not None]
-    brought = [piece for piece in executed.pieces if piece.kind != TEXT and piece.content is not None]
+def _result_of(skill: KnownSkill, path: str, executed: ExecutionResult, page_length: int) -> ScriptResult:
+    texts = [_text(part) for part in executed.parts if part.kind == TEXT and part.content is not None]
+    brought = [part for part in executed.parts if part.kind != TEXT and part.content is not None]
     files = _files(brought)
-    named = [_describe_unfetched(piece) for piece in executed.pieces if piece.content is None]
+    named = [_describe_unfetched(part) for part in executed.parts if part.content is None]
     text = frame_server_result(
         skill, path, texts, named, files, is_error=executed.is_error, page_length=page_length
     )
     verdict = f"the server says that it {'failed' if executed.is_error else 'ran'}"
-    return RanScript(
+    return ScriptResult(
         skill.reference, skill.id.origin, path, "", "server", None, text, executed.is_error, verdict, files
     )
 
 
-def _files(pieces: list[Piece]) -> tuple[OutputFile, ...]:
+def _files(parts: list[ResultPart]) -> tuple[OutputFile, ...]:
     """Return the attached contents as files with safe, unique names."""
     taken: set[str] = set()
     files: list[OutputFile] = []
-    for number, piece in enumerate(pieces, 1):
-        last = _UNSAFE.sub("-", (piece.name or piece.uri).rpartition("/")[2])[-_MAX_NAME_LENGTH:].strip(".-")
-        name = last or f"{_UNSAFE.sub('-', piece.kind)[:_MAX_NAME_LENGTH]}-{number}"
+    for number, part in enumerate(parts, 1):
+        last = _UNSAFE.sub("-", (part.name or part.uri).rpartition("/")[2])[-_MAX_NAME_LENGTH:].strip(".-")
+        name = last or f"{_UNSAFE.sub('-', part.kind)[:_MAX_NAME_LENGTH]}-{number}"
         if name.casefold() in taken:
             name = f"{number}-{name}"
         taken.add(name.casefold())
-        files.append(OutputFile(name, piece.content or b""))
+        files.append(OutputFile(name, part.content or b""))
     return tuple(files)
 
 
-def _describe_unfetched(piece: Piece) -> str:
-    """Describe a piece without content: a link, which is not followed, or an unknown kind."""
-    what = "a link" if piece.kind == LINK else f"content of the kind {one_word(piece.kind)}"
-    about = [one_word(word) for word in (piece.name, piece.uri) if word]
-    media = f", {visible(piece.media_type, most=_MAX_NAME_LENGTH)}" if piece.media_type else ""
+def _describe_unfetched(part: ResultPart) -> str:
+    """Describe a part without content: a link, which is not followed, or an unknown kind."""
+    what = "a link" if part.kind == LINK else f"content of the kind {one_word(part.kind)}"
+    about = [one_word(word) for word in (part.name, part.uri) if word]
+    media = f", {visible(part.media_type, most=_MAX_NAME_LENGTH)}" if part.media_type else ""
     return " ".join([what, *about]) + media
 
 
-def _text(piece: Piece) -> str:
-    return (piece.content or b"").decode("utf-8", "replace")
+def _text(part: ResultPart) -> str:
+    return (part.content or b"").decode("utf-8", "replace")
 
 
 def _exec(client: DialectClient) -> ExecDialectClient:
@@ -429,14 +429,14 @@ def recorder(audit: AuditLog) -> Recorder:
 
 
 async def run_script(
-    machinery: Machinery,
+    services: HostServices,
     window: Activation,
     script: object,
     arguments: object,
     *,
     objections: Objections,
     actor: Actor,
-) -> RanScript:
+) -> ScriptResult:
     """Run a script of a loaded skill, in a local sandbox or on its server.
 
     Raises:
@@ -444,19 +444,17 @@ async def run_script(
         ApprovalError: The user denied it, or cannot be asked.
         SkillError: It cannot be read, or not be run.
     """
-    runner = require_runner(machinery, window.skill.reference)
+    runner = require_runner(services, window.skill.reference)
     if window.skill.dialect is Dialect.EXEC:
-        return await run_on_server(machinery, window, script, arguments, objections=objections, actor=actor)
+        return await run_on_server(services, window, script, arguments, objections=objections, actor=actor)
     require_sandbox(runner)
     skill = window.skill
     with runner.admit(skill.entry, script, arguments, origin=rule_origin(skill)) as place:
-        return await _run_here(
-            machinery, window, script, arguments, place, objections=objections, actor=actor
-        )
+        return await _run_here(services, window, script, arguments, place, objections=objections, actor=actor)
 
 
 async def _run_here(
-    machinery: Machinery,
+    services: HostServices,
     window: Activation,
     script: object,
     arguments: object,
@@ -464,15 +462,15 @@ async def _run_here(
     *,
     objections: Objections,
     actor: Actor,
-) -> RanScript:
+) -> ScriptResult:
     """Read and verify the skill, ask the user, and run the script in a local sandbox."""
-    runner, skill = require_runner(machinery, window.skill.reference), window.skill
+    runner, skill = require_runner(services, window.skill.reference), window.skill
 
     async def read(uri: str) -> bytes:
-        return await content_of(machinery, window, uri)
+        return await content_of(services, window, uri)
 
     run = await prepare_run(
-        machinery, skill, script, arguments, read, skill_arguments=window.fetched.arguments
+        services, skill, script, arguments, read, skill_arguments=window.fetched.arguments
     )
     require_interpreter(runner, run.script)
     call = ToolCall(
@@ -485,16 +483,16 @@ async def _run_here(
         uri=skill.entry.uri.join(run.script),
         call=f"run {run.script} of {skill.reference} on this machine",
         script=run.script,
-        script_digest=_promised_digest(skill, run),
+        script_digest=_listed_digest(skill, run),
         script_content=run.files[run.script],
         terms=terms,
     )
-    approval = await _approve_run(machinery, question, actor)
+    approval = await _approve_run(services, question, actor)
     # The question may have been open for a long time.
-    require_still_approved(machinery, window)
+    require_still_approved(services, window)
     outcome = await runner.run(replace(run, approval=approval), place)
-    text = frame_outcome(skill, run.script, outcome, network=terms.network, page_length=machinery.page_length)
-    return RanScript(
+    text = frame_outcome(skill, run.script, outcome, network=terms.network, page_length=services.page_length)
+    return ScriptResult(
         skill.reference,
         skill.id.origin,
         run.script,
@@ -509,7 +507,7 @@ async def _run_here(
 
 
 async def preview_script(
-    machinery: Machinery, skill: KnownSkill, script: object, arguments: object
+    services: HostServices, skill: KnownSkill, script: object, arguments: object
 ) -> ScriptPreview:
     """Return what would run, and on which terms. Nothing is loaded, asked or run.
 
@@ -519,18 +517,18 @@ async def preview_script(
         InvalidScriptArgumentsError: The script does not take these arguments.
         SkillError: The skill's files cannot be read.
     """
-    runner = require_runner(machinery, skill.reference)
-    machinery.files.require_safe(skill)
+    runner = require_runner(services, skill.reference)
+    services.files.require_safe(skill)
     if skill.dialect is Dialect.EXEC:
-        return await preview_on_server(machinery, skill, script, arguments)
+        return await preview_on_server(services, skill, script, arguments)
     if skill.entry.coverage is Coverage.ARCHIVE:
-        skill = await machinery.files.opened(skill)
+        skill = await services.files.opened(skill)
     fetched = DynamicFiles()
 
     async def read(uri: str) -> bytes:
-        return await machinery.files.file(skill, uri, fetched)
+        return await services.files.file(skill, uri, fetched)
 
-    run = await prepare_run(machinery, skill, script, arguments, read)
+    run = await prepare_run(services, skill, script, arguments, read)
     return ScriptPreview(
         skill,
         run.script,
@@ -544,7 +542,7 @@ async def preview_script(
     )
 
 
-async def _approve_run(machinery: Machinery, question: Question, actor: Actor) -> str:
+async def _approve_run(services: HostServices, question: Question, actor: Actor) -> str:
     """Get the user's approval for a run, and return its kind for the audit log.
 
     A remembered grant is enough, except where approval is valid for one run
@@ -554,7 +552,7 @@ async def _approve_run(machinery: Machinery, question: Question, actor: Actor) -
     Raises:
         ApprovalError: The user denied it, or cannot be asked.
     """
-    skill, consent = question.skill, machinery.consent
+    skill, consent = question.skill, services.consent
     assert skill is not None, "a question about a script has a skill"
     if question.may_be_remembered:
         if consent.covers(skill, Grant.SCRIPTS):
@@ -568,7 +566,7 @@ async def _approve_run(machinery: Machinery, question: Question, actor: Actor) -
     return "for this run"
 
 
-def _promised_digest(skill: KnownSkill, run: ScriptRun) -> str:
+def _listed_digest(skill: KnownSkill, run: ScriptRun) -> str:
     """Return the digest of the script in the skill's manifest; empty if it has none."""
     files = skill.entry.files
     line = files.find(skill.entry.uri.join(run.script)) if files is not None else None

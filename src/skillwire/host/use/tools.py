@@ -23,7 +23,7 @@ from skillwire.host.use.present import (
     LoadedSkill,
     SkillFileLine,
 )
-from skillwire.host.use.script_results import RanScript
+from skillwire.host.use.script_results import ScriptResult
 from skillwire.host.use.search import SearchPage
 
 Arguments: TypeAlias = Mapping[str, object]
@@ -57,10 +57,10 @@ class SkillOperations(Protocol):
     async def read_skill_directory(self, reference: str, path: str = "") -> tuple[SkillFileLine, ...]: ...
     async def read_resource(self, server: str, uri: str, *, page: int = 1) -> FramedText: ...
     async def search(self, query: str, *, cursor: str | None = None) -> SearchPage: ...
-    def unanswered(self) -> Sequence[str]: ...
+    def unanswered_servers(self) -> Sequence[str]: ...
     async def run_script(
         self, reference: str, script: str, arguments: Mapping[str, Any] | None = None
-    ) -> RanScript: ...
+    ) -> ScriptResult: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +200,7 @@ def _search_tool(skills: SkillOperations) -> Tool:
     async def handler(arguments: Arguments) -> str:
         cursor = _text(arguments, "cursor") or None
         found = await skills.search(_text(arguments, "query"), cursor=cursor)
-        return "\n".join([_search_text(found), *map(_unanswered_line, skills.unanswered())])
+        return "\n".join([_search_text(found), *map(_unanswered_line, skills.unanswered_servers())])
 
     return Tool(
         SEARCH_TOOL,

@@ -77,7 +77,7 @@ _CHUNK = 1 << 16
 _NO_LIMIT = 1 << 62
 
 
-class Stopped(Exception):
+class StoppedError(Exception):
     """The run was stopped by the caller."""
 
 
@@ -337,7 +337,7 @@ class SandboxRun:
 
     def _on_stop(self, _: object) -> None:
         self._kill()
-        raise Stopped
+        raise StoppedError
 
     def _parsed_report(self) -> dict[str, Any] | None:
         size = int.from_bytes(self._report[:4], "big")

@@ -15,11 +15,19 @@ import anyio
 
 from skillwire.core import CredentialError, SkillError
 from skillwire.server.access.rules import FOR_ANYONE, FOR_CALLERS, Rules, read_rules
-from skillwire.server.access.settings import ANONYMOUS, Access, AccessError, Caller, Oidc, Rate, credential_of
+from skillwire.server.access.settings import (
+    ANONYMOUS,
+    AccessError,
+    AccessSettings,
+    Caller,
+    Oidc,
+    Rate,
+    credential_of,
+)
 from skillwire.server.access.tokens import PREFIX, Tokens, read_tokens
 from skillwire.server.visibility import Visibility
 
-# `Reloaded`: the parsed content of a file, reloaded when the file changes.
+# `ReloadedFile`: the parsed content of a file, reloaded when the file changes.
 
 
 CHECK_SECONDS: Final = 1.0
@@ -32,7 +40,7 @@ Stamp: TypeAlias = tuple[int, ...] | None
 logger = logging.getLogger(__name__)
 
 
-class Reloaded(Generic[T]):
+class ReloadedFile(Generic[T]):
     """The value of a file, which `read` reads and parses.
 
     The file is checked on access, at most once a second. A new version is read
@@ -132,7 +140,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
-class Admitted:
+class AdmittedCaller:
     """An authenticated caller, and what they may see."""
 
     caller: Caller
@@ -141,7 +149,7 @@ class Admitted:
 
 @dataclass(frozen=True, slots=True)
 class _CachedAdmission:
-    admitted: Admitted
+    admitted: AdmittedCaller
     is_basic: bool
     until: float
     """Monotonic clock."""
@@ -162,7 +170,7 @@ class Admission:
 
     def __init__(
         self,
-        access: Access,
+        access: AccessSettings,
         *,
         now: Callable[[], float] = time.time,
         ticks: Callable[[], float] = time.monotonic,
@@ -173,8 +181,8 @@ class Admission:
         self._now = now
         self._ticks = ticks
         self._on_change = on_change
-        self._tokens: Reloaded[Tokens] | None = None
-        self._rules: Reloaded[Rules] | None = None
+        self._tokens: ReloadedFile[Tokens] | None = None
+        self._rules: ReloadedFile[Rules] | None = None
         if access.tokens is not None:
             self._tokens = self._reloaded(access.tokens, read_tokens)
         if access.rules is not None:
@@ -215,7 +223,7 @@ class Admission:
                 file.reload()
         self._forget_outdated()
 
-    def reconfigure(self, access: Access) -> None:
+    def reconfigure(self, access: AccessSettings) -> None:
         """Admit as `access` says from now on; its signed tokens are those of before.
 
         Raises:
@@ -232,10 +240,10 @@ class Admission:
         self.access, self._tokens, self._rules = access, tokens, rules
         self._known.clear()
 
-    def _reloaded(self, path: Path, read: Callable[[Path], _T]) -> Reloaded[_T]:
-        return Reloaded(path, read, now=self._now, ticks=self._ticks, on_change=self._on_change)
+    def _reloaded(self, path: Path, read: Callable[[Path], _T]) -> ReloadedFile[_T]:
+        return ReloadedFile(path, read, now=self._now, ticks=self._ticks, on_change=self._on_change)
 
-    def recall(self, authorization: bytes | None, *, basic: bool = False) -> Admitted | None:
+    def cached_result(self, authorization: bytes | None, *, basic: bool = False) -> AdmittedCaller | None:
         """Return the cached result for a header; None when it has to be authenticated."""
         for file in (self._tokens, self._rules):
             if file is not None:
@@ -250,7 +258,7 @@ class Admission:
             return None
         return known.admitted
 
-    async def admit(self, authorization: bytes | None, *, basic: bool = False) -> Admitted:
+    async def admit(self, authorization: bytes | None, *, basic: bool = False) -> AdmittedCaller:
         """Return the caller of a header, or of none, and what they may see.
 
         With `basic` the credential may also be the password of HTTP Basic authentication.
@@ -258,11 +266,11 @@ class Admission:
         Raises:
             CredentialError: The credential is invalid, or it is missing and required.
         """
-        recalled = self.recall(authorization, basic=basic)
+        recalled = self.cached_result(authorization, basic=basic)
         if recalled is not None:
             return recalled
         caller, kept = await self._caller(authorization, basic=basic)
-        admitted = Admitted(caller, self._visibility_of(caller))
+        admitted = AdmittedCaller(caller, self._visibility_of(caller))
         is_basic = authorization is not None and authorization.lstrip(b" \t")[:5].lower() == b"basic"
         expires = float("inf") if caller.expires is None else caller.expires
         while len(self._known) >= MAX_CACHED:
@@ -332,8 +340,8 @@ GRANT_CHECK_SECONDS: Final = 1.0
 class _LiveGrant:
     """One request: its authorization, how to check it again, and the event that ends it."""
 
-    admitted: Admitted
-    readmit: Callable[[], Awaitable[Admitted]]
+    admitted: AdmittedCaller
+    readmit: Callable[[], Awaitable[AdmittedCaller]]
     ended: anyio.Event = field(default_factory=anyio.Event)
 
 
@@ -349,7 +357,9 @@ class LiveGrants:
         self._grants: set[_LiveGrant] = set()
 
     @contextmanager
-    def track(self, admitted: Admitted, readmit: Callable[[], Awaitable[Admitted]]) -> Generator[anyio.Event]:
+    def track(
+        self, admitted: AdmittedCaller, readmit: Callable[[], Awaitable[AdmittedCaller]]
+    ) -> Generator[anyio.Event]:
         """Recheck a request while the block runs; the event is set when it has to end."""
         grant = _LiveGrant(admitted, readmit)
         self._grants.add(grant)
@@ -378,7 +388,7 @@ async def _is_allowed(grant: _LiveGrant) -> bool:
         return False
 
 
-# `Rates`: rate limits for each caller.
+# `RateLimiter`: rate limits for each caller.
 
 
 MAX_CALLERS: Final = 10_000
@@ -387,7 +397,7 @@ _SHARED_BUCKETS: Final = 1024
 _SWEEP_SECONDS: Final = 0.25
 
 
-class Rates:
+class RateLimiter:
     """A token bucket for each caller, which holds `rate.burst` requests and refills by `rate.per_second`.
 
     A bucket is stored as the time at which it is full again. Only full buckets

@@ -7,7 +7,7 @@ from typing import Final
 
 from skillwire.core import InvalidUriError, quoted
 from skillwire.runner.policy_file import Table, TableError
-from skillwire.server.access.settings import AccessError, Caller, read_guarded
+from skillwire.server.access.settings import AccessError, Caller, read_owner_writable
 from skillwire.server.visibility import ALL, NOTHING, Visibility, merge_prefixes, parse_prefix
 
 MAX_SIZE: Final = 256 * 1024
@@ -77,7 +77,7 @@ def read_rules(path: Path) -> Rules:
     Raises:
         AccessError: The file cannot be read, others can write it, or it is malformed.
     """
-    return parse_rules(read_guarded(path, most=MAX_SIZE, what="rules file"))
+    return parse_rules(read_owner_writable(path, most=MAX_SIZE, what="rules file"))
 
 
 def parse_rules(content: bytes) -> Rules:

@@ -1,4 +1,4 @@
-"""`Access`: how callers are authenticated, and how fast they may ask. Values that can be pickled."""
+"""`AccessSettings`: how callers are authenticated, and how fast they may ask. Values that can be pickled."""
 
 import base64
 import binascii
@@ -110,7 +110,7 @@ class Rate:
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class AccessSettings:
     """Access settings of a server: token file, issuer, anonymous access, and rules.
 
     `public_url` is the URL of the endpoint for clients.
@@ -255,7 +255,7 @@ _HAS_MODES = os.name == "posix"
 logger = logging.getLogger(__name__)
 
 
-def read_guarded(path: Path, *, most: int, what: str, is_private: bool = False) -> bytes:
+def read_owner_writable(path: Path, *, most: int, what: str, is_private: bool = False) -> bytes:
     """Return the content of a regular file that only its owner can write; symbolic links are followed.
 
     With `is_private`, a warning is logged when others can read the file.
@@ -301,7 +301,7 @@ FORBIDDEN: Final = 403
 UNAVAILABLE: Final = 503
 
 
-def metadata(access: Access) -> JsonDict | None:
+def metadata(access: AccessSettings) -> JsonDict | None:
     """Return the protected resource metadata; None when no issuer is configured."""
     if access.oidc is None:
         return None
@@ -315,7 +315,7 @@ def metadata(access: Access) -> JsonDict | None:
     return found
 
 
-def metadata_paths(access: Access) -> tuple[str, ...]:
+def metadata_paths(access: AccessSettings) -> tuple[str, ...]:
     """Return the paths of `metadata`: that of the endpoint, and that of the whole host."""
     if access.oidc is None:
         return ()
@@ -323,7 +323,7 @@ def metadata_paths(access: Access) -> tuple[str, ...]:
     return tuple(dict.fromkeys((f"{METADATA_PATH}{path}", METADATA_PATH)))
 
 
-def metadata_url(access: Access) -> str:
+def metadata_url(access: AccessSettings) -> str:
     """Return the URL of `metadata`; empty when there is none."""
     if access.oidc is None:
         return ""
@@ -331,7 +331,7 @@ def metadata_url(access: Access) -> str:
     return f"{parts.scheme}://{parts.netloc}{metadata_paths(access)[0]}"
 
 
-def challenge(access: Access, error: CredentialError) -> str:
+def challenge(access: AccessSettings, error: CredentialError) -> str:
     """Return the value of `WWW-Authenticate` for a refused request."""
     parameters = [("realm", REALM)]
     if error.reason == "scope":

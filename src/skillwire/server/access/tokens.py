@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from skillwire.core import CredentialError, quoted
-from skillwire.server.access.settings import ANONYMOUS, AccessError, Caller, read_guarded
+from skillwire.server.access.settings import ANONYMOUS, AccessError, Caller, read_owner_writable
 
 PREFIX: Final = "skw_"
 MAX_SIZE: Final = 1024 * 1024
@@ -139,7 +139,7 @@ def read_tokens(path: Path) -> Tokens:
     Raises:
         AccessError: The file cannot be read, others can write it, or a line is malformed.
     """
-    return parse_tokens(read_guarded(path, most=MAX_SIZE, what="token file", is_private=True))
+    return parse_tokens(read_owner_writable(path, most=MAX_SIZE, what="token file", is_private=True))
 
 
 def parse_tokens(content: bytes) -> Tokens:

@@ -231,7 +231,7 @@ class DialectServer:
         return {}
 
     @property
-    def kept_bytes(self) -> int:
+    def cached_bytes(self) -> int:
         """The size of this dialect's cached answers in bytes."""
         return 0
 
@@ -308,7 +308,7 @@ class DialectServer:
         """Return the URIs of this dialect's resources that change with the listing."""
         return ()
 
-    def take_over(self, server: Server[Any]) -> None:
+    def wrap_handlers(self, server: Server[Any]) -> None:
         """Answer `bindings` on `server`; keep its own handlers for everything that is not a skill."""
         self.server = server
         for method, params_type, handler in self.bindings():
@@ -338,7 +338,7 @@ def as_json(result: HandlerResult) -> JsonDict:
     return dict(result or {})
 
 
-def combined_terms(ours: JsonDict, theirs: JsonDict) -> JsonDict:
+def merged_cache_fields(ours: JsonDict, theirs: JsonDict) -> JsonDict:
     """Return the cache members of a merged page: the smaller `ttlMs`, and private if one part is."""
     ttl_ms = min(ours["ttlMs"], theirs.get("ttlMs", ours["ttlMs"]))
     scope = "private" if theirs.get("cacheScope") == "private" else ours["cacheScope"]
@@ -373,7 +373,7 @@ class ByNameDialectServer(DialectServer):
     @property
     def names(self) -> SkillNames:
         """The current names of all skills."""
-        snapshot, names = self.skills.answers.catalog.snapshot, self._names
+        snapshot, names = self.skills.answers.source.snapshot, self._names
         if names is None or names.snapshot is not snapshot:
             names = self._names = SkillNames(snapshot)
             self._declared = {}
@@ -411,7 +411,7 @@ class ByNameDialectServer(DialectServer):
             SourceError: It keeps changing, or cannot be read.
         """
         for _ in range(_READ_ATTEMPTS):
-            catalog = self.skills.answers.catalog
+            catalog = self.skills.answers.source
             entry = catalog.snapshot.get(uri)
             content = await catalog.read_file(uri.text)
             line = None if entry.manifest is None else entry.manifest.find(uri.text)
@@ -425,7 +425,7 @@ class ByNameDialectServer(DialectServer):
 
     def supporting_files(self, entry: SkillEntry) -> list[SupportingFile]:
         """Return the files of a skill except `SKILL.md`, sorted by URI."""
-        media_types = self.skills.answers.catalog.snapshot.media_types
+        media_types = self.skills.answers.source.snapshot.media_types
         if entry.manifest is None:
             pairs = [(uri, uri) for uri in entry.dynamic_files]
         else:

@@ -211,7 +211,7 @@ class Primitive(ByNameDialectServer):
             dependencies=met.get(entry.uri, SkillDependencies()),
             files=self._files(entry, document.body, declared.files),
         ).to_json()
-        describe = self.skills.answers.notes.describe_other
+        describe = self.skills.answers.annotator.describe_other
         if "files" in definition:
             definition["files"] = [describe(file) for file in definition["files"]]
         return definition

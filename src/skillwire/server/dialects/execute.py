@@ -45,7 +45,7 @@ from skillwire.runner import (
 )
 from skillwire.server.changes import connection_of
 from skillwire.server.dialects.base import Binding, ByNameDialectServer, Context, SupportingFile, is_modern
-from skillwire.server.messages import echoed, invalid_params, peer_error, wire_errors
+from skillwire.server.messages import escaped_error_data, invalid_params, peer_error, wire_errors
 from skillwire.server.outputs import Scripts, caller_of, limit_error, result_of
 from skillwire.sources.combined import CombinedSource
 from skillwire.wire.by_name import PREFIX, FileNote, file_notes
@@ -124,7 +124,7 @@ class Execution:
         for _ in range(_ATTEMPTS):
             entry = self.catalog.snapshot.get(entry.uri)
             path = find_script(scripts_of(entry), params.script, self.aliases)
-            if not runner.takes(path):
+            if not runner.has_interpreter(path):
                 raise RunnerError(f"there is no interpreter for {quoted(path)}", script=path)
             try:
                 return await prepare(entry, path, params.given, self.catalog.read_file)
@@ -135,7 +135,7 @@ class Execution:
 
 async def _run_with_progress(context: Context, runner: Runner, run: ScriptRun, slot: RunSlot) -> Outcome:
     """Run a script, and send progress every second if the client asked for it."""
-    limits = runner.policy.limits.asked(run.interface.limits, runner.policy.most)
+    limits = runner.policy.limits.with_requested(run.interface.limits, runner.policy.most)
     start, outcome, failure = time.monotonic(), None, None
 
     def elapsed() -> float:
@@ -178,7 +178,9 @@ async def _send_progress(context: Context, progress: float, total: float, messag
 def script_errors(params: ExecuteRequestParams) -> Generator[None]:
     """Translate errors of running a script to wire errors with its name (EXEC-07)."""
     asked: dict[str, object] = {"name": params.name, "script": params.script}
-    names: JsonDict = echoed({key: value for key, value in asked.items() if isinstance(value, str)})
+    names: JsonDict = escaped_error_data(
+        {key: value for key, value in asked.items() if isinstance(value, str)}
+    )
     try:
         yield
     except SandboxUnavailableError as error:
@@ -270,7 +272,7 @@ class Exec(ByNameDialectServer):
 
     def _list_item(self, entry: SkillEntry) -> JsonDict:
         declared = self.declared(entry)
-        modified = self.skills.answers.catalog.modified_at(entry.uri)
+        modified = self.skills.answers.source.modified_at(entry.uri)
         annotations = skill_resource(entry, modified=modified)["annotations"]
         return ExecItem(
             self.names.of(entry),
@@ -300,7 +302,7 @@ class Exec(ByNameDialectServer):
                 assets=_files_in(items, "assets"),
                 metadata=_metadata(entry.frontmatter) or None,
             )
-            return self._on_terms(context, {"skill": skill.to_json()}, is_fixed=not entry.is_dynamic)
+            return self._with_cache_fields(context, {"skill": skill.to_json()}, is_fixed=not entry.is_dynamic)
 
     async def read_reference(self, context: Context, params: ReferenceRequestParams) -> JsonDict:
         """Answer `skills/read_reference`, for references and assets."""
@@ -320,7 +322,9 @@ class Exec(ByNameDialectServer):
             except NotFoundError as error:
                 raise _no_reference(name, wanted) from error
             content = ReferenceContent(item.file.uri, file.content, item.file.media_type)
-            return self._on_terms(context, {"content": content.to_json()}, is_fixed=bool(file.digest))
+            return self._with_cache_fields(
+                context, {"content": content.to_json()}, is_fixed=bool(file.digest)
+            )
 
     async def execute(self, context: Context, params: ExecuteRequestParams) -> JsonDict:
         """Answer `skills/execute`."""
@@ -333,7 +337,7 @@ class Exec(ByNameDialectServer):
             # A request that is refused as busy reads no file.
             with runner.admit(entry, params.script, params.given) as slot:
                 aliases = {item.file.path: item.note.aliases for item in await self._items(entry)}
-                execution = Execution(scripts, self.skills.answers.catalog, name, aliases, slot)
+                execution = Execution(scripts, self.skills.answers.source, name, aliases, slot)
                 try:
                     return await execution.result(context, entry, params)
                 except NotFoundError as error:
@@ -344,11 +348,11 @@ class Exec(ByNameDialectServer):
         runner, scripts, paths = self.runner, self.skills.scripts, scripts_of(entry)
         if runner is None or scripts is None or not paths or not scripts.may_run(entry.uri):
             return ()
-        interfaces = await interfaces_of(entry, self.skills.answers.catalog.read_file)
+        interfaces = await interfaces_of(entry, self.skills.answers.source.read_file)
         return tuple(
             item.to_wire(interfaces.get(item.file.path))
             for item in items
-            if item.file.path in paths and runner.takes(item.file.path)
+            if item.file.path in paths and runner.has_interpreter(item.file.path)
         )
 
     async def _skill(self, name: object) -> tuple[str, SkillEntry]:
@@ -371,7 +375,7 @@ class Exec(ByNameDialectServer):
         if uri is None:
             return {}
         try:
-            content = await self.skills.answers.catalog.read_file(uri)
+            content = await self.skills.answers.source.read_file(uri)
         except NotFoundError:
             return {}  # It was removed in between.
         findings: list[Finding] = []
@@ -380,9 +384,9 @@ class Exec(ByNameDialectServer):
             logger.info("%s: %s", uri, finding.message)
         return notes
 
-    def _on_terms(self, context: Context, result: JsonDict, *, is_fixed: bool) -> JsonDict:
+    def _with_cache_fields(self, context: Context, result: JsonDict, *, is_fixed: bool) -> JsonDict:
         modern = is_modern(context)
-        result = self.skills.answers.on_terms(result, modern=modern)
+        result = self.skills.answers.with_cache_fields(result, modern=modern)
         if modern and not is_fixed:
             result["ttlMs"] = 0
         return result

@@ -31,7 +31,7 @@ from skillwire.server.archives import ArchiveCache, ArchiveDigest
 from skillwire.server.browse import has_skills_below
 from skillwire.server.dialects.base import DialectServer, DialectSkills
 from skillwire.sources.combined import CombinedSource
-from skillwire.sources.snapshot import LiveSource, Snapshot, Source, enclosures, upwards
+from skillwire.sources.snapshot import LiveSource, Snapshot, Source, enclosures, self_and_ancestors
 from skillwire.wire.index import (
     INDEX_MEDIA_TYPE,
     INDEX_URI,
@@ -123,9 +123,9 @@ class IndexDialectServer(DialectServer, ABC):
         return True
 
     @property
-    def kept_bytes(self) -> int:
+    def cached_bytes(self) -> int:
         index = 0 if self._document is None else len(self._document.content)
-        return self.archives.kept_bytes + index
+        return self.archives.cached_bytes + index
 
     def resources(self) -> Sequence[JsonDict]:
         return [
@@ -159,7 +159,7 @@ class IndexDialectServer(DialectServer, ABC):
         return await self._read_archive(uri, wanted)
 
     async def _read_archive(self, uri: str, wanted: str) -> FileContent | None:
-        catalog = self.skills.answers.catalog
+        catalog = self.skills.answers.source
         snapshot = catalog.snapshot
         for format in self.formats:
             stem, suffix, rest = wanted.rpartition(f".{format.value}")
@@ -177,7 +177,7 @@ class IndexDialectServer(DialectServer, ABC):
         return None
 
     async def _current(self) -> _IndexDocument:
-        catalog = self.skills.answers.catalog
+        catalog = self.skills.answers.source
         written = self._document
         if written is None or written.snapshot is not catalog.snapshot:
             async with self._writing:
@@ -221,7 +221,7 @@ class IndexDialectServer(DialectServer, ABC):
             folder
             for entry in snapshot.entries
             if any(f"{suffix}/" in entry.uri.root for suffix in suffixes)
-            for folder in upwards(entry.uri.root.rpartition("/")[0])
+            for folder in self_and_ancestors(entry.uri.root.rpartition("/")[0])
         )
         return {folder for folder in folders if folder.endswith(suffixes)}
 
@@ -280,7 +280,7 @@ def archive_uri(entry: SkillEntry, format: ArchiveFormat) -> str:
 def is_nested(snapshot: Snapshot, entry: SkillEntry) -> bool:
     """Return whether a skill lies inside another one of the snapshot."""
     outside = entry.uri.root.rpartition("/")[0]
-    return any(f"{folder}/{SKILL_FILE}" in snapshot.by_uri for folder in upwards(outside))
+    return any(f"{folder}/{SKILL_FILE}" in snapshot.by_uri for folder in self_and_ancestors(outside))
 
 
 def _is_known(known: Mapping[str, _IndexLine], plan: _ArchivePlan) -> bool:
@@ -369,7 +369,7 @@ class IndexApril(IndexDialectServer):
 
     async def _values(self, source: Source, template: str, argument: str, typed: str) -> list[str]:
         if not isinstance(source, TemplatedSource):
-            entries = self.skills.answers.catalog.snapshot.entries
+            entries = self.skills.answers.source.snapshot.entries
             return [path for entry in entries if (path := entry.uri.path).startswith(typed)]
         try:
             with anyio.fail_after(_COMPLETE_SECONDS):
@@ -382,7 +382,7 @@ class IndexApril(IndexDialectServer):
     def _templates(self) -> Iterator[tuple[Source, SkillTemplate]]:
         """Yield each template once, with the source it comes from."""
         seen: set[str] = set()
-        for source in self.skills.answers.catalog.sources:
+        for source in self.skills.answers.source.sources:
             if isinstance(source, LiveSource):
                 continue
             given = source.skill_templates() if isinstance(source, TemplatedSource) else [ANY_SKILL]

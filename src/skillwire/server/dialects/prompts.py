@@ -32,8 +32,8 @@ from skillwire.server.dialects.base import (
     DialectServer,
     DialectSkills,
     as_json,
-    combined_terms,
     is_modern,
+    merged_cache_fields,
     names_of,
 )
 from skillwire.server.messages import invalid_params, peer_error, wire_errors
@@ -155,14 +155,14 @@ class Prompts(DialectServer):
             SourceError: The server is not running.
         """
         answers = self.skills.answers
-        snapshot = answers.catalog.snapshot
+        snapshot = answers.source.snapshot
         if self._table is None or self._table.snapshot is not snapshot:
             listed = answers.listed_of(snapshot)
             self._table = PromptTable.of(snapshot, self._chosen, listed, is_for_all=self._is_for_all)
         return self._table
 
     @property
-    def kept_bytes(self) -> int:
+    def cached_bytes(self) -> int:
         return self._texts.size
 
     def bindings(self) -> Sequence[Binding]:
@@ -192,7 +192,9 @@ class Prompts(DialectServer):
             page = await self._page(after, await self._own_names(context))
             result = {**before, **page, "prompts": [*before["prompts"], *page["prompts"]]}
             return (
-                {**result, **combined_terms(answers.on_terms({}), before)} if is_modern(context) else result
+                {**result, **merged_cache_fields(answers.with_cache_fields({}), before)}
+                if is_modern(context)
+                else result
             )
 
     async def get_prompt(self, context: Context, params: types.GetPromptRequestParams) -> HandlerResult:
@@ -219,7 +221,7 @@ class Prompts(DialectServer):
             SourceError: It keeps changing, or cannot be read.
         """
         for _ in range(_READ_ATTEMPTS):
-            catalog = self.skills.answers.catalog
+            catalog = self.skills.answers.source
             now = catalog.snapshot.get(entry.uri)
             try:
                 return now, await self._joined_text(catalog, now)
@@ -246,7 +248,7 @@ class Prompts(DialectServer):
         return made.text
 
     async def _page(self, after: str | None, taken: frozenset[str]) -> JsonDict:
-        prompts, size = self.table.prompts, self.skills.answers.terms.page_size
+        prompts, size = self.table.prompts, self.skills.answers.settings.page_size
         start = 0 if after is None else bisect_right(prompts, after, key=_URI)
         few = prompts[start : start + size]
         items = [prompt_item(prompt.name, prompt.entry) for prompt in few]

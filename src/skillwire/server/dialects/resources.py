@@ -46,7 +46,7 @@ class ListMarch(DialectServer):
             InvalidCursorError: The cursor is not from this listing.
         """
         after = None if cursor is None else read_cursor(SCOPED, cursor)
-        snapshot = self.skills.answers.catalog.snapshot
+        snapshot = self.skills.answers.source.snapshot
         scheme, separator, rest = uri.partition("://")
         if not separator or not _is_known(snapshot, scheme.lower()):
             return None
@@ -91,7 +91,7 @@ class ListMarch(DialectServer):
         after: str | None,
     ) -> JsonDict:
         start = 0 if after is None else bisect_right(items, after, key=uri_of)
-        few = [describe(item) for item in items[start : start + self.skills.answers.terms.page_size]]
+        few = [describe(item) for item in items[start : start + self.skills.answers.settings.page_size]]
         taken = cut(few, 0, len(few), encode)[1]
         result: JsonDict = {"resources": few[:taken]}
         if start + taken < len(items):
@@ -99,7 +99,7 @@ class ListMarch(DialectServer):
         return result
 
     def _describe(self, entry: SkillEntry) -> JsonDict:
-        return skill_resource(entry, modified=self.skills.answers.catalog.modified_at(entry.uri))
+        return skill_resource(entry, modified=self.skills.answers.source.modified_at(entry.uri))
 
 
 def _is_known(snapshot: Snapshot, scheme: str) -> bool:

@@ -51,9 +51,9 @@ class FastPath:
         self._known_types: set[tuple[bytes, bytes]] = set()
 
     @property
-    def kept_bytes(self) -> int:
+    def cached_bytes(self) -> int:
         """The size of the cached answers in bytes."""
-        return self._hot.kept_bytes + self._reader.kept_bytes
+        return self._hot.cached_bytes + self._reader.cached_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["method"] != "POST" or scope["path"] != self._path:

@@ -53,14 +53,16 @@ class HotAnswers:
     def __init__(self, skills: Skills, server: Server[Any]) -> None:
         self._skills = skills
         stamp = b',"_meta":' + encode({SERVER_INFO_META_KEY: server.server_info_stamp}) + b"}"
-        terms = skills.terms
-        freshness = f',"ttlMs":{terms.ttl_ms},"cacheScope":"{terms.cache_scope}","resultType":"complete"'
+        settings = skills.result_settings
+        freshness = (
+            f',"ttlMs":{settings.ttl_ms},"cacheScope":"{settings.cache_scope}","resultType":"complete"'
+        )
         self._tail = freshness.encode() + stamp
         # The SDK writes results of the base protocol with sorted keys.
-        self._read_head = f'{{"cacheScope":"{terms.cache_scope}","contents":['.encode()
-        self._read_tail = f'],"resultType":"complete","ttlMs":{terms.ttl_ms}'.encode() + stamp
+        self._read_head = f'{{"cacheScope":"{settings.cache_scope}","contents":['.encode()
+        self._read_tail = f'],"resultType":"complete","ttlMs":{settings.ttl_ms}'.encode() + stamp
         self._stamp = stamp
-        self._files: ByteCache[str, _HotFile] = ByteCache(terms.kept_bytes * 2 // 5)
+        self._files: ByteCache[str, _HotFile] = ByteCache(settings.cached_bytes * 2 // 5)
         self._known_envelopes: set[bytes] = set()
 
     @property
@@ -69,7 +71,7 @@ class HotAnswers:
         return self._skills.state
 
     @property
-    def kept_bytes(self) -> int:
+    def cached_bytes(self) -> int:
         """The size of the cached files in bytes."""
         return self._files.size
 
@@ -79,7 +81,7 @@ class HotAnswers:
 
     def result(self, request: FastRequest, *, modern: bool) -> Parts | None:
         """Return the result as JSON, or None when the plain path should answer."""
-        if self._skills.notes.annotate is not None:
+        if self._skills.annotator.annotate is not None:
             return None  # The author's function is called for every result.
         try:
             match request.method:
@@ -102,10 +104,10 @@ class HotAnswers:
     async def fetch(self, request: FastRequest, *, modern: bool) -> Parts | None:
         """Return the result of reading a file that is not cached, or None as `result` does."""
         uri = request.params["uri"]
-        if self._skills.notes.annotate is not None:
+        if self._skills.annotator.annotate is not None:
             return None
         try:
-            if self._skills.catalog.snapshot.locate(uri)[1] is None:
+            if self._skills.source.snapshot.locate(uri)[1] is None:
                 return None  # A dynamic skill may take any time.
             file = await self._skills.answers.read(uri)
         except SkillError:
@@ -148,13 +150,13 @@ class HotAnswers:
         return b'{"skills":[', page.items, page.ending, self._tail if modern else b"}"
 
     def _get(self, uri: str, *, modern: bool) -> Parts | None:
-        entry = self._skills.catalog.snapshot.by_uri.get(SkillUri.parse(uri).text)
+        entry = self._skills.source.snapshot.by_uri.get(SkillUri.parse(uri).text)
         if entry is None:
             return None
         return b'{"skill":', write_entry(entry), self._tail if modern else b"}"
 
     def _read(self, uri: str, *, modern: bool) -> Parts | None:
-        catalog = self._skills.answers.catalog
+        catalog = self._skills.answers.source
         cached = self._files.get(uri)
         if cached is None or cached.catalog is not catalog:
             return None
@@ -174,7 +176,7 @@ class HotAnswers:
         item = encode(file_contents(file.uri, media_type=file.media_type, content=file.content))
         if len(item) <= _LARGEST_KEPT and canonical_uri(file.uri) == file.uri:
             self._files.put(
-                file.uri, _HotFile(item, file.digest, self._skills.catalog), len(item) + len(file.uri)
+                file.uri, _HotFile(item, file.digest, self._skills.source), len(item) + len(file.uri)
             )
         return item
 

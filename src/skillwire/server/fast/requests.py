@@ -67,7 +67,7 @@ class RequestReader:
         self._state: object = None
 
     @property
-    def kept_bytes(self) -> int:
+    def cached_bytes(self) -> int:
         """The size of the cached answers in bytes."""
         return _REPLY_BYTES - self._room
 

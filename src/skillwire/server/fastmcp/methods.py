@@ -14,7 +14,7 @@ from mcp.shared.exceptions import MCPError
 from pydantic import Field
 
 from skillwire.core import JsonDict, NotFoundError, SkillEntry, SourceError, canonical_uri
-from skillwire.server.answers import FileContent, Terms
+from skillwire.server.answers import FileContent, ResultSettings
 from skillwire.server.dialects.base import Context, Handler, as_json, is_modern
 from skillwire.server.fastmcp.visibility import (
     CALLER,
@@ -59,7 +59,7 @@ class FileResource(Resource):
     async def _read_file(self) -> ResourceResult:
         answers = self._skills.answers
         try:
-            return FileResult(self._file or await answers.read(self.uri), answers.terms)
+            return FileResult(self._file or await answers.read(self.uri), answers.settings)
         except NotFoundError as error:
             if answers.is_directory(self.uri):
                 message = f"{self.uri} is a directory; use {READ_DIRECTORY}"
@@ -81,15 +81,15 @@ class FileResult(ResourceResult):
     ttl_ms: int = 0
     cache_scope: CacheScope = "private"
 
-    def __init__(self, file: FileContent, terms: Terms) -> None:
+    def __init__(self, file: FileContent, settings: ResultSettings) -> None:
         content: str | bytes = file.content
         try:
             content = file.content.decode("utf-8")
         except UnicodeDecodeError:
             pass  # Sent as base64.
         super().__init__([ResourceContent(content, mime_type=file.media_type)])
-        self.ttl_ms = terms.ttl_ms if file.digest else 0
-        self.cache_scope = "private" if file.is_private else terms.cache_scope
+        self.ttl_ms = settings.ttl_ms if file.digest else 0
+        self.cache_scope = "private" if file.is_private else settings.cache_scope
 
     def to_mcp_result(self, uri: Any) -> types.ReadResourceResult:
         terms = {"ttl_ms": self.ttl_ms, "cache_scope": self.cache_scope}
@@ -164,7 +164,7 @@ class SkillsMiddleware(HandshakeMiddleware):
         except SourceError:
             return uri  # The skills are closed; resources of the server itself still work.
         try:
-            return located(answers.catalog.snapshot, uri)[1]
+            return located(answers.source.snapshot, uri)[1]
         except NotFoundError:
             return canonical_uri(uri) if answers.is_directory(uri) else uri
 
@@ -173,7 +173,7 @@ class SkillsMiddleware(HandshakeMiddleware):
         own = self._dialect_uris
         for resource in result["resources"]:
             try:
-                entry, line = self._skills.catalog.snapshot.locate(resource["uri"])
+                entry, line = self._skills.source.snapshot.locate(resource["uri"])
             except (NotFoundError, SourceError):
                 if resource["uri"] in own:
                     resource.pop("_meta", None)
@@ -182,7 +182,7 @@ class SkillsMiddleware(HandshakeMiddleware):
             if line is not None:
                 resource["size"] = line.size
             if resource["uri"] == entry.uri.published:
-                self._skills.notes.describe(resource, entry)
+                self._skills.annotator.describe(resource, entry)
         return result
 
     @property
@@ -225,12 +225,12 @@ class ScopedListing:
             async with FastMCPContext(fastmcp=server, session=context.session):
                 found = page["resources"]
                 page["resources"] = [item for item in found if await self._is_shown(item["uri"], skills)]
-                self._skills.answers.on_terms(page, modern=is_modern(context))
+                self._skills.answers.with_cache_fields(page, modern=is_modern(context))
                 return mark_private(page) if await self._visibility.is_limited() else page
 
     async def _is_shown(self, uri: str, skills: Container[str]) -> bool:
         answers = self._skills.answers
-        entry = located(answers.catalog.snapshot, uri)[0]
+        entry = located(answers.source.snapshot, uri)[0]
         skill = entry.uri.published
         if skill in skills:
             return (

@@ -61,7 +61,13 @@ from skillwire.server.find_tool import (
     FindTool,
 )
 from skillwire.server.messages import wire_errors
-from skillwire.server.methods import ResourceMethods, add_listening, note_results, own_lifespan, refuse_second
+from skillwire.server.methods import (
+    ResourceMethods,
+    add_change_subscriptions,
+    annotate_results,
+    require_no_skills,
+    wrap_lifespan,
+)
 from skillwire.server.outputs import OUTPUT_SCHEME
 from skillwire.server.parameters import RequestCheck
 from skillwire.server.skills import Skills
@@ -191,7 +197,7 @@ def attach(server: AnyFastMCP, skills: Skills) -> None:
     Raises:
         SkillError: The server already serves skills.
     """
-    refuse_second(server._mcp_server)
+    require_no_skills(server._mcp_server)
     provider = SkillsProvider(skills, server)
     server.add_provider(provider)
     # The first provider wins: no resource of the server may replace a file with a digest.
@@ -239,7 +245,7 @@ class SkillsProvider(SkillsProviderBase):
     async def _list_resources(self) -> Sequence[Resource]:
         with wire_errors():
             answers = self.skills.answers
-            snapshot = answers.catalog.snapshot
+            snapshot = answers.source.snapshot
             if self._listed[0] is not snapshot:
                 self._listed = (
                     snapshot,
@@ -257,7 +263,7 @@ class SkillsProvider(SkillsProviderBase):
             if output is not None:
                 return output
             try:
-                entry, published = located(answers.catalog.snapshot, uri)
+                entry, published = located(answers.source.snapshot, uri)
             except NotFoundError:
                 return await self._unlisted(answers, uri)
             if published == entry.uri.published:
@@ -276,7 +282,7 @@ class SkillsProvider(SkillsProviderBase):
         """Return a directory, a file of an unlisted skill, or a resource of a dialect."""
         if answers.is_directory(uri):
             directory = canonical_uri(uri)
-            skill = skill_around(answers.catalog.snapshot, directory)
+            skill = skill_around(answers.source.snapshot, directory)
             return self._file(directory, directory if skill is None else skill.frontmatter.name)
         scheme = uri.partition(":")[0]
         try:
@@ -325,7 +331,7 @@ class SkillsProvider(SkillsProviderBase):
         return None  # Everything readable is a resource.
 
     def _skill_file(self, answers: Answers, entry: SkillEntry) -> FileResource:
-        described = skill_resource(entry, modified=answers.catalog.modified_at(entry.uri))
+        described = skill_resource(entry, modified=answers.source.modified_at(entry.uri))
         return FileResource(
             self.skills,
             uri=described["uri"],
@@ -405,7 +411,7 @@ class SkillsExtension(ServerExtension):
         # with skills are combined.
         serving = server._extensions.get(EXTENSION)
         if serving is None:
-            refuse_second(server._mcp_server)
+            require_no_skills(server._mcp_server)
         elif not isinstance(serving, SkillsExtension) or serving.skills is not self.skills:
             raise _duplicate_skills_error(server)
         super()._bind(server)
@@ -414,10 +420,10 @@ class SkillsExtension(ServerExtension):
 
     def _install(self, server: AnyFastMCP) -> None:
         if server.auth is not None and server is not self._home():
-            self.skills.terms = replace(self.skills.terms, cache_scope="private")
+            self.skills.result_settings = replace(self.skills.result_settings, cache_scope="private")
         lowlevel = server._mcp_server
         lowlevel.middleware[:0] = [RequestCheck(lowlevel), SkillsMiddleware(self.skills, self.visibility)]
-        note_results(lowlevel, self.skills.notes)
+        annotate_results(lowlevel, self.skills.annotator)
         lowlevel.add_request_handler(
             "resources/subscribe", types.SubscribeRequestParams, self._resources.subscribe
         )
@@ -425,9 +431,9 @@ class SkillsExtension(ServerExtension):
             "resources/unsubscribe", types.UnsubscribeRequestParams, self._resources.unsubscribe
         )
         self._install_handlers(server)
-        add_listening(lowlevel, self.skills)
+        add_change_subscriptions(lowlevel, self.skills)
         # FastMCP closes its providers with the first of several connections, so each keeps the skills open.
-        own_lifespan(lowlevel, self.skills)
+        wrap_lifespan(lowlevel, self.skills)
 
     def _install_handlers(self, server: AnyFastMCP) -> None:
         """Install the handlers for completion and, for older dialects, for listing one directory."""
@@ -478,7 +484,7 @@ class SkillsExtension(ServerExtension):
         if uri.partition(":")[0] in self.live_schemes:
             return True
         try:
-            self.skills.catalog.snapshot.locate(uri)
+            self.skills.source.snapshot.locate(uri)
         except SkillError:
             return False
         return True

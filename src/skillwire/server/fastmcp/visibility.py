@@ -112,7 +112,7 @@ class ResourceVisibility:
 
     def _skills_of(self, directory: str) -> Sequence[SkillEntry]:
         """Return the innermost skill that contains a directory, or else the skills below it."""
-        snapshot = self._skills.catalog.snapshot
+        snapshot = self._skills.source.snapshot
         skill = skill_around(snapshot, directory)
         if skill is not None:
             return [skill]

@@ -18,11 +18,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from skillwire.core import SITE_PATH, CredentialError
-from skillwire.server.access.admission import Admission, Admitted, LiveGrants, Rates
+from skillwire.server.access.admission import Admission, AdmittedCaller, LiveGrants, RateLimiter
 from skillwire.server.access.settings import (
     ANONYMOUS,
     BASIC_CHALLENGE,
-    Access,
+    AccessSettings,
     Caller,
     challenge,
     metadata,
@@ -32,9 +32,9 @@ from skillwire.server.access.settings import (
 from skillwire.server.fast.asgi import FastPath, refuse
 from skillwire.server.fast.requests import App, Receive, Scope, Send
 from skillwire.server.hosts import AllowedHosts
-from skillwire.server.http.endpoint import HOLD, PATH, Endpoint
+from skillwire.server.http.endpoint import END_WATCH, PATH, Endpoint
 from skillwire.server.http.observe import note
-from skillwire.server.http.views import OneView, TooManyViewsError, View, Views
+from skillwire.server.http.views import SingleView, TooManyViewsError, View, Views
 from skillwire.server.limits import ConnectionCounts
 from skillwire.server.ops.metrics import ALIVE_PATH, METRICS_PATH, READY_PATH, Gauge, Health, WorkerMetrics
 from skillwire.server.ops.peers import Proxies
@@ -46,7 +46,7 @@ from skillwire.server.visibility import ALL
 
 _READING = ("GET", "HEAD")
 _PATH_WITH_SLASH = f"{PATH}/"
-_EVERYONE = Admitted(ANONYMOUS, ALL)
+_EVERYONE = AdmittedCaller(ANONYMOUS, ALL)
 
 logger = logging.getLogger(__name__)
 
@@ -63,20 +63,20 @@ class HttpApp:
         options: ServeOptions,
         *,
         host: str,
-        access: Access | None = None,
+        access: AccessSettings | None = None,
         is_stateless: bool = False,
         proxies: Proxies | None = None,
         meter: WorkerMetrics | None = None,
         connections: ConnectionCounts | None = None,
     ) -> None:
-        self.access = access or Access()
+        self.access = access or AccessSettings()
         self.meter = meter or WorkerMetrics()
         self._connections = connections or ConnectionCounts()
         self._proxies = proxies or Proxies()
-        self._health = Health(self.meter, self._hindrance, lambda: self.meter.refresh(self._gauges()))
-        self._names = AllowedHosts(host, self.access.public_url)
+        self._health = Health(self.meter, self._unready_reason, lambda: self.meter.refresh(self._gauges()))
+        self._allowed_hosts = AllowedHosts(host, self.access.public_url)
         # Pages of any origin may read the web site, unless it is for some callers or this machine only.
-        self._is_site_public = self.access.is_open and self._names.is_exposed
+        self._is_site_public = self.access.is_open and self._allowed_hosts.is_exposed
         new_endpoint = partial(Endpoint, is_stateless=is_stateless)
         self._admission: Admission | None = None
         if not self.access.is_open:
@@ -84,8 +84,8 @@ class HttpApp:
                 self.access, on_change=lambda is_good: self.meter.reloaded(is_good=is_good)
             )
         # Separate, so that many unknown callers do not use up the buckets of known ones.
-        self._rates = _rates(self.access)
-        self._address_rates = _rates(self.access)
+        self._limiter = _rate_limiter(self.access)
+        self._address_limiter = _rate_limiter(self.access)
         self._metadata_paths = metadata_paths(self.access)
         self._standing = LiveGrants()
         self._page = PageApp(name=options.server_name)
@@ -94,10 +94,10 @@ class HttpApp:
         # What answers at `/mcp` when every caller is served the same.
         self._everyone: App | None = None
         if self._admission is not None:
-            self._views: Views | OneView = Views(options, new_endpoint)
+            self._views: Views | SingleView = Views(options, new_endpoint)
         else:
-            self._views = OneView(View(new_endpoint(SkillServer(options))))
-            if self._rates is None:
+            self._views = SingleView(View(new_endpoint(SkillServer(options))))
+            if self._limiter is None:
                 self._everyone = self._views.one.endpoint.asgi
 
     @property
@@ -138,7 +138,7 @@ class HttpApp:
         if self._admission is not None:
             self._admission.reload()
 
-    def reconfigure(self, access: Access) -> None:
+    def reconfigure(self, access: AccessSettings) -> None:
         """Use other tokens, rules and rates from now on.
 
         Raises:
@@ -147,27 +147,27 @@ class HttpApp:
         if self._admission is not None:
             self._admission.reconfigure(access)
         if access.rate != self.access.rate:
-            self._rates, self._address_rates = _rates(access), _rates(access)
+            self._limiter, self._address_limiter = _rate_limiter(access), _rate_limiter(access)
         self.access = access
 
-    def fronted(self, observed: App) -> App:
+    def with_fast_path(self, observed: App) -> App:
         """Return what to call instead of `observed`, which is this application with metrics and logs.
 
         Where every caller is served the same, the fast path sends prepared answers first, and counts them.
         """
-        if self._everyone is None or not isinstance(self._views, OneView):
+        if self._everyone is None or not isinstance(self._views, SingleView):
             return observed
         endpoint = self._views.one.endpoint
         if not endpoint.is_fast:
             return observed
-        self._everyone = endpoint.plain  # The fast path in front has looked for prepared answers.
-        hot, judge = endpoint.skill_server.hot, self._names.check
-        return FastPath(observed, hot, path=PATH, check_host=judge, meter=self.meter)
+        self._everyone = endpoint.pass_to_sdk  # The fast path in front has looked for prepared answers.
+        hot, check_host = endpoint.skill_server.hot, self._allowed_hosts.check
+        return FastPath(observed, hot, path=PATH, check_host=check_host, meter=self.meter)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"]
         if path == PATH and self._everyone is not None:
-            refusal = self._names.refusal(scope["headers"])
+            refusal = self._allowed_hosts.refusal(scope["headers"])
             if refusal is not None:
                 return await refuse(send, *refusal)
             if scope["method"] in _READING and _is_browser(scope):
@@ -178,7 +178,9 @@ class HttpApp:
         if path in self._metadata_paths:
             return await self._send_metadata(scope, receive, send)
         is_site = path.startswith(SITE_PATH)
-        refusal = self._names.refusal(scope["headers"], is_for_any_page=is_site and self._is_site_public)
+        refusal = self._allowed_hosts.refusal(
+            scope["headers"], is_for_any_page=is_site and self._is_site_public
+        )
         if refusal is not None:
             return await refuse(send, *refusal)
         is_for_people = path != PATH
@@ -197,7 +199,7 @@ class HttpApp:
             await self._answer(view, admitted, scope, receive, send)
 
     async def _answer(
-        self, view: View, admitted: Admitted, scope: Scope, receive: Receive, send: Send
+        self, view: View, admitted: AdmittedCaller, scope: Scope, receive: Receive, send: Send
     ) -> None:
         path = scope["path"]
         if path == PATH:
@@ -220,7 +222,7 @@ class HttpApp:
         await response(scope, receive, send)
 
     async def _pass_on(
-        self, view: View, admitted: Admitted, scope: Scope, receive: Receive, send: Send
+        self, view: View, admitted: AdmittedCaller, scope: Scope, receive: Receive, send: Send
     ) -> None:
         """Forward a request at `/mcp` to a view, and end long requests when the caller's access ends."""
         admission = self._admission
@@ -229,19 +231,19 @@ class HttpApp:
         if not admitted.caller.is_anonymous:
             scope["user"] = _user(admitted.caller)
         again = partial(admission.admit, _authorization(scope))
-        scope[HOLD] = partial(self._standing.track, admitted, again)
+        scope[END_WATCH] = partial(self._standing.track, admitted, again)
         await view.endpoint.asgi(scope, receive, send)
 
-    async def _admitted(self, scope: Scope, send: Send, *, is_for_people: bool) -> Admitted | None:
+    async def _admitted(self, scope: Scope, send: Send, *, is_for_people: bool) -> AdmittedCaller | None:
         """Return the caller and what it may see; None when the request was refused."""
-        admitted: Admitted | None = _EVERYONE
+        admitted: AdmittedCaller | None = _EVERYONE
         if self._admission is not None:
             authorization = _authorization(scope)
-            admitted = self._admission.recall(authorization, basic=is_for_people)
+            admitted = self._admission.cached_result(authorization, basic=is_for_people)
             try:
                 if admitted is None:
                     # Checking a new credential costs more than recalling a known one.
-                    if await self._is_address_too_fast(scope, send):
+                    if await self._is_address_rate_limited(scope, send):
                         return None
                     admitted = await self._admission.admit(authorization, basic=is_for_people)
             except CredentialError as error:
@@ -250,19 +252,19 @@ class HttpApp:
         caller = admitted.caller
         note(scope, caller=caller.name)
         if caller.is_anonymous:
-            is_too_fast = await self._is_address_too_fast(scope, send)
+            is_limited = await self._is_address_rate_limited(scope, send)
         else:
-            is_too_fast = await self._is_too_fast(self._rates, caller.name, send)
-        return None if is_too_fast else admitted
+            is_limited = await self._is_rate_limited(self._limiter, caller.name, send)
+        return None if is_limited else admitted
 
-    async def _is_address_too_fast(self, scope: Scope, send: Send) -> bool:
+    async def _is_address_rate_limited(self, scope: Scope, send: Send) -> bool:
         """Count a request of a caller that is known by its address alone."""
-        if self._address_rates is None:
+        if self._address_limiter is None:
             return False
-        return await self._is_too_fast(self._address_rates, self._proxies.client_of(scope), send)
+        return await self._is_rate_limited(self._address_limiter, self._proxies.client_of(scope), send)
 
-    async def _is_too_fast(self, rates: Rates | None, name: str, send: Send) -> bool:
-        wait = 0.0 if rates is None else rates.take(name)
+    async def _is_rate_limited(self, limiter: RateLimiter | None, name: str, send: Send) -> bool:
+        wait = 0.0 if limiter is None else limiter.take(name)
         if wait:
             self.meter.limited()
             await refuse(send, 429, "Too many requests", {"retry-after": str(max(1, round(wait + 0.5)))})
@@ -282,16 +284,16 @@ class HttpApp:
             challenges = f"{BASIC_CHALLENGE}, {challenges}"
         await refuse(send, status, "A valid access token is required.", {"www-authenticate": challenges})
 
-    def _hindrance(self) -> str:
+    def _unready_reason(self) -> str:
         return "" if self._is_open else "stopping"
 
     def _gauges(self) -> dict[Gauge, float]:
-        snapshot = self.skills.catalog.snapshot
+        snapshot = self.skills.source.snapshot
         return {
             "revision": snapshot.revision,
             "skills": len(snapshot.entries),
             "quarantined": len(snapshot.quarantined),
-            "watchers": sum(getattr(source, "is_watched", False) for source in self.skills.catalog.sources),
+            "watchers": sum(getattr(source, "is_watched", False) for source in self.skills.source.sources),
             "views": len(self._views),
             "sessions": self._views.sessions,
             "connections": self._connections.open,
@@ -318,8 +320,8 @@ class HttpApp:
         await JSONResponse(metadata(self.access), headers=headers)(scope, receive, send)
 
 
-def _rates(access: Access) -> Rates | None:
-    return None if access.rate is None else Rates(access.rate)
+def _rate_limiter(access: AccessSettings) -> RateLimiter | None:
+    return None if access.rate is None else RateLimiter(access.rate)
 
 
 def _authorization(scope: Scope) -> bytes | None:

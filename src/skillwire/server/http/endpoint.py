@@ -22,10 +22,10 @@ from skillwire.server.standalone import SkillServer
 from skillwire.wire.execute import EXECUTE_METHOD
 
 PATH: Final = "/mcp"
-HOLD: Final = "skillwire.hold"
-"""The scope key of the `Hold` for requests that may last long."""
+END_WATCH: Final = "skillwire.end_watch"
+"""The scope key of the `EndWatch` for requests that may last long."""
 
-Hold: TypeAlias = Callable[[], AbstractContextManager[anyio.Event]]
+EndWatch: TypeAlias = Callable[[], AbstractContextManager[anyio.Event]]
 """Watches a long request while the context is open; the event is set when the request must end."""
 
 _LISTEN: Final = (b"mcp-method", b"subscriptions/listen")
@@ -68,8 +68,8 @@ class Endpoint:
             )
         # With tracing, every request takes the path that makes spans.
         self.is_fast = skill_server.options.is_fast and not is_tracing()
-        self._fast = FastPath(self.plain, skill_server.hot, path=PATH) if self.is_fast else None
-        self.asgi: App = self.plain if self._fast is None else self._fast
+        self._fast = FastPath(self.pass_to_sdk, skill_server.hot, path=PATH) if self.is_fast else None
+        self.asgi: App = self.pass_to_sdk if self._fast is None else self._fast
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[None]:
@@ -99,17 +99,17 @@ class Endpoint:
         return self._streams
 
     @property
-    def kept_bytes(self) -> int:
+    def cached_bytes(self) -> int:
         """The size of the cached answers in bytes."""
-        ready = 0 if self._fast is None else self._fast.kept_bytes
-        return ready + self.skill_server.skills.kept_bytes
+        ready = 0 if self._fast is None else self._fast.cached_bytes
+        return ready + self.skill_server.skills.cached_bytes
 
     def end_streams(self) -> None:
         """Close the streams of change notifications."""
         self.skill_server.listen.close()
         self._stopping.set()
 
-    async def plain(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def pass_to_sdk(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request to the SDK."""
         # Whitespace around a header value is not part of it.
         headers = [(name, value.strip(b" \t")) for name, value in scope["headers"]]
@@ -125,9 +125,9 @@ class Endpoint:
     async def _watch(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request to the SDK; end it early when the server stops or the caller loses access."""
         stopping = [self._stopping] if scope["method"] == "GET" else []
-        hold: Hold | None = scope.get(HOLD)
-        if hold is not None:
-            with hold() as ended:
+        end_watch: EndWatch | None = scope.get(END_WATCH)
+        if end_watch is not None:
+            with end_watch() as ended:
                 await self._stream(scope, receive, send, *stopping, ended)
         elif stopping:
             await self._stream(scope, receive, send, *stopping)
@@ -144,7 +144,7 @@ class Endpoint:
             refusal = self._refusal(scope, body.content) if len(body.content) <= most else None
             if refusal is not None:
                 return await _answer(send, 400, encode(refusal))
-        if self._runs is not None and scope["path"] == PATH and _is_run(scope["headers"]):
+        if self._runs is not None and scope["path"] == PATH and _is_script_run(scope["headers"]):
             return await AuthContextMiddleware(self._runs.handle_request)(scope, receive, send)
         await self._sdk(scope, receive, send)
 
@@ -203,7 +203,7 @@ async def _answer(send: Send, status: int, body: bytes) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-def _is_run(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+def _is_script_run(headers: Iterable[tuple[bytes, bytes]]) -> bool:
     """Return whether a modern client asks to run a script and accepts a stream."""
     found = dict(headers)
     return (

@@ -5,7 +5,7 @@ not read. Each connection here checks itself periodically and closes when it has
 waited too long. It has one timer, which is rescheduled when it fires and not on
 every event, so that the cost per request is small.
 
-`fast` and `plain` have the classes for httptools and h11.
+`H11Connection` is the one for h11; the one for httptools has a module of its own.
 """
 
 import asyncio
@@ -344,10 +344,10 @@ def _headers(text: str) -> list[tuple[bytes, bytes]]:
     ]
 
 
-# `PlainConnection`: limits for connections that uvicorn parses with h11, without httptools.
+# `H11Connection`: limits for connections that uvicorn parses with h11, without httptools.
 
 
-class PlainConnection(LimitedConnection, H11Protocol):
+class H11Connection(LimitedConnection, H11Protocol):
     """A connection that is parsed by h11, which reads the next request only after the response."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -1,4 +1,4 @@
-"""`FastConnection`: limits for connections that uvicorn parses with httptools.
+"""`HttptoolsConnection`: limits for connections that uvicorn parses with httptools.
 
 This code runs for every request, so the usual case is kept short: sizes and
 times are checked only where a limit can be exceeded.
@@ -22,7 +22,7 @@ _BODY, _NOTHING = ReadState.BODY, ReadState.NOTHING
 _UPGRADE = frozenset({b"connection", b"upgrade", b"http2-settings"})
 
 
-class FastConnection(LimitedConnection, HttpToolsProtocol):
+class HttptoolsConnection(LimitedConnection, HttpToolsProtocol):
     """A connection that is parsed by httptools."""
 
     _chunk = 0

@@ -30,9 +30,9 @@ from skillwire.server.access.admission import Admission
 from skillwire.server.config import LiveOptions
 from skillwire.server.http.app import HttpApp
 from skillwire.server.http.endpoint import PATH
-from skillwire.server.http.guard import ConnectionTracker, LimitedConnection, PlainConnection
+from skillwire.server.http.guard import ConnectionTracker, H11Connection, LimitedConnection
 from skillwire.server.http.observe import ObservedApp
-from skillwire.server.limits import ConnectionCounts, HttpConnectionLimits, affordable_connections
+from skillwire.server.limits import ConnectionCounts, HttpConnectionLimits, raise_open_file_limit
 from skillwire.server.ops.accesslog import AccessLog, write_to_stderr
 from skillwire.server.ops.metrics import WorkerMetrics
 from skillwire.server.ops.peers import Proxies
@@ -48,8 +48,8 @@ from skillwire.server.standalone import freeze_gc, limit_malloc_arenas
 def _fastest() -> type[LimitedConnection]:
     """Return the class for httptools, which is written in C, if it is installed."""
     if find_spec("httptools") is None:
-        return PlainConnection
-    return import_module("skillwire.server.http.httptools").FastConnection
+        return H11Connection
+    return import_module("skillwire.server.http.httptools").HttptoolsConnection
 
 
 FASTEST: Final = _fastest()
@@ -197,13 +197,13 @@ async def serve_http(
         connections=connections,
     )
     limits = HttpConnectionLimits(
-        connections=affordable_connections(_CONNECTIONS), body_bytes=options.message_bytes
+        connections=raise_open_file_limit(_CONNECTIONS), body_bytes=options.message_bytes
     )
     observed = ObservedApp(app, meter, path=PATH, log=log, proxies=proxies, spans=is_tracing())
     certificate, key = http.tls or (None, None)
     config = uvicorn.Config(
         # The fast path writes no access log.
-        app.fronted(observed) if log is None else observed,
+        app.with_fast_path(observed) if log is None else observed,
         http=http_protocol(ConnectionTracker(limits, connections)),
         interface="asgi3",
         ws="none",

@@ -21,7 +21,7 @@ from skillwire.server.http.endpoint import Endpoint
 from skillwire.server.options import ServeOptions
 from skillwire.server.outputs import Scripts
 from skillwire.server.skills import Skills
-from skillwire.server.standalone import SkillServer, all_skills, some_skills
+from skillwire.server.standalone import SkillServer, skills_for_options, skills_from_sources
 from skillwire.server.visibility import Visibility
 from skillwire.server.wellknown.app import SiteApp
 
@@ -76,8 +76,8 @@ class View:
         """The estimated memory of this view in bytes."""
         if self.skills.state is None:
             return _VIEW_BYTES  # It has failed and is being removed.
-        kept = self.endpoint.kept_bytes + (0 if self.site is None else self.site.kept_bytes)
-        return _VIEW_BYTES + _SKILL_BYTES * len(self.skills.catalog.snapshot.entries) + kept
+        kept = self.endpoint.cached_bytes + (0 if self.site is None else self.site.cached_bytes)
+        return _VIEW_BYTES + _SKILL_BYTES * len(self.skills.source.snapshot.entries) + kept
 
     @contextmanager
     def in_use(self) -> Generator[None]:
@@ -116,7 +116,7 @@ class View:
                 await self._drained.wait()
 
 
-class OneView:
+class SingleView:
     """The only view of a server where all callers see the same skills."""
 
     def __init__(self, one: View) -> None:
@@ -141,10 +141,10 @@ class OneView:
         async with self.one.endpoint.open():
             yield
 
-    def known(self, sight: Visibility) -> View:
+    def known(self, visibility: Visibility) -> View:
         return self.one
 
-    async def view(self, sight: Visibility) -> View:
+    async def view(self, visibility: Visibility) -> View:
         return self.one
 
     def end_streams(self) -> None:
@@ -169,7 +169,7 @@ class Views:
         limit: int = VIEWS_BYTES,
     ) -> None:
         # Never used for answers, so dialects and search are not needed.
-        self.skills = all_skills(replace(options, dialect=(), find=False))
+        self.skills = skills_for_options(replace(options, dialect=(), find=False))
         self._options = options
         self._new_endpoint = new_endpoint
         self._limit = limit
@@ -205,30 +205,30 @@ class Views:
                 self._views.clear()
                 self._group = None
 
-    def known(self, sight: Visibility) -> View | None:
+    def known(self, visibility: Visibility) -> View | None:
         """Return the open view for a visibility, if any."""
-        view = self._views.get(sight)
+        view = self._views.get(visibility)
         if view is not None:
-            self._views.move_to_end(sight)
+            self._views.move_to_end(visibility)
         return view
 
-    async def view(self, sight: Visibility) -> View:
+    async def view(self, visibility: Visibility) -> View:
         """Return the view for a visibility, opening it if needed.
 
         Raises:
             TooManyViewsError: The memory limit is reached, and all views are answering requests.
         """
-        view = self.known(sight)
+        view = self.known(visibility)
         if view is not None:
             return view
         async with self._opening:
-            view = self.known(sight)
+            view = self.known(visibility)
             if view is None:
-                self._make_room(_VIEW_BYTES)
-                view = View(self._new_endpoint(SkillServer(self._options, self._part(sight))))
+                self._evict_views(_VIEW_BYTES)
+                view = View(self._new_endpoint(SkillServer(self._options, self._part(visibility))))
                 assert self._group is not None, "called only while open"
-                await self._group.start(self._run, sight, view)
-                self._views[sight] = view
+                await self._group.start(self._run, visibility, view)
+                self._views[visibility] = view
         return view
 
     def end_streams(self) -> None:
@@ -236,31 +236,33 @@ class Views:
         for view in self._views.values():
             view.endpoint.end_streams()
 
-    async def _run(self, sight: Visibility, view: View, *, task_status: anyio.abc.TaskStatus[None]) -> None:
+    async def _run(
+        self, visibility: Visibility, view: View, *, task_status: anyio.abc.TaskStatus[None]
+    ) -> None:
         try:
             await view.run(task_status=task_status)
         finally:
-            if self._views.get(sight) is view:
-                del self._views[sight]  # It failed; the next request opens another.
+            if self._views.get(visibility) is view:
+                del self._views[visibility]  # It failed; the next request opens another.
 
-    def _part(self, sight: Visibility) -> Skills:
-        catalog, scripts = self.skills.catalog, self.skills.scripts
-        runner = None if scripts is None or not sight.runnable else scripts.runner
-        runs = None if runner is None else Scripts(runner, may_run=sight.may_run)
-        listed = VisibleSource(catalog, sight)
+    def _part(self, visibility: Visibility) -> Skills:
+        catalog, scripts = self.skills.source, self.skills.scripts
+        runner = None if scripts is None or not visibility.runnable else scripts.runner
+        runs = None if runner is None else Scripts(runner, may_run=visibility.may_run)
+        listed = VisibleSource(catalog, visibility)
         if not self.skills.has_unlisted:
-            return some_skills(self._options, [listed], runs)
-        return some_skills(self._options, [listed, VisibleUnlistedSource(catalog, sight)], runs)
+            return skills_from_sources(self._options, [listed], runs)
+        return skills_from_sources(self._options, [listed, VisibleUnlistedSource(catalog, visibility)], runs)
 
     async def _keep_within_limit(self) -> None:
         """Close views whenever their caches exceed the limit, until this closes."""
         while not self._closing.is_set():
             with suppress(TooManyViewsError):
-                self._make_room(0)
+                self._evict_views(0)
             with anyio.move_on_after(_CHECK_SECONDS):
                 await self._closing.wait()
 
-    def _make_room(self, size: int) -> None:
+    def _evict_views(self, size: int) -> None:
         """Close views until `size` bytes are free; a single view may exceed the limit.
 
         Raises:
@@ -268,7 +270,7 @@ class Views:
         """
         used = size + sum(view.size for view in self._views.values())
         while used > self._limit and len(self._views) > (size == 0):
-            idle = [sight for sight, view in self._views.items() if not view.is_answering]
+            idle = [visibility for visibility, view in self._views.items() if not view.is_answering]
             if not idle:
                 raise TooManyViewsError(
                     "Too many callers with different access rights at the moment. Try again later."
@@ -278,7 +280,7 @@ class Views:
             used -= view.size
             view.close()
 
-    def _eviction_key(self, sight: Visibility) -> tuple[bool, bool, bool]:
+    def _eviction_key(self, visibility: Visibility) -> tuple[bool, bool, bool]:
         """Return the order in which views are closed, the smallest first."""
-        view = self._views[sight]
+        view = self._views[visibility]
         return view.has_outputs, view.endpoint.sessions > 0, view.endpoint.streams > 0

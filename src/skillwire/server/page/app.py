@@ -39,7 +39,7 @@ from skillwire.server.page.catalog import (
     search_values,
 )
 from skillwire.server.page.skill import file_values, instruction_values, skill_values
-from skillwire.server.page.templates import asset_at, etag_of, fill, shortened
+from skillwire.server.page.templates import asset_at, etag_of, render_template, shortened
 from skillwire.server.search import MAX_QUERY, ServerSearch
 from skillwire.sources.snapshot import Report, possible_skills
 from skillwire.wire.core import LIST_SKILLS
@@ -321,7 +321,7 @@ class PageApp:
         title = _TITLE if is_private else self._title
         frame = {"base": addresses.base_of(request.scope), "title": title, "kind": _TITLE}
         values = {**frame, "caller": "", "query": "", "url": url}
-        body = await self._in_thread(lambda: fill("endpoint.html", values))
+        body = await self._in_thread(lambda: render_template("endpoint.html", values))
         headers = {**SAFE, **_HTML, "cache-control": NEVER, "vary": "accept"}
         if request.method == "HEAD":
             headers["content-length"] = str(len(body))
@@ -370,13 +370,13 @@ class PageApp:
             held_back = sum(report.uri is None for report in visit.skills.reports) if is_shown else 0
             return await self._folder(visit, "", held_back)
         number = page_number(visit.query_param("page"))
-        snapshot, reports = visit.skills.answers.catalog.snapshot, visit.skills.reports
+        snapshot, reports = visit.skills.answers.source.snapshot, visit.skills.reports
         found = await visit.skills.search.find(snapshot, query, limit=min(number * PAGE_SIZE, MAX_FOUND))
         values = await self._in_thread(lambda: search_values(found, reports, number=number))
         return await self._page(visit, "catalog.html", {**values, "query": query, "held_back": 0})
 
     async def _folder(self, visit: PageRequest, directory: str, held_back: int = 0) -> Response:
-        snapshot, reports = visit.skills.answers.catalog.snapshot, visit.skills.reports
+        snapshot, reports = visit.skills.answers.source.snapshot, visit.skills.reports
         index, number = self._index(visit.skills.answers), page_number(visit.query_param("page"))
         values = await self._in_thread(
             lambda: folder_values(index, snapshot, reports, directory=directory, number=number)
@@ -385,7 +385,7 @@ class PageApp:
 
     async def _skill(self, visit: PageRequest, uri: str) -> Response:
         """Answer with the page of a skill, or of a folder."""
-        catalog, reports = visit.skills.answers.catalog, visit.skills.reports
+        catalog, reports = visit.skills.answers.source, visit.skills.reports
         try:
             entry, file = await self._read_skill(visit.skills.answers, uri)
         except NotFoundError:
@@ -412,7 +412,7 @@ class PageApp:
         """
         wanted = SkillUri(f"{uri}/{SKILL_FILE}")
         for _ in range(_ATTEMPTS):
-            entry = await answers.catalog.get_skill(wanted)
+            entry = await answers.source.get_skill(wanted)
             file = await answers.read(wanted.text)
             promised = None if entry.files is None else entry.files.find(wanted.text)
             if promised is None or promised.digest == (file.digest or digest_of(file.content)):
@@ -438,7 +438,7 @@ class PageApp:
         entry = await _skill_with(answers, uri)
         is_private = visit.is_private or file.is_private or not file.digest
         if visit.query_param("download") is not None:
-            kept = freshness(answers.terms.ttl_ms, is_private=is_private)
+            kept = freshness(answers.settings.ttl_ms, is_private=is_private)
             return _body_response(
                 visit.request, file.content, {**download(segment_of(uri)), "cache-control": kept}
             )
@@ -450,8 +450,10 @@ class PageApp:
     ) -> Response:
         """Answer with a page; private and dynamic pages are not cached."""
         is_private = visit.is_private if is_private is None else is_private
-        body = await self._in_thread(lambda: fill(template, {**self._common_values(visit), **values}))
-        kept = freshness(visit.skills.answers.terms.ttl_ms, is_private=is_private)
+        body = await self._in_thread(
+            lambda: render_template(template, {**self._common_values(visit), **values})
+        )
+        kept = freshness(visit.skills.answers.settings.ttl_ms, is_private=is_private)
         return _body_response(visit.request, body, {**SAFE, **_HTML, "cache-control": kept})
 
     async def _error_page(self, visit: PageRequest, status: int, words: str) -> Response:
@@ -460,7 +462,7 @@ class PageApp:
         if status == 503:
             headers["retry-after"] = str(_RETRY_SECONDS)
         values = {**self._common_values(visit), "status": status, "words": words}
-        body = await self._in_thread(lambda: fill("problem.html", values))
+        body = await self._in_thread(lambda: render_template("problem.html", values))
         return Response(body, status_code=status, headers=headers)
 
     def _common_values(self, visit: PageRequest) -> dict[str, Any]:
@@ -488,11 +490,11 @@ async def _skill_with(answers: Answers, uri: str) -> SkillEntry:
         NotFoundError: No skill contains it.
     """
     try:
-        return answers.catalog.snapshot.locate(uri)[0]
+        return answers.source.snapshot.locate(uri)[0]
     except NotFoundError:
         for skill in possible_skills(uri.rpartition("/")[0]):
             with suppress(NotFoundError):
-                return await answers.catalog.get_skill(skill)
+                return await answers.source.get_skill(skill)
         raise
 
 

@@ -277,7 +277,7 @@ def file_values(entry: SkillEntry, uri: str, file: FileContent) -> dict[str, Any
         "media_type": file.media_type,
         "size": len(file.content),
         "digest": file.digest or digest_of(file.content),
-        "is_promised": bool(file.digest),
+        "has_digest": bool(file.digest),
         "is_binary": text is None,
         "is_cut": is_cut,
         "lines": safe(_numbered(shown)),

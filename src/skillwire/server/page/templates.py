@@ -62,7 +62,7 @@ CUT: Final = "…"
 _UNITS = ("kB", "MB", "GB", "TB", "PB", "EB")
 
 
-def fill(template: str, values: Mapping[str, Any]) -> bytes:
+def render_template(template: str, values: Mapping[str, Any]) -> bytes:
     """Return a rendered template."""
     # Lone surrogates cannot be encoded, and must not make the page fail.
     return _environment().get_template(template).render(values).encode("utf-8", "replace")

@@ -47,9 +47,9 @@ class SiteApp:
         self._publisher = publisher or Publisher()
 
     @property
-    def kept_bytes(self) -> int:
+    def cached_bytes(self) -> int:
         """The size of the cached answers in bytes."""
-        return self._publisher.kept_bytes
+        return self._publisher.cached_bytes
 
     async def respond(self, request: Request, *, is_open: bool = True, is_private: bool = False) -> Response:
         """Answer a request; pages of other origins may read the answer if the site `is_open`.
@@ -80,8 +80,8 @@ class SiteApp:
     async def _respond(self, request: Request, headers: dict[str, str], scope: CacheScope) -> Response:
         answers = self._skills.answers
         path = request.scope["path"][len(request.scope.get("root_path", "")) :]
-        site = await self._publisher.site(answers.catalog, answers.listed_of)
-        ttl = answers.terms.ttl_ms // 1000
+        site = await self._publisher.site(answers.source, answers.listed_of)
+        ttl = answers.settings.ttl_ms // 1000
         fresh = f"{scope}, max-age={ttl}" if ttl else f"{scope}, no-cache"
         if path == INDEX_PATH:
             return self._index(request, site, {**headers, "cache-control": fresh})
@@ -95,7 +95,7 @@ class SiteApp:
         headers = {**headers, "content-type": artifact.media_type, "content-length": str(artifact.size)}
         if request.method == "HEAD":
             return Response(headers=headers)
-        return Response(await self._publisher.read(artifact, answers.catalog), headers=headers)
+        return Response(await self._publisher.read(artifact, answers.source), headers=headers)
 
     @staticmethod
     def _index(request: Request, site: PublishedSite, headers: dict[str, str]) -> Response:

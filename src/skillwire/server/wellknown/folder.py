@@ -146,7 +146,7 @@ class SiteFolder:
         (self._staging / INDEX).replace(self.home / INDEX)
         self._added.clear()
 
-    def others(self, paths: Collection[str]) -> list[str]:
+    def other_artifacts(self, paths: Collection[str]) -> list[str]:
         """Return the names of artifact folders other than those of `paths`."""
         named = {path.partition("/")[0] for path in paths}
         return sorted(

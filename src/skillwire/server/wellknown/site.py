@@ -101,9 +101,9 @@ class Publisher:
         self._building = anyio.Lock()
 
     @property
-    def kept_bytes(self) -> int:
+    def cached_bytes(self) -> int:
         """The size of the cached site in bytes."""
-        return self._archives.kept_bytes + (0 if self._site is None else len(self._site.index))
+        return self._archives.cached_bytes + (0 if self._site is None else len(self._site.index))
 
     async def site(self, catalog: CombinedSource, listed_of: ListedOf = listed_by_authors) -> PublishedSite:
         """Return the site of the listed skills that `catalog` serves now."""

@@ -5,7 +5,7 @@ import os
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
-from skillwire.core import SKILL_FILE, Finding, SourceError, collector_paused
+from skillwire.core import SKILL_FILE, Finding, SourceError, gc_paused
 from skillwire.sources.directory.publish import MountPoint, Publication, Published, combine, publish
 from skillwire.sources.directory.scan import ScanIndex, Scanner, SkillRecord
 from skillwire.sources.directory.walk import MAX_DEPTH, SKIPPED_FOLDERS, Walk
@@ -57,7 +57,7 @@ class SkillTree:
             SourceError: The root cannot be read, or this process currently cannot read files.
         """
         if self._published is None:
-            with collector_paused():
+            with gc_paused():
                 return self._scan_all()
         for start in self._starts(places):
             # Kept until it is published, because the next subtree may fail.

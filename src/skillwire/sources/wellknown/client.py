@@ -26,8 +26,8 @@ from skillwire.core import (
     SkillEntry,
     SkillUri,
     StrictJsonError,
-    collector_paused,
     entry_findings,
+    gc_paused,
     parse_skill_md,
     parse_strictly,
     quoted,
@@ -251,7 +251,7 @@ def _resolved(index: SiteIndex, entry: SiteEntry) -> str:
 
 
 def _read(response: WebResponse) -> SiteIndex:
-    with collector_paused():
+    with gc_paused():
         try:
             site, findings = parse_site(parse_strictly(response.body))
         except StrictJsonError as error:

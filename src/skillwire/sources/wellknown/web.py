@@ -26,14 +26,14 @@ from skillwire.core import (
     INDEX_PATH,
     OLD_INDEX_PATH,
     Address,
+    AddressScope,
     LimitError,
-    Reach,
     SkillError,
     SourceError,
     is_loopback,
     literal,
     quoted,
-    reach_of,
+    scope_of,
 )
 
 # Errors of requests to a web site.
@@ -167,27 +167,27 @@ class Hop:
         Raises:
             UnsafeAddressError: The address is not allowed; no request is sent there.
         """
-        reach = reach_of(address)
+        scope = scope_of(address)
         if self.url.scheme == "http" and not is_loopback(address):
             raise UnsafeAddressError(
                 f"{self.place} is not on this machine, and the connection is not encrypted", fix="use https"
             )
-        if reach is Reach.PUBLIC or (self.is_typed and reach is Reach.INTERNAL):
+        if scope is AddressScope.PUBLIC or (self.is_typed and scope is AddressScope.INTERNAL):
             return
-        if self.is_typed and reach is Reach.LINK_LOCAL and literal(self.place.host) == address:
+        if self.is_typed and scope is AddressScope.LINK_LOCAL and literal(self.place.host) == address:
             return
         raise UnsafeAddressError(
-            f"{quoted(str(self.place))} is at {address}, which is {_REACH_TEXT[reach]}",
+            f"{quoted(str(self.place))} is at {address}, which is {_SCOPE_TEXTS[scope]}",
             fix="if this is intended, add this host to the configuration"
-            if reach is Reach.INTERNAL
+            if scope is AddressScope.INTERNAL
             else "report it to the site's author, or check your DNS configuration",
         )
 
 
-_REACH_TEXT = {
-    Reach.INTERNAL: "an address of a private network",
-    Reach.LINK_LOCAL: "an address of the local link",
-    Reach.NOBODY: "not an address of any web site",
+_SCOPE_TEXTS = {
+    AddressScope.INTERNAL: "an address of a private network",
+    AddressScope.LINK_LOCAL: "an address of the local link",
+    AddressScope.NOBODY: "not an address of any web site",
 }
 
 

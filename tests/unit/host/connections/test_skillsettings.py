@@ -95,7 +95,7 @@ def test_enabled_is_true_or_false(enabled: object) -> None:
         {"a": "always"},
     ],
 )
-def test_attention_that_is_not_known_is_refused(show: object) -> None:
+def test_a_show_rule_that_is_not_known_is_refused(show: object) -> None:
     assert "skills.show" in str(fault({"show": show}))
 
 

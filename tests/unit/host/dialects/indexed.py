@@ -49,8 +49,8 @@ def in_april(*entries: Any, schema: object = SCHEMA) -> bytes:
     return json.dumps({"$schema": schema, "skills": entries}).encode()
 
 
-def heard(data: bytes, hearing: DialectOptions | None = None) -> Listing:
-    return listing_of(data, hearing or DialectOptions())
+def read_index(data: bytes, options: DialectOptions | None = None) -> Listing:
+    return listing_of(data, options or DialectOptions())
 
 
 def codes(listing: Listing) -> list[list[str]]:
@@ -73,7 +73,7 @@ def serving(files: Mapping[str, bytes | MCPError], **options: Any) -> Stranger:
 
 @asynccontextmanager
 async def peer_of(stranger: Stranger, mode: str = "auto") -> AsyncGenerator[Session]:
-    """Connect to a server in memory, as voices see it."""
+    """Connect to a server in memory, as dialect clients see it."""
     async with stranger.connected(mode) as client:
         link = ServerLink(ConnectionLimits())
         link.become_ready(client)

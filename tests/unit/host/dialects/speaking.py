@@ -1,4 +1,4 @@
-"""A server of a test, as a voice sees it: real messages to one that answers what it is told to."""
+"""A server of a test, as a dialect client sees it: real messages to one that answers what it is told to."""
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager

@@ -18,16 +18,16 @@ from unit.host.dialects.indexed import (
     TEA_URI,
     april,
     codes,
-    heard,
     in_april,
+    read_index,
 )
 
 PINNED = DialectOptions(dialect=Dialect.INDEX_APRIL)
 PRODUCTS = "skill://docs/{product}/SKILL.md"
 
 
-def one(entry: dict[str, Any], hearing: DialectOptions | None = None) -> SkillEntry:
-    listing = heard(in_april(entry), hearing)
+def one(entry: dict[str, Any], options: DialectOptions | None = None) -> SkillEntry:
+    listing = read_index(in_april(entry), options)
     assert codes(listing) == []
     [found] = listing.entries
     return found
@@ -53,14 +53,14 @@ def test_a_digest_promises_the_skill_file_and_its_absence_promises_nothing() -> 
 )
 def test_an_index_with_an_unknown_schema_is_not_processed(schema: object) -> None:
     with pytest.raises(InvalidAnswerError) as caught:
-        heard(in_april(april(), schema=schema))
+        read_index(in_april(april(), schema=schema))
 
     assert caught.value.violates == "DRAFT-01"
 
 
 @pytest.mark.requirement("DRAFT-02")
 def test_an_entry_of_an_unknown_type_is_skipped_with_a_warning() -> None:
-    listing = heard(in_april(april(type="x", url="skill://x/tea/SKILL.md"), april()))
+    listing = read_index(in_april(april(type="x", url="skill://x/tea/SKILL.md"), april()))
 
     assert [entry.uri.text for entry in listing.entries] == [TEA_URI]
     assert codes(listing) == [["index-type-unknown"]]
@@ -81,7 +81,7 @@ def test_an_entry_of_an_unknown_type_is_skipped_with_a_warning() -> None:
     ],
 )
 def test_one_bad_entry_is_refused_and_its_neighbour_is_not(entry: dict[str, Any], code: str) -> None:
-    listing = heard(in_april(entry, april(url="skill://x/tea/SKILL.md")))
+    listing = read_index(in_april(entry, april(url="skill://x/tea/SKILL.md")))
 
     assert [found.uri.text for found in listing.entries] == ["skill://x/tea/SKILL.md"]
     assert codes(listing)[0][0] == code
@@ -99,7 +99,7 @@ def test_unknown_fields_are_kept_and_none_takes_the_place_of_a_known_one() -> No
 def test_a_path_that_does_not_end_in_the_name_needs_a_user_who_chose_the_dialect() -> None:
     data = in_april(april(url="skill://acme/drinks/SKILL.md"))
 
-    strict, lenient = heard(data), heard(data, PINNED)
+    strict, lenient = read_index(data), read_index(data, PINNED)
 
     assert (strict.entries, codes(strict)) == ((), [["uri-name-mismatch"]])
     [entry] = lenient.entries
@@ -143,12 +143,12 @@ def test_the_suffix_of_an_archive_tells_its_kind_and_the_path_of_its_skill(
 @pytest.mark.requirement("ARC-05")
 @pytest.mark.requirement("ARC-18")
 def test_an_archive_that_may_not_or_cannot_be_unpacked_is_refused() -> None:
-    for entry, hearing, code in (
+    for entry, options, code in (
         (april(type="archive", url="skill://tea.zip"), DialectOptions(), "archives-off"),
         (april(type="archive", url="skill://tea.rar"), BOTH, "archive-unsupported"),
         (april(type="archive", url="skill://tea.zip", digest=None), BOTH, "archive-unverifiable"),
     ):
-        listing = heard(in_april(entry), hearing)
+        listing = read_index(in_april(entry), options)
 
         assert (listing.entries, codes(listing)) == ((), [[code]])
 
@@ -159,7 +159,7 @@ def test_an_archive_that_may_not_or_cannot_be_unpacked_is_refused() -> None:
 @pytest.mark.requirement("DRAFT-05")
 @pytest.mark.requirement("DRAFT-06")
 def test_templates_are_kept_apart_from_skills_in_both_spellings() -> None:
-    listing = heard(
+    listing = read_index(
         in_april(
             {"type": "mcp-resource-template", "description": "By product.", "url": PRODUCTS},
             {"type": "skill-md", "description": "By team.", "urlTemplate": "skill://{team}/{+path}/SKILL.md"},
@@ -194,7 +194,7 @@ def test_templates_are_kept_apart_from_skills_in_both_spellings() -> None:
     ],
 )
 def test_a_template_that_is_none_is_refused(fields: dict[str, Any], code: str) -> None:
-    listing = heard(in_april(april(**fields)))
+    listing = read_index(in_april(april(**fields)))
 
     assert (listing.entries, listing.templates) == ((), ())
     assert code in codes(listing)[0]

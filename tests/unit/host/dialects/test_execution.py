@@ -11,12 +11,12 @@ from skillwire.core.uri import SkillUri
 from skillwire.host.dialects.base import DialectOptions
 from skillwire.host.dialects.by_name import ExecDialectClient, find_exec
 from skillwire.host.model.errors import InvalidAnswerError, NotDeclaredError, PeerError
-from skillwire.wire.execute import ExecutionResult, Piece
+from skillwire.wire.execute import ExecutionResult, ResultPart
 from unit.host.calls.strangers import MODES, Answers, Params, Stranger, always
 from unit.host.dialects.speaking import speaking
 
 both_generations = pytest.mark.parametrize("mode", MODES)
-HEARING = DialectOptions(seconds=20)
+OPTIONS = DialectOptions(seconds=20)
 SKILLS = {"skills": {"scripts": True}}
 CHARTS = SkillUri.parse("skill://charts/SKILL.md")
 ITEM = {"name": "charts", "description": "Use to plot.", "keywords": ["plot", "draw"]}
@@ -53,14 +53,14 @@ def failing(code: int) -> Answers:
 async def test_the_dialect_is_told_by_scripts_whatever_they_are_set_to(scripts: object, mode: str) -> None:
     there = stranger(skill())
     async with speaking(there, {}, mode) as peer:
-        assert await find_exec(peer, HEARING) is None
+        assert await find_exec(peer, OPTIONS) is None
         assert await find_exec(peer, DialectOptions(dialect=Dialect.EXEC)) is None
     async with speaking(there, {"skills": {}}, mode) as peer:
-        assert await find_exec(peer, HEARING) is None
+        assert await find_exec(peer, OPTIONS) is None
         assert there.requests == []
         assert await find_exec(peer, DialectOptions(dialect=Dialect.EXEC)) is not None
     async with speaking(there, {"skills": {"scripts": scripts}}, mode) as peer:
-        found = await find_exec(peer, HEARING)
+        found = await find_exec(peer, OPTIONS)
 
         assert found is not None and found.listing.dialect is Dialect.EXEC
         [entry] = found.listing.entries
@@ -82,17 +82,17 @@ async def test_files_are_asked_for_by_name_and_scripts_never(mode: str) -> None:
     )
     there = stranger(got, {"content": {"uri": "file:///elsewhere", "text": "Text.\n"}})
     async with speaking(there, SKILLS, mode) as peer:
-        voice = ExecDialectClient()
-        await voice.list(peer, HEARING)
-        entry = await voice.get(peer, CHARTS)
-        content = await voice.read(peer, "skill://charts/references/a.md", max_bytes=100)
-        await voice.read(peer, "skill://charts/assets/same.md", max_bytes=100)
+        client = ExecDialectClient()
+        await client.list(peer, OPTIONS)
+        entry = await client.get(peer, CHARTS)
+        content = await client.read(peer, "skill://charts/references/a.md", max_bytes=100)
+        await client.read(peer, "skill://charts/assets/same.md", max_bytes=100)
         so_far = list(there.requests)
         with pytest.raises(NotDeclaredError):
-            await voice.read(peer, "skill://charts/scripts/plot.py", max_bytes=100)
+            await client.read(peer, "skill://charts/scripts/plot.py", max_bytes=100)
         for path in ("references/b.md", "x.md", "references/a.md/b"):
             with pytest.raises(NotFoundError):
-                await voice.read(peer, f"skill://charts/{path}", max_bytes=100)
+                await client.read(peer, f"skill://charts/{path}", max_bytes=100)
 
         assert entry.dynamic_files == tuple(
             f"skill://charts/{path}"
@@ -127,10 +127,10 @@ async def test_files_are_asked_for_by_name_and_scripts_never(mode: str) -> None:
 )
 async def test_an_answer_that_is_no_skill_is_one_clear_error(got: Any, error: type[Exception]) -> None:
     async with speaking(stranger(got), SKILLS) as peer:
-        voice = ExecDialectClient()
-        await voice.list(peer, HEARING)
+        client = ExecDialectClient()
+        await client.list(peer, OPTIONS)
         with pytest.raises(error):
-            await voice.read(peer, CHARTS.text, max_bytes=500)
+            await client.read(peer, CHARTS.text, max_bytes=500)
 
 
 @pytest.mark.requirement("CONF-17")
@@ -151,10 +151,10 @@ async def test_a_reference_that_cannot_be_had_is_one_clear_error(
     content: Any, error: type[Exception]
 ) -> None:
     async with speaking(stranger(skill(references=[file("references/a.md")]), content), SKILLS) as peer:
-        voice = ExecDialectClient()
-        await voice.list(peer, HEARING)
+        client = ExecDialectClient()
+        await client.list(peer, OPTIONS)
         with pytest.raises(error):
-            await voice.read(peer, "skill://charts/references/a.md", max_bytes=500)
+            await client.read(peer, "skill://charts/references/a.md", max_bytes=500)
 
 
 @both_generations
@@ -164,17 +164,17 @@ async def test_a_script_is_run_by_its_name_and_by_its_path_where_the_name_means_
     got = skill(scripts=[file("scripts/plot.py"), file("a/same.py"), file("b/same.py"), file("../x.py")])
     there = stranger(got, executed={"content": [{"type": "text", "text": "ran"}]})
     async with speaking(there, SKILLS, mode) as peer:
-        voice = ExecDialectClient()
-        await voice.list(peer, HEARING)
-        paths = await voice.scripts(peer, CHARTS)
-        found = await voice.execute(peer, CHARTS, "scripts/plot.py", {"a": 1})
-        await voice.execute(peer, CHARTS, "b/same.py", {})
+        client = ExecDialectClient()
+        await client.list(peer, OPTIONS)
+        paths = await client.scripts(peer, CHARTS)
+        found = await client.execute(peer, CHARTS, "scripts/plot.py", {"a": 1})
+        await client.execute(peer, CHARTS, "b/same.py", {})
         for path in ("scripts/other.py", "same.py"):
             with pytest.raises(NotDeclaredError):
-                await voice.execute(peer, CHARTS, path, {})
+                await client.execute(peer, CHARTS, path, {})
 
         assert paths == ("scripts/plot.py", "a/same.py", "b/same.py")
-        assert found == ExecutionResult((Piece("text", b"ran", is_text=True),))
+        assert found == ExecutionResult((ResultPart("text", b"ran", is_text=True),))
         assert [params for method, params in there.requests if method == "skills/execute"] == [
             {"name": "charts", "script": "plot.py", "arguments": {"a": 1}},
             {"name": "charts", "script": "b/same.py", "arguments": {}},
@@ -186,12 +186,12 @@ async def test_a_script_is_run_by_its_name_and_by_its_path_where_the_name_means_
 async def test_a_server_that_does_not_declare_scripts_is_never_asked_to_run_one(scripts: object) -> None:
     there = stranger(skill(scripts=[file("scripts/plot.py")]))
     async with speaking(there, {"skills": {"scripts": scripts}}, MODES[0]) as peer:
-        voice = ExecDialectClient()
-        await voice.list(peer, HEARING)
+        client = ExecDialectClient()
+        await client.list(peer, OPTIONS)
         so_far = list(there.requests)
         with pytest.raises(NotDeclaredError):
-            await voice.scripts(peer, CHARTS)
+            await client.scripts(peer, CHARTS)
         with pytest.raises(NotDeclaredError):
-            await voice.execute(peer, CHARTS, "scripts/plot.py", {})
+            await client.execute(peer, CHARTS, "scripts/plot.py", {})
 
         assert there.requests == so_far

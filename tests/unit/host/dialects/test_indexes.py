@@ -23,11 +23,11 @@ from unit.host.dialects.indexed import (
     TEA_URI,
     april,
     codes,
-    heard,
     in_april,
     in_june,
     june,
     peer_of,
+    read_index,
     reads,
     serving,
 )
@@ -37,8 +37,8 @@ PINNED_JUNE = DialectOptions(dialect=Dialect.INDEX_JUNE)
 PINNED_APRIL = DialectOptions(dialect=Dialect.INDEX_APRIL)
 
 
-async def found(peer: Session, hearing: DialectOptions | None = None) -> DialectMatch:
-    result = await index.find(peer, hearing or DialectOptions())
+async def found(peer: Session, options: DialectOptions | None = None) -> DialectMatch:
+    result = await index.find(peer, options or DialectOptions())
     assert result is not None
     return result
 
@@ -65,7 +65,7 @@ async def failure_of(call: object) -> SkillError:
     ],
 )
 def test_the_entries_tell_which_dialect_an_index_is_written_in(data: bytes, dialect: Dialect) -> None:
-    assert heard(data).dialect is dialect
+    assert read_index(data).dialect is dialect
 
 
 @pytest.mark.requirement("NEG-13")
@@ -84,19 +84,19 @@ def test_the_entries_tell_which_dialect_an_index_is_written_in(data: bytes, dial
 )
 def test_an_index_of_an_unknown_form_is_refused_with_the_rule_it_breaks(value: object) -> None:
     with pytest.raises(InvalidAnswerError) as caught:
-        heard(json.dumps(value).encode())
+        read_index(json.dumps(value).encode())
 
     assert caught.value.violates == "NEG-13"
 
 
 @pytest.mark.requirement("NEG-12")
 def test_a_form_that_the_user_chose_is_taken_and_the_other_is_not() -> None:
-    assert len(heard(in_june(june()), PINNED_JUNE).entries) == 1
-    assert len(heard(in_april(april()), PINNED_APRIL).entries) == 1
-    for data, hearing in ((in_june(june()), PINNED_APRIL), (in_april(april()), PINNED_JUNE)):
+    assert len(read_index(in_june(june()), PINNED_JUNE).entries) == 1
+    assert len(read_index(in_april(april()), PINNED_APRIL).entries) == 1
+    for data, options in ((in_june(june()), PINNED_APRIL), (in_april(april()), PINNED_JUNE)):
         with pytest.raises(InvalidAnswerError):
-            heard(data, hearing)
-    assert heard(in_june(), PINNED_APRIL).dialect is Dialect.INDEX_APRIL
+            read_index(data, options)
+    assert read_index(in_june(), PINNED_APRIL).dialect is Dialect.INDEX_APRIL
 
 
 # Its JSON
@@ -125,20 +125,20 @@ def test_a_form_that_the_user_chose_is_taken_and_the_other_is_not() -> None:
 )
 def test_json_that_readers_disagree_about_or_choke_on_is_refused_whole(data: bytes) -> None:
     with pytest.raises(InvalidAnswerError) as caught:
-        heard(data)
+        read_index(data)
 
     assert caught.value.violates == "NEG-13" and len(str(caught.value)) < 400
 
 
 def test_a_byte_order_mark_in_front_of_an_index_is_no_part_of_it() -> None:
-    assert len(heard(b"\xef\xbb\xbf" + in_june(june())).entries) == 1
+    assert len(read_index(b"\xef\xbb\xbf" + in_june(june())).entries) == 1
 
 
 @pytest.mark.requirement("LIST-18")
 def test_of_an_index_with_too_many_entries_the_first_are_kept_with_the_problem() -> None:
     data = in_june(june(), *[june(url=f"skill://{n}/tea/SKILL.md") for n in range(5)])
 
-    listing = heard(data, DialectOptions(limits=ListingLimits(max_entries=3)))
+    listing = read_index(data, DialectOptions(limits=ListingLimits(max_entries=3)))
 
     assert len(listing.entries) == 3
     assert isinstance(listing.problem, EndlessListingError)
@@ -251,9 +251,9 @@ async def test_the_index_is_read_again_for_the_current_entry_of_one_skill(mode: 
     files: dict[str, bytes | MCPError] = {INDEX_URI: in_june(june())}
     server = serving(files)
     async with peer_of(server, mode) as peer:
-        voice = (await found(peer)).client
+        client = (await found(peer)).client
         files[INDEX_URI] = in_june(june(digest=digest_of(b"other")))
-        entry = await voice.get(peer, SkillUri.parse(TEA_URI))
+        entry = await client.get(peer, SkillUri.parse(TEA_URI))
 
     assert entry.manifest is not None and entry.manifest.digests == (digest_of(b"other"),)
     assert reads(server) == [INDEX_URI, INDEX_URI]
@@ -279,9 +279,9 @@ async def test_a_skill_outside_the_index_is_one_when_somebody_names_it_under_any
 async def test_what_the_index_lists_and_breaks_a_rule_is_not_read_around_the_index() -> None:
     server = serving({INDEX_URI: in_june(june(digest="sha256:short")), TEA_URI: TEA})
     async with peer_of(server) as peer:
-        voice = (await found(peer)).client
+        client = (await found(peer)).client
         server.requests.clear()
-        failure = await failure_of(voice.get(peer, SkillUri.parse(TEA_URI)))
+        failure = await failure_of(client.get(peer, SkillUri.parse(TEA_URI)))
 
     assert isinstance(failure, InvalidEntryError)
     assert reads(server) == [INDEX_URI]
@@ -290,9 +290,9 @@ async def test_what_the_index_lists_and_breaks_a_rule_is_not_read_around_the_ind
 async def test_a_listed_skill_keeps_its_promise_while_the_index_cannot_be_read() -> None:
     files: dict[str, bytes | MCPError] = {INDEX_URI: in_june(june()), TEA_URI: TEA}
     async with peer_of(serving(files)) as peer:
-        voice = (await found(peer)).client
+        client = (await found(peer)).client
         files[INDEX_URI] = MCPError(-32603, "out of order")
-        failure = await failure_of(voice.get(peer, SkillUri.parse(TEA_URI)))
+        failure = await failure_of(client.get(peer, SkillUri.parse(TEA_URI)))
 
     assert isinstance(failure, PeerError)
 
@@ -301,8 +301,8 @@ async def test_a_listed_skill_keeps_its_promise_while_the_index_cannot_be_read()
 async def test_an_unlisted_skill_may_have_another_name_where_the_user_chose_an_old_dialect() -> None:
     files = {TEA_URI: b"---\nname: coffee\ndescription: Use when asked.\n---\n"}
     async with peer_of(serving(files)) as peer:
-        voice = (await found(peer, PINNED_APRIL)).client
-        entry = await voice.get(peer, SkillUri.parse(TEA_URI))
+        client = (await found(peer, PINNED_APRIL)).client
+        entry = await client.get(peer, SkillUri.parse(TEA_URI))
 
     assert (entry.uri.text, dict(entry.frontmatter.fields)) == (TEA_URI, {})
 
@@ -315,7 +315,9 @@ async def test_an_unlisted_skill_may_have_another_name_where_the_user_chose_an_o
 def test_a_uri_that_is_listed_twice_costs_all_its_copies_and_nothing_else(spelling: str) -> None:
     other = june(url="skill://a/tea/SKILL.md")
 
-    listing = heard(in_june(june(), other, june(url=spelling, digest=digest_of(b"2")), june(digest=None)))
+    listing = read_index(
+        in_june(june(), other, june(url=spelling, digest=digest_of(b"2")), june(digest=None))
+    )
 
     assert [entry.uri.text for entry in listing.entries] == ["skill://a/tea/SKILL.md"]
     assert [(refused.position, refused.uri) for refused in listing.refused] == [

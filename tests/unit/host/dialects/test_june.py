@@ -15,9 +15,9 @@ from unit.host.dialects.indexed import (
     TEA_URI,
     archive,
     codes,
-    heard,
     in_june,
     june,
+    read_index,
 )
 
 GUIDE_URI = "skill://tea/references/guide.md"
@@ -29,8 +29,8 @@ ZIP = "application/zip"
 TAR = "application/gzip"
 
 
-def one(entry: dict[str, Any], hearing: DialectOptions | None = None) -> SkillEntry:
-    listing = heard(in_june(entry), hearing)
+def one(entry: dict[str, Any], options: DialectOptions | None = None) -> SkillEntry:
+    listing = read_index(in_june(entry), options)
     assert codes(listing) == []
     [found] = listing.entries
     return found
@@ -86,7 +86,7 @@ def test_lines_as_in_the_released_extension_promise_every_file() -> None:
     ],
 )
 def test_lines_that_break_the_rules_or_contradict_the_entry_cost_the_skill(lines: object, code: str) -> None:
-    listing = heard(in_june(june(resources=lines)))
+    listing = read_index(in_june(june(resources=lines)))
 
     assert (listing.entries, codes(listing)) == ((), [[code]])
     assert listing.refused[0].uri == TEA_URI
@@ -132,7 +132,7 @@ def test_unknown_fields_are_kept_and_none_takes_the_place_of_a_known_one() -> No
     ],
 )
 def test_one_bad_entry_is_refused_and_its_neighbour_is_not(entry: object, code: str) -> None:
-    listing = heard(in_june(entry, june(url="skill://x/tea/SKILL.md")))
+    listing = read_index(in_june(entry, june(url="skill://x/tea/SKILL.md")))
 
     assert [found.uri.text for found in listing.entries] == ["skill://x/tea/SKILL.md"]
     assert [refused.position for refused in listing.refused] == [0]
@@ -142,9 +142,9 @@ def test_one_bad_entry_is_refused_and_its_neighbour_is_not(entry: object, code: 
 @pytest.mark.requirement("DRAFT-09")
 @pytest.mark.requirement("IDX-05")
 def test_even_for_those_who_chose_this_dialect_the_path_ends_in_the_name() -> None:
-    pinned = DialectOptions(dialect=heard(in_june()).dialect)
+    pinned = DialectOptions(dialect=read_index(in_june()).dialect)
 
-    assert codes(heard(in_june(june(url="skill://coffee/SKILL.md")), pinned)) == [["uri-name-mismatch"]]
+    assert codes(read_index(in_june(june(url="skill://coffee/SKILL.md")), pinned)) == [["uri-name-mismatch"]]
 
 
 @pytest.mark.requirement("IDX-09")
@@ -191,12 +191,12 @@ def test_an_archive_of_a_kind_that_policy_allows_is_preferred_to_single_files() 
 
 @pytest.mark.requirement("ARC-18")
 def test_without_a_usable_archive_the_single_files_do() -> None:
-    for listed, hearing in (
+    for listed, options in (
         (june(archives=[archive("skill://tea.zip")]), DialectOptions()),
         (june(archives=[archive("skill://tea.rar", "application/vnd.rar")]), BOTH),
         (june(archives=[archive(TEA_URI)]), BOTH),
     ):
-        assert one(listed, hearing).coverage is Coverage.SKILL_FILE
+        assert one(listed, options).coverage is Coverage.SKILL_FILE
 
 
 @pytest.mark.requirement("ARC-18")
@@ -206,15 +206,15 @@ def test_a_skill_in_archives_alone_is_refused_where_none_may_or_can_be_unpacked(
     only_tar = DialectOptions(formats=frozenset([ArchiveFormat.TAR_GZ]))
     strange = packed("tea", archive("skill://tea.rar", "application/vnd.rar"))
 
-    for entry, hearing, code in (
+    for entry, options, code in (
         (alone, DialectOptions(), "archives-off"),
         (alone, only_tar, "archives-off"),
         (strange, BOTH, "archive-unsupported"),
     ):
-        listing = heard(in_june(entry), hearing)
+        listing = read_index(in_june(entry), options)
         assert (listing.entries, codes(listing)) == ((), [[code]])
         assert listing.refused[0].findings[0].fix
-    assert heard(in_june(alone)).refused[0].uri == TEA_URI
+    assert read_index(in_june(alone)).refused[0].uri == TEA_URI
 
 
 @pytest.mark.requirement("ARC-02")
@@ -251,7 +251,7 @@ def test_two_skills_of_one_name_in_archives_stay_apart() -> None:
         packed("tea", archive("skill://west/tea.zip")),
     )
 
-    listing = heard(in_june(east, west), BOTH)
+    listing = read_index(in_june(east, west), BOTH)
 
     assert [entry.uri.text for entry in listing.entries] == [
         "skill://east/tea/SKILL.md",
@@ -267,8 +267,11 @@ def test_skills_that_would_share_a_path_get_one_below_their_archives() -> None:
     )
     below = ["skill://tea.zip/tea/SKILL.md", "skill://tea.tar.gz/tea/SKILL.md"]
 
-    assert [entry.uri.text for entry in heard(in_june(zipped, tarred), BOTH).entries] == below
-    assert [entry.uri.text for entry in heard(in_june(june(), zipped), BOTH).entries] == [TEA_URI, below[0]]
+    assert [entry.uri.text for entry in read_index(in_june(zipped, tarred), BOTH).entries] == below
+    assert [entry.uri.text for entry in read_index(in_june(june(), zipped), BOTH).entries] == [
+        TEA_URI,
+        below[0],
+    ]
 
 
 def test_the_archive_that_is_named_after_its_skill_gives_it_its_path_wherever_it_stands() -> None:
@@ -280,4 +283,4 @@ def test_the_archive_that_is_named_after_its_skill_gives_it_its_path_wherever_it
 def test_one_archive_that_is_listed_twice_is_refused_twice() -> None:
     alone = packed("tea", archive("skill://tea.zip"))
 
-    assert codes(heard(in_june(alone, alone), BOTH)) == [["duplicate-uri"], ["duplicate-uri"]]
+    assert codes(read_index(in_june(alone, alone), BOTH)) == [["duplicate-uri"], ["duplicate-uri"]]

@@ -23,7 +23,7 @@ from unit.host.calls.strangers import MODES, Answers, Params, Stranger, always, 
 from unit.host.dialects.speaking import speaking
 
 both_generations = pytest.mark.parametrize("mode", MODES)
-HEARING = DialectOptions(seconds=20)
+OPTIONS = DialectOptions(seconds=20)
 SKILLS = {"skills": {"listChanged": True}}
 REFUNDS = SkillUri.parse("skill://refunds/SKILL.md")
 ITEM = {"name": "refunds", "description": "Use when asked."}
@@ -55,12 +55,12 @@ async def test_nothing_is_sent_without_the_capability_or_with_the_scripts_of_the
 ) -> None:
     there = stranger()
     async with speaking(there, {}, mode) as peer:
-        assert await find_primitive(peer, HEARING) is None
+        assert await find_primitive(peer, OPTIONS) is None
         assert await find_primitive(peer, DialectOptions(dialect=Dialect.PRIMITIVE)) is None
     async with speaking(there, {"skills": True}, mode) as peer:
-        assert await find_primitive(peer, HEARING) is None
+        assert await find_primitive(peer, OPTIONS) is None
     async with speaking(there, {"skills": {"scripts": False}}, mode) as peer:
-        assert await find_primitive(peer, HEARING) is None
+        assert await find_primitive(peer, OPTIONS) is None
         assert there.requests == []
         assert await find_primitive(peer, DialectOptions(dialect=Dialect.PRIMITIVE)) is not None
 
@@ -88,7 +88,7 @@ async def test_a_listing_is_read_page_by_page_and_one_bad_item_costs_only_itself
     }
     there = Stranger({"skills/list": listing(pages)}, declares=False)
     async with speaking(there, SKILLS, mode) as peer:
-        found = await find_primitive(peer, HEARING)
+        found = await find_primitive(peer, OPTIONS)
 
         assert found is not None
         listed = found.listing
@@ -127,11 +127,11 @@ async def test_a_listing_without_end_is_cut_off_and_what_came_is_kept(mode: str)
 
 async def test_a_server_that_does_not_know_the_method_does_not_speak_the_dialect() -> None:
     async with speaking(Stranger({}, declares=False), SKILLS) as peer:
-        assert await find_primitive(peer, HEARING) is None
+        assert await find_primitive(peer, OPTIONS) is None
     broken = Stranger({"skills/list": failing(INTERNAL_ERROR)}, declares=False)
     async with speaking(broken, SKILLS) as peer:
         with pytest.raises(PeerError):
-            await find_primitive(peer, HEARING)
+            await find_primitive(peer, OPTIONS)
 
 
 @both_generations
@@ -140,11 +140,11 @@ async def test_a_server_that_does_not_know_the_method_does_not_speak_the_dialect
 async def test_getting_asks_once_and_reading_asks_for_nothing_but_what_was_declared(mode: str) -> None:
     there = stranger(**{"resources/read": reading("file:///n.md")})
     async with speaking(there, SKILLS, mode) as peer:
-        voice = PrimitiveDialectClient()
-        await voice.list(peer, HEARING)
-        entry = await voice.get(peer, REFUNDS)
-        skill_md = await voice.read(peer, REFUNDS.text, max_bytes=1000)
-        notes = await voice.read(peer, "skill://refunds/files/notes", max_bytes=1000)
+        client = PrimitiveDialectClient()
+        await client.list(peer, OPTIONS)
+        entry = await client.get(peer, REFUNDS)
+        skill_md = await client.read(peer, REFUNDS.text, max_bytes=1000)
+        notes = await client.read(peer, "skill://refunds/files/notes", max_bytes=1000)
         for uri in (
             "skill://refunds/n.md",
             "file:///n.md",
@@ -152,7 +152,7 @@ async def test_getting_asks_once_and_reading_asks_for_nothing_but_what_was_decla
             "skill://refunds",
         ):
             with pytest.raises(NotFoundError):
-                await voice.read(peer, uri, max_bytes=1000)
+                await client.read(peer, uri, max_bytes=1000)
 
         assert entry.dynamic_files == ("skill://refunds/files/notes",)
         assert entry.is_dynamic and not entry.is_summary
@@ -170,15 +170,15 @@ async def test_getting_asks_once_and_reading_asks_for_nothing_but_what_was_decla
 async def test_a_skill_that_is_not_listed_can_be_got_by_the_uri_its_name_becomes(mode: str) -> None:
     got = {"instructions": "Hidden.\n", "description": "Use in secret."}
     async with speaking(stranger(got=got), SKILLS, mode) as peer:
-        voice = PrimitiveDialectClient()
-        await voice.list(peer, HEARING)
-        entry = await voice.get(peer, SkillUri.parse("skill://acme/hidden/SKILL.md"))
-        content = await voice.read(peer, "skill://acme/hidden/SKILL.md", max_bytes=1000)
+        client = PrimitiveDialectClient()
+        await client.list(peer, OPTIONS)
+        entry = await client.get(peer, SkillUri.parse("skill://acme/hidden/SKILL.md"))
+        content = await client.read(peer, "skill://acme/hidden/SKILL.md", max_bytes=1000)
 
         assert entry.frontmatter.fields == {"name": "hidden", "description": "Use in secret."}
         assert content.endswith(b"---\nHidden.\n") and b"Use in secret." in content
         with pytest.raises(NotFoundError):
-            await voice.get(peer, SkillUri.parse("skill://refunds/inner/SKILL.md"))
+            await client.get(peer, SkillUri.parse("skill://refunds/inner/SKILL.md"))
 
 
 @pytest.mark.requirement("CONF-17")
@@ -199,22 +199,22 @@ async def test_a_skill_that_is_not_listed_can_be_got_by_the_uri_its_name_becomes
 )
 async def test_an_answer_that_is_no_skill_is_one_clear_error(got: Any, error: type[Exception]) -> None:
     async with speaking(stranger(got=got), SKILLS) as peer:
-        voice = PrimitiveDialectClient()
-        await voice.list(peer, HEARING)
+        client = PrimitiveDialectClient()
+        await client.list(peer, OPTIONS)
         with pytest.raises(error):
-            await voice.read(peer, REFUNDS.text, max_bytes=500)
+            await client.read(peer, REFUNDS.text, max_bytes=500)
 
 
 async def test_required_arguments_are_named_and_never_guessed() -> None:
     item = {**ITEM, "arguments": [{"name": "region\n\x1b[2J", "required": True}, {"name": "tone"}]}
     there = stranger(item)
     async with speaking(there, SKILLS) as peer:
-        voice = PrimitiveDialectClient()
-        await voice.list(peer, HEARING)
+        client = PrimitiveDialectClient()
+        await client.list(peer, OPTIONS)
         with pytest.raises(ArgumentsNeededError) as caught:
-            await voice.get(peer, REFUNDS)
+            await client.get(peer, REFUNDS)
         with pytest.raises(ArgumentsNeededError):
-            await voice.read(peer, REFUNDS.text, max_bytes=1000)
+            await client.read(peer, REFUNDS.text, max_bytes=1000)
 
         assert "region\\n\\x1b[2J" in str(caught.value) and "tone" not in str(caught.value)
         assert there.requests == [("skills/list", {})]
@@ -225,8 +225,8 @@ async def test_what_a_skill_needs_and_its_server_lacks_can_be_told() -> None:
     needs = {"tools": ["pay", "refund"], "prompts": [{"type": "ref/prompt", "name": "bye"}]}
     there = stranger({**ITEM, "dependencies": needs})
     async with speaking(there, SKILLS) as peer:
-        [entry] = (await PrimitiveDialectClient().list(peer, HEARING)).entries
-        missing = await missing_dependencies(peer, HEARING, entry)
+        [entry] = (await PrimitiveDialectClient().list(peer, OPTIONS)).entries
+        missing = await missing_dependencies(peer, OPTIONS, entry)
 
         assert missing == SkillDependencies(tools=("pay", "refund"), prompts=("bye",))
         assert there.requests == [("skills/list", {})]

@@ -14,7 +14,7 @@ from unit.host.calls.strangers import MODES, Stranger, always
 from unit.host.dialects.speaking import speaking
 
 both_generations = pytest.mark.parametrize("mode", MODES)
-HEARING = DialectOptions(seconds=20)
+OPTIONS = DialectOptions(seconds=20)
 CODE = SkillUri.parse("skill://start-code-mode/SKILL.md")
 TOP = "---\nname: code-mode\ndescription: Another.\n---\n\nUse code.\n"
 
@@ -34,9 +34,9 @@ def stranger(*messages: Any, prompts: tuple[Any, ...] = ({"name": "start_code_mo
 
 async def read(there: Stranger, uri: str, mode: str = "auto", max_bytes: int = 10_000) -> bytes:
     async with speaking(there, mode=mode) as peer:
-        voice = PromptDialectClient()
-        await voice.list(peer, HEARING)
-        return await voice.read(peer, uri, max_bytes=max_bytes)
+        client = PromptDialectClient()
+        await client.list(peer, OPTIONS)
+        return await client.read(peer, uri, max_bytes=max_bytes)
 
 
 @both_generations
@@ -44,7 +44,7 @@ async def read(there: Stranger, uri: str, mode: str = "auto", max_bytes: int = 1
 async def test_nothing_is_sent_to_a_server_without_prompts(mode: str) -> None:
     there = stranger()
     async with speaking(there, {"skills": {}}, mode) as peer:
-        assert await find(peer, HEARING) is None
+        assert await find(peer, OPTIONS) is None
         assert await find(peer, DialectOptions(dialect=Dialect.PROMPT)) is None
         assert there.requests == []
 
@@ -61,7 +61,7 @@ async def test_a_prompts_name_becomes_a_skills_and_leads_back(mode: str) -> None
         {"name": "easy", "arguments": [{"name": "region", "required": False}, {"name": "tone"}]},
     )
     async with speaking(stranger(message(TOP), prompts=prompts), mode=mode) as peer:
-        listed = await PromptDialectClient().list(peer, HEARING)
+        listed = await PromptDialectClient().list(peer, OPTIONS)
 
         assert [(entry.uri.path, entry.extra) for entry in listed.entries] == [
             ("start-code-mode", {"prompt": "start_code_mode"}),
@@ -92,11 +92,11 @@ async def test_a_prompts_name_becomes_a_skills_and_leads_back(mode: str) -> None
 async def test_a_stitched_text_is_taken_apart_and_its_frontmatter_counts_for_nothing(mode: str) -> None:
     there = stranger(message(f"{TOP}\n--- references/a.md ---\nA.\n\n--- b.md ---\nB.\n"))
     async with speaking(there, mode=mode) as peer:
-        voice = PromptDialectClient()
-        await voice.list(peer, HEARING)
-        entry = await voice.get(peer, CODE)
-        skill_md = await voice.read(peer, CODE.text, max_bytes=1000)
-        file = await voice.read(peer, "skill://start-code-mode/b.md", max_bytes=1000)
+        client = PromptDialectClient()
+        await client.list(peer, OPTIONS)
+        entry = await client.get(peer, CODE)
+        skill_md = await client.read(peer, CODE.text, max_bytes=1000)
+        file = await client.read(peer, "skill://start-code-mode/b.md", max_bytes=1000)
 
         assert entry.dynamic_files == (
             "skill://start-code-mode/references/a.md",
@@ -151,29 +151,29 @@ async def test_a_text_that_contradicts_itself_is_kept_whole() -> None:
 )
 async def test_anything_but_one_text_of_the_user_is_no_skill(messages: tuple[Any, ...]) -> None:
     async with speaking(stranger(*messages)) as peer:
-        voice = PromptDialectClient()
-        await voice.list(peer, HEARING)
+        client = PromptDialectClient()
+        await client.list(peer, OPTIONS)
         with pytest.raises(InvalidAnswerError):
-            await voice.read(peer, CODE.text, max_bytes=1000)
+            await client.read(peer, CODE.text, max_bytes=1000)
 
 
 async def test_what_is_not_listed_or_not_in_the_text_is_not_found_and_what_is_too_large_refused() -> None:
     there = stranger(message(f"{TOP}\n--- a.md ---\n{'A' * 100}\n"))
     async with speaking(there) as peer:
-        voice = PromptDialectClient()
-        await voice.list(peer, HEARING)
+        client = PromptDialectClient()
+        await client.list(peer, OPTIONS)
         for uri in (
             "skill://other/SKILL.md",
             "skill://start-code-mode/b.md",
             "skill://start-code-mode/../a.md",
         ):
             with pytest.raises(NotFoundError):
-                await voice.read(peer, uri, max_bytes=1000)
+                await client.read(peer, uri, max_bytes=1000)
         with pytest.raises(NotFoundError):
-            await voice.get(peer, SkillUri.parse("skill://start-code-mode/inner/SKILL.md"))
+            await client.get(peer, SkillUri.parse("skill://start-code-mode/inner/SKILL.md"))
         for uri in (CODE.text, "skill://start-code-mode/a.md"):
             with pytest.raises(LimitError):
-                await voice.read(peer, uri, max_bytes=20)
+                await client.read(peer, uri, max_bytes=20)
 
 
 @pytest.mark.parametrize(

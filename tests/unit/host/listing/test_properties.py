@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from skillwire.core.characters import visible
 from skillwire.host.listing.render import RenderedListing, render
-from skillwire.host.listing.rows import common_limit, share_out
+from skillwire.host.listing.rows import common_limit, max_min_shares
 from skillwire.host.listing.text import ListingForm, clean
 from skillwire.host.model.origin import KnownSkill, Origin, estimated_tokens
 from skillwire.host.model.show_rules import ShowRule, ShowRules
@@ -68,7 +68,7 @@ def skills(draw: st.DrawFn) -> list[KnownSkill]:
 
 
 @st.composite
-def attentions(draw: st.DrawFn, found: list[KnownSkill]) -> ShowRules:
+def show_rule_sets(draw: st.DrawFn, found: list[KnownSkill]) -> ShowRules:
     if not found:
         return ShowRules()
     references = st.sampled_from([skill.reference for skill in found])
@@ -92,11 +92,11 @@ def shown_in(listed: RenderedListing) -> list[str]:
 def test_a_list_keeps_to_its_budgets_its_markup_and_its_word(
     data: st.DataObject, found: list[KnownSkill], form: ListingForm, count: Callable[[str], int], budget: int
 ) -> None:
-    attention = data.draw(attentions(found))
+    show_rules = data.draw(show_rule_sets(found))
     caps = data.draw(st.dictionaries(st.sampled_from(["a", "bank", "team"]), st.integers(0, 300)))
 
     shown = render(
-        found, attention, form=form, budget_tokens=budget, server_budgets=caps, count=count, has_search=True
+        found, show_rules, form=form, budget_tokens=budget, server_budgets=caps, count=count, has_search=True
     )
 
     # It is within the budget, by the caller's own count.
@@ -107,7 +107,7 @@ def test_a_list_keeps_to_its_budgets_its_markup_and_its_word(
     # The text parses, and holds exactly the references that it is said to hold.
     assert sorted(shown_references(shown.text, form)) == shown_in(shown)
     # Everything is accounted for, and what is hidden by the settings is not there.
-    may_show = [skill for skill in found if attention.of(skill) not in (ShowRule.OFF, ShowRule.MANUAL)]
+    may_show = [skill for skill in found if show_rules.of(skill) not in (ShowRule.OFF, ShowRule.MANUAL)]
     assert set(shown_in(shown)) <= {skill.reference for skill in may_show}
     assert len(shown_in(shown)) + shown.left_out == len(may_show)
     # Nothing hides in it.
@@ -120,12 +120,12 @@ def test_a_list_keeps_to_its_budgets_its_markup_and_its_word(
 def test_a_list_is_the_same_bytes_for_the_same_skills_in_any_order(
     data: st.DataObject, found: list[KnownSkill], form: ListingForm, budget: int, chance: random.Random
 ) -> None:
-    attention = data.draw(attentions(found))
+    show_rules = data.draw(show_rule_sets(found))
     shuffled = chance.sample(found, len(found))
 
-    first = render(found, attention, form=form, budget_tokens=budget)
+    first = render(found, show_rules, form=form, budget_tokens=budget)
 
-    assert render(shuffled, attention, form=form, budget_tokens=budget) == first
+    assert render(shuffled, show_rules, form=form, budget_tokens=budget) == first
 
 
 @settings(max_examples=50, deadline=None)
@@ -160,11 +160,11 @@ def catalogs(draw: st.DrawFn) -> list[KnownSkill]:
 def test_no_server_and_no_group_starves_where_there_is_room(
     found: list[KnownSkill], pinned: list[str], form: ListingForm, budget: int
 ) -> None:
-    attention = ShowRules(show={f"{label}/*": ShowRule.PIN for label in pinned})
+    show_rules = ShowRules(show={f"{label}/*": ShowRule.PIN for label in pinned})
     labels = {skill.id.origin.label for skill in found}
     assume(budget >= 150 + 60 * len(labels))
 
-    shown = render(found, attention, form=form, budget_tokens=budget)
+    shown = render(found, show_rules, form=form, budget_tokens=budget)
 
     groups = {skill.reference: (skill.id.origin.label, skill.id.uri.split("/")[2]) for skill in found}
     seen = {groups[reference] for reference in shown_in(shown)}
@@ -182,8 +182,8 @@ def test_no_server_and_no_group_starves_where_there_is_room(
 
 @given(st.integers(0, 10_000), st.lists(st.integers(0, 3_000), max_size=20))
 def test_room_is_shared_so_that_nobody_has_more_while_another_wants(total: int, wants: list[int]) -> None:
-    shares = share_out(total, [lambda limit, want=want: want for want in wants])
-    vague = share_out(total, [lambda limit, want=want: min(want, limit + 1) for want in wants])
+    shares = max_min_shares(total, [lambda limit, want=want: want for want in wants])
+    vague = max_min_shares(total, [lambda limit, want=want: min(want, limit + 1) for want in wants])
 
     assert all(0 <= share <= want for share, want in zip(shares, wants, strict=True))
     assert vague == shares
@@ -214,15 +214,15 @@ def test_the_same_holds_of_ten_thousand_skills(
 ) -> None:
     chance = random.Random(seed)
     found = ten_thousand(chance, servers)
-    attention = ShowRules(show={skill.reference: ShowRule.PIN for skill in chance.sample(found, 3)})
+    show_rules = ShowRules(show={skill.reference: ShowRule.PIN for skill in chance.sample(found, 3)})
 
-    shown = render(found, attention, form=form, budget_tokens=budget, count=count)
+    shown = render(found, show_rules, form=form, budget_tokens=budget, count=count)
 
     assert shown.tokens == count(shown.text) <= budget
     assert sorted(shown_references(shown.text, form)) == shown_in(shown)
     assert len(shown_in(shown)) + shown.left_out == 10_000
     assert (
-        render(chance.sample(found, len(found)), attention, form=form, budget_tokens=budget, count=count)
+        render(chance.sample(found, len(found)), show_rules, form=form, budget_tokens=budget, count=count)
         == shown
     )
     if count in (estimated_tokens, pieces) and budget >= 4_000:

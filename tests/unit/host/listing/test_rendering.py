@@ -123,12 +123,12 @@ def test_there_is_no_text_when_there_is_nothing_to_show(form: ListingForm) -> No
 
 @pytest.mark.requirement("HOST-05")
 def test_what_the_settings_hide_is_neither_shown_nor_counted() -> None:
-    attention = ShowRules(
+    show_rules = ShowRules(
         {"bank": SkillSettings(trust=Trust.NEVER)},
         {"team/refunds": ShowRule.OFF, "my-notes": ShowRule.MANUAL},
     )
 
-    shown = render(SKILLS, attention)
+    shown = render(SKILLS, show_rules)
 
     assert (shown.full, shown.left_out) == (("team/triage",), 0)
     assert "bank" not in shown.text and "refunds" not in shown.text and "more" not in shown.text
@@ -137,7 +137,7 @@ def test_what_the_settings_hide_is_neither_shown_nor_counted() -> None:
 @pytest.mark.requirement("HOST-20")
 def test_pins_come_first_and_in_full_and_name_only_comes_without_description() -> None:
     skills = flood("team", 40)
-    attention = ShowRules(
+    show_rules = ShowRules(
         show={
             "team/team-00030": ShowRule.PIN,
             "team/team-00031": ShowRule.PIN,
@@ -145,7 +145,7 @@ def test_pins_come_first_and_in_full_and_name_only_comes_without_description() -
         }
     )
 
-    shown = render(skills, attention, budget_tokens=1_500)
+    shown = render(skills, show_rules, budget_tokens=1_500)
 
     lines = shown.text.splitlines()[2:]
     assert [line.partition(":")[0] for line in lines[:3]] == [
@@ -173,9 +173,9 @@ def test_all_descriptions_are_shortened_to_one_length_before_any_is_dropped() ->
 @pytest.mark.parametrize("form", ListingForm)
 def test_a_server_that_floods_the_list_takes_nothing_from_the_others(form: ListingForm) -> None:
     small = [listed(server(f"s{n}"), f"s{n}-skill", described(300, n)) for n in range(5)]
-    attention = ShowRules()
+    show_rules = ShowRules()
 
-    shown = render([*small, *flood("evil", 500)], attention, form=form)
+    shown = render([*small, *flood("evil", 500)], show_rules, form=form)
 
     assert shown.full == tuple(skill.reference for skill in small)
     assert shown.left_out + len(shown.shortened) + len(shown.names) == 500
@@ -185,9 +185,9 @@ def test_a_server_that_floods_the_list_takes_nothing_from_the_others(form: Listi
 
 @pytest.mark.requirement("HOST-20")
 def test_a_server_keeps_to_the_budget_in_its_settings() -> None:
-    attention = ShowRules({"evil": SkillSettings(budget=200)})
+    show_rules = ShowRules({"evil": SkillSettings(budget=200)})
 
-    shown = render([*flood("evil", 50), *flood("team", 5)], attention)
+    shown = render([*flood("evil", 50), *flood("team", 5)], show_rules)
     given = render([*flood("evil", 50), *flood("team", 5)], ShowRules(), server_budgets={"evil": 0})
 
     section = shown.text[

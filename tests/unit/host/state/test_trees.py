@@ -12,13 +12,13 @@ from skillwire.core.errors import DigestMismatchError, VerificationError
 from skillwire.core.manifest import ManifestFile, digest_of
 from skillwire.host.state import folders
 from skillwire.host.state.content import ContentCache
-from skillwire.host.state.trees import TreeKey, Trees
+from skillwire.host.state.trees import ArchiveKey, UnpackedArchives
 from unit.host.known_skills import server
 
 ARCHIVE = b"an archive, as far as a disk is concerned"
 CONTENTS = {digest_of(data): data for data in (b"---\nname: x\n---\n", b"a reference\n", b"")}
 ACME = server()
-KEY = TreeKey(ACME, "skill://shop/refunds.tar.gz", digest_of(ARCHIVE))
+KEY = ArchiveKey(ACME, "skill://shop/refunds.tar.gz", digest_of(ARCHIVE))
 BLOCK = 4096
 MOST = 1_000_000
 
@@ -33,8 +33,8 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def trees(root: Path) -> Trees:
-    return Trees(root)
+def trees(root: Path) -> UnpackedArchives:
+    return UnpackedArchives(root)
 
 
 def files_of(root: Path) -> list[Path]:
@@ -47,17 +47,17 @@ def tree_of(root: Path) -> Path:
 
 
 @pytest.mark.requirement("ARC-12")
-def test_a_tree_is_kept_and_read_again_by_another_process(trees: Trees, root: Path) -> None:
+def test_a_tree_is_kept_and_read_again_by_another_process(trees: UnpackedArchives, root: Path) -> None:
     assert trees.put(KEY, ARCHIVE, CONTENTS)
 
-    later = Trees(root)
+    later = UnpackedArchives(root)
     assert later.archive(KEY, MOST) == ARCHIVE
     assert [later.read(KEY, line(content)) for content in CONTENTS.values()] == [*CONTENTS.values()]
 
 
 @pytest.mark.requirement("ARC-10")
 @pytest.mark.requirement("ARC-12")
-def test_a_tree_is_its_users_alone_and_closed_for_good(trees: Trees, root: Path) -> None:
+def test_a_tree_is_its_users_alone_and_closed_for_good(trees: UnpackedArchives, root: Path) -> None:
     trees.put(KEY, ARCHIVE, CONTENTS)
 
     modes = {path: stat.S_IMODE(path.stat().st_mode) for path in (root, *root.rglob("*"))}
@@ -69,8 +69,8 @@ def test_a_tree_is_its_users_alone_and_closed_for_good(trees: Trees, root: Path)
 
 
 @pytest.mark.requirement("ARC-12")
-def test_no_name_that_a_server_chose_reaches_the_disk(trees: Trees, root: Path) -> None:
-    trees.put(TreeKey(server("../../up"), "skill://a/../b.tar.gz", KEY.digest), ARCHIVE, CONTENTS)
+def test_no_name_that_a_server_chose_reaches_the_disk(trees: UnpackedArchives, root: Path) -> None:
+    trees.put(ArchiveKey(server("../../up"), "skill://a/../b.tar.gz", KEY.digest), ARCHIVE, CONTENTS)
 
     names = {part for path in root.rglob("*") for part in path.relative_to(root).parts}
 
@@ -81,14 +81,16 @@ def test_no_name_that_a_server_chose_reaches_the_disk(trees: Trees, root: Path) 
 @pytest.mark.parametrize(
     "other",
     [
-        TreeKey(server("umbrella"), KEY.url, KEY.digest),
-        TreeKey(server(endpoint="b"), KEY.url, KEY.digest),
-        TreeKey(ACME, "skill://shop/other.tar.gz", KEY.digest),
-        TreeKey(ACME, KEY.url, digest_of(b"other")),
+        ArchiveKey(server("umbrella"), KEY.url, KEY.digest),
+        ArchiveKey(server(endpoint="b"), KEY.url, KEY.digest),
+        ArchiveKey(ACME, "skill://shop/other.tar.gz", KEY.digest),
+        ArchiveKey(ACME, KEY.url, digest_of(b"other")),
     ],
     ids=["label", "endpoint", "url", "digest"],
 )
-def test_a_tree_is_found_by_server_address_and_digest_alone(trees: Trees, other: TreeKey) -> None:
+def test_a_tree_is_found_by_server_address_and_digest_alone(
+    trees: UnpackedArchives, other: ArchiveKey
+) -> None:
     trees.put(KEY, ARCHIVE, CONTENTS)
 
     assert trees.archive(other, MOST) is None
@@ -108,7 +110,7 @@ def changed(path: Path) -> None:
 @pytest.mark.parametrize("tamper", [longer, changed])
 @pytest.mark.parametrize("name", ["archive", "file"])
 def test_what_was_changed_is_never_returned_and_the_tree_is_gone(
-    trees: Trees, root: Path, tamper: Callable[[Path], None], name: str
+    trees: UnpackedArchives, root: Path, tamper: Callable[[Path], None], name: str
 ) -> None:
     trees.put(KEY, ARCHIVE, CONTENTS)
     wanted = line(b"a reference\n")
@@ -125,7 +127,9 @@ def test_what_was_changed_is_never_returned_and_the_tree_is_gone(
 
 @pytest.mark.requirement("CACHE-02")
 @pytest.mark.parametrize("kind", ["link", "hard-link", "pipe", "open"])
-def test_what_is_no_private_file_is_not_read(trees: Trees, root: Path, tmp_path: Path, kind: str) -> None:
+def test_what_is_no_private_file_is_not_read(
+    trees: UnpackedArchives, root: Path, tmp_path: Path, kind: str
+) -> None:
     trees.put(KEY, ARCHIVE, CONTENTS)
     wanted, elsewhere = line(b"a reference\n"), tmp_path / "elsewhere"
     path = tree_of(root) / wanted.digest[7:]
@@ -147,7 +151,9 @@ def test_what_is_no_private_file_is_not_read(trees: Trees, root: Path, tmp_path:
     assert files_of(root) == []
 
 
-def test_a_link_in_the_place_of_a_tree_leads_nowhere(trees: Trees, root: Path, tmp_path: Path) -> None:
+def test_a_link_in_the_place_of_a_tree_leads_nowhere(
+    trees: UnpackedArchives, root: Path, tmp_path: Path
+) -> None:
     trees.put(KEY, ARCHIVE, CONTENTS)
     real = tree_of(root)
     moved = tmp_path / "moved"
@@ -161,7 +167,7 @@ def test_a_link_in_the_place_of_a_tree_leads_nowhere(trees: Trees, root: Path, t
     )
 
 
-def test_a_tree_that_is_there_is_replaced(trees: Trees, root: Path) -> None:
+def test_a_tree_that_is_there_is_replaced(trees: UnpackedArchives, root: Path) -> None:
     trees.put(KEY, ARCHIVE, CONTENTS)
     tree_of(root).chmod(0o700)
     (tree_of(root) / "archive").unlink()
@@ -172,8 +178,8 @@ def test_a_tree_that_is_there_is_replaced(trees: Trees, root: Path) -> None:
 
 @pytest.mark.requirement("ARC-11")
 def test_the_tree_that_was_not_used_for_longest_makes_room(root: Path) -> None:
-    trees = Trees(root, max_bytes_per_origin=5 * BLOCK, max_bytes=100 * BLOCK)
-    first, second, third = (TreeKey(ACME, f"skill://a/{name}.zip", digest_of(ARCHIVE)) for name in "abc")
+    trees = UnpackedArchives(root, max_bytes_per_origin=5 * BLOCK, max_bytes=100 * BLOCK)
+    first, second, third = (ArchiveKey(ACME, f"skill://a/{name}.zip", digest_of(ARCHIVE)) for name in "abc")
     content = {digest_of(b"x"): b"x"}
     for age, key in ((100, first), (200, second)):
         assert trees.put(key, ARCHIVE, content)
@@ -186,7 +192,7 @@ def test_the_tree_that_was_not_used_for_longest_makes_room(root: Path) -> None:
 
 
 def test_a_tree_larger_than_the_quota_is_not_kept(root: Path) -> None:
-    trees = Trees(root, max_bytes_per_origin=2 * BLOCK)
+    trees = UnpackedArchives(root, max_bytes_per_origin=2 * BLOCK)
 
     assert not trees.put(KEY, ARCHIVE, CONTENTS)
     assert files_of(root) == []
@@ -195,14 +201,14 @@ def test_a_tree_larger_than_the_quota_is_not_kept(root: Path) -> None:
 def test_a_disk_that_fails_costs_no_more_than_the_tree(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("no folder")
-    trees = Trees(blocked / "trees")
+    trees = UnpackedArchives(blocked / "trees")
 
     assert not trees.put(KEY, ARCHIVE, CONTENTS)
     assert trees.archive(KEY, MOST) is None
 
 
-def test_what_is_kept_is_counted_and_forgotten_by_server(trees: Trees, root: Path) -> None:
-    other = TreeKey(server("umbrella"), KEY.url, KEY.digest)
+def test_what_is_kept_is_counted_and_forgotten_by_server(trees: UnpackedArchives, root: Path) -> None:
+    other = ArchiveKey(server("umbrella"), KEY.url, KEY.digest)
     for key in (KEY, other):
         trees.put(key, ARCHIVE, CONTENTS)
     size = len(ARCHIVE) + sum(map(len, CONTENTS.values()))
@@ -221,7 +227,7 @@ def test_what_is_kept_is_counted_and_forgotten_by_server(trees: Trees, root: Pat
     assert trees.usage().files == 0
 
 
-def test_clear_removes_everything(trees: Trees, root: Path) -> None:
+def test_clear_removes_everything(trees: UnpackedArchives, root: Path) -> None:
     trees.put(KEY, ARCHIVE, CONTENTS)
 
     trees.clear()
@@ -229,7 +235,7 @@ def test_clear_removes_everything(trees: Trees, root: Path) -> None:
     assert [*root.iterdir()] == []
 
 
-def test_gc_removes_what_crashes_left_and_nothing_else(trees: Trees, root: Path) -> None:
+def test_gc_removes_what_crashes_left_and_nothing_else(trees: UnpackedArchives, root: Path) -> None:
     trees.put(KEY, ARCHIVE, CONTENTS)
     inside = tree_of(root).parent
     half, gone = inside / ".skillwire-0123456789abcdef.tmp", inside / ".gone-0123456789abcdef"
@@ -245,7 +251,7 @@ def test_gc_removes_what_crashes_left_and_nothing_else(trees: Trees, root: Path)
 
 
 def test_without_folder_descriptors_nothing_is_kept(
-    trees: Trees, root: Path, monkeypatch: pytest.MonkeyPatch
+    trees: UnpackedArchives, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(folders, "IS_SUPPORTED", False)
 
@@ -255,7 +261,7 @@ def test_without_folder_descriptors_nothing_is_kept(
 
 
 @pytest.mark.requirement("CACHE-04")
-def test_the_cache_beside_them_takes_no_tree_for_its_own(trees: Trees, root: Path) -> None:
+def test_the_cache_beside_them_takes_no_tree_for_its_own(trees: UnpackedArchives, root: Path) -> None:
     trees.put(KEY, ARCHIVE, CONTENTS)
     cache = ContentCache(root.parent)
 

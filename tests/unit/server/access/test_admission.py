@@ -9,8 +9,8 @@ import pytest
 
 from skillwire.core.errors import CredentialError
 from skillwire.server.access import admission as module
-from skillwire.server.access.admission import Admission, Admitted
-from skillwire.server.access.settings import ANONYMOUS, Access, AccessError, Oidc
+from skillwire.server.access.admission import Admission, AdmittedCaller
+from skillwire.server.access.settings import ANONYMOUS, AccessError, AccessSettings, Oidc
 from skillwire.server.access.tokens import Token, digest_of, format_time, new_secret
 from skillwire.server.visibility import ALL, NOTHING, Visibility
 
@@ -38,7 +38,7 @@ class World:
     def admission(self, *, rules: str = "", allow_anonymous: bool = False) -> Admission:
         if rules:
             self.write(self.rules, rules)
-        access = Access(
+        access = AccessSettings(
             tokens=self.tokens, rules=self.rules if rules else None, allow_anonymous=allow_anonymous
         )
         return Admission(
@@ -78,7 +78,7 @@ async def test_strangers_see_what_rules_allow_to_anyone_and_a_wrong_token_makes_
 ) -> None:
     rules = '[[rule]]\nanyone = true\nsee = ["shared"]\n[[rule]]\ntokens = ["ci"]\nsee = ["acme"]'
     async with world.admission(rules=rules, allow_anonymous=True) as admission:
-        assert await admission.admit(None) == Admitted(ANONYMOUS, Visibility(("skill://shared",)))
+        assert await admission.admit(None) == AdmittedCaller(ANONYMOUS, Visibility(("skill://shared",)))
         assert (await admission.admit(world.header)).visibility == Visibility(
             ("skill://acme", "skill://shared")
         )
@@ -88,19 +88,19 @@ async def test_strangers_see_what_rules_allow_to_anyone_and_a_wrong_token_makes_
 
 
 async def test_an_open_server_asks_nobody_and_minds_no_header() -> None:
-    async with Admission(Access()) as admission:
+    async with Admission(AccessSettings()) as admission:
         for header in (None, b"Bearer x", b"nonsense"):
-            assert await admission.admit(header) == Admitted(ANONYMOUS, ALL)
+            assert await admission.admit(header) == AdmittedCaller(ANONYMOUS, ALL)
 
 
 async def test_a_header_that_was_admitted_is_recalled_and_no_other(world: World) -> None:
     async with world.admission() as admission:
-        assert admission.recall(world.header) is None
+        assert admission.cached_result(world.header) is None
         admitted = await admission.admit(world.header)
 
-        assert admission.recall(world.header) is admitted
-        assert admission.recall(world.header + b" ") is None
-        assert admission.recall(None) is None
+        assert admission.cached_result(world.header) is admitted
+        assert admission.cached_result(world.header + b" ") is None
+        assert admission.cached_result(None) is None
 
 
 async def test_no_header_is_kept_in_memory_as_it_is(world: World) -> None:
@@ -119,8 +119,8 @@ async def test_a_password_of_a_browser_counts_only_on_pages_for_people(world: Wo
         assert await refusal(admission, header) == "malformed"
         admitted = await admission.admit(header, basic=True)
 
-        assert admission.recall(header, basic=True) is admitted
-        assert admission.recall(header) is None
+        assert admission.cached_result(header, basic=True) is admitted
+        assert admission.cached_result(header) is None
         assert await refusal(admission, header) == "malformed"
 
 
@@ -131,7 +131,7 @@ async def test_a_revoked_token_is_worthless_although_it_was_just_used(world: Wor
         world.write(world.tokens, "# nobody\n")
         world.seconds += 1
 
-        assert admission.recall(world.header) is None
+        assert admission.cached_result(world.header) is None
         assert await refusal(admission, world.header) == "unknown"
 
 
@@ -156,10 +156,10 @@ async def test_a_token_that_expires_is_not_recalled(world: World) -> None:
     async with world.admission() as admission:
         await admission.admit(world.header)
         world.seconds += 28
-        assert admission.recall(world.header) is not None
+        assert admission.cached_result(world.header) is not None
         world.seconds += 5
 
-        assert admission.recall(world.header) is None
+        assert admission.cached_result(world.header) is None
         assert await refusal(admission, world.header) == "expired"
 
 
@@ -172,7 +172,7 @@ async def test_not_more_headers_are_remembered_than_there_is_room_for(
             await admission.admit(b"Bearer" + b" " * blanks + world.secret.encode())
 
         assert len(vars(admission)["_known"]) == 3
-        assert admission.recall(b"Bearer     " + world.secret.encode()) is not None
+        assert admission.cached_result(b"Bearer     " + world.secret.encode()) is not None
 
 
 async def test_files_that_cannot_be_used_keep_a_server_from_starting(world: World) -> None:
@@ -195,6 +195,6 @@ def test_without_what_checks_signatures_the_extra_is_named(monkeypatch: pytest.M
         monkeypatch.delitem(sys.modules, name)
 
     with pytest.raises(AccessError) as caught:
-        Admission(Access(oidc=Oidc("https://login.example.org", url), public_url=url)).load()
+        Admission(AccessSettings(oidc=Oidc("https://login.example.org", url), public_url=url)).load()
 
     assert caught.value.fix == 'pip install "skillwire[auth]"'

@@ -6,7 +6,7 @@ import pytest
 
 from skillwire.core.errors import CredentialError
 from skillwire.server.access.settings import (
-    Access,
+    AccessSettings,
     Oidc,
     challenge,
     metadata,
@@ -16,8 +16,8 @@ from skillwire.server.access.settings import (
 )
 
 URL = "https://skills.example.org/team/mcp"
-TOKENS = Access(tokens=Path("tokens"))
-SIGNED = Access(
+TOKENS = AccessSettings(tokens=Path("tokens"))
+SIGNED = AccessSettings(
     oidc=Oidc("https://login.example.org", URL, required_scopes=("skills:read", "b")), public_url=URL
 )
 PLACE = "https://skills.example.org/.well-known/oauth-protected-resource/team/mcp"

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from skillwire.server.access.admission import Rates
+from skillwire.server.access.admission import RateLimiter
 from skillwire.server.access.settings import Rate
 
 
@@ -17,7 +17,7 @@ class Clock:
 
 def test_a_burst_is_answered_and_then_only_as_fast_as_the_bucket_fills() -> None:
     clock = Clock()
-    rates = Rates(Rate(2, 3), ticks=clock)
+    rates = RateLimiter(Rate(2, 3), ticks=clock)
 
     first = [rates.take("a") for _ in range(4)]
     clock.now += 0.5
@@ -32,7 +32,7 @@ def test_a_burst_is_answered_and_then_only_as_fast_as_the_bucket_fills() -> None
 
 def test_whoever_waits_as_long_as_told_is_answered() -> None:
     clock = Clock()
-    rates = Rates(Rate(0.3, 1), ticks=clock)
+    rates = RateLimiter(Rate(0.3, 1), ticks=clock)
     rates.take("a")
     clock.now += 1
 
@@ -42,14 +42,14 @@ def test_whoever_waits_as_long_as_told_is_answered() -> None:
 
 
 def test_one_caller_takes_nothing_from_another() -> None:
-    rates = Rates(Rate(1, 1), ticks=Clock())
+    rates = RateLimiter(Rate(1, 1), ticks=Clock())
 
     assert [rates.take(name) for name in ("a", "b", "a")] == [0, 0, 1]
 
 
 def test_a_clock_that_goes_back_gives_nothing_away() -> None:
     clock = Clock()
-    rates = Rates(Rate(1, 1), ticks=clock)
+    rates = RateLimiter(Rate(1, 1), ticks=clock)
     rates.take("a")
     clock.now -= 50
 
@@ -57,7 +57,7 @@ def test_a_clock_that_goes_back_gives_nothing_away() -> None:
 
 
 def test_many_callers_do_not_fill_the_memory_and_busy_ones_are_kept() -> None:
-    rates = Rates(Rate(1, 1), most=10, ticks=Clock())
+    rates = RateLimiter(Rate(1, 1), most=10, ticks=Clock())
     for number in range(1000):
         rates.take("busy")
         rates.take(f"stranger {number}")
@@ -68,7 +68,7 @@ def test_many_callers_do_not_fill_the_memory_and_busy_ones_are_kept() -> None:
 
 def test_a_flood_of_others_does_not_refill_a_bucket() -> None:
     clock = Clock()
-    rates = Rates(Rate(1, 5), most=10, ticks=clock)
+    rates = RateLimiter(Rate(1, 5), most=10, ticks=clock)
     drained = [rates.take("busy") for _ in range(6)]
 
     for number in range(10_000):
@@ -81,7 +81,7 @@ def test_a_flood_of_others_does_not_refill_a_bucket() -> None:
 
 def test_who_comes_during_a_flood_does_not_get_a_second_bucket_after_it() -> None:
     clock = Clock()
-    rates = Rates(Rate(1, 5), most=10, ticks=clock)
+    rates = RateLimiter(Rate(1, 5), most=10, ticks=clock)
     for number in range(10):
         for _ in range(5):
             rates.take(f"stranger {number}")
@@ -98,7 +98,7 @@ def test_who_comes_during_a_flood_does_not_get_a_second_bucket_after_it() -> Non
 
 def test_buckets_that_are_full_again_make_room_for_newcomers() -> None:
     clock = Clock()
-    rates = Rates(Rate(1, 1), most=10, ticks=clock)
+    rates = RateLimiter(Rate(1, 1), most=10, ticks=clock)
     for number in range(10):
         rates.take(f"early {number}")
     clock.now += 2
@@ -109,7 +109,7 @@ def test_buckets_that_are_full_again_make_room_for_newcomers() -> None:
 
 def test_a_flood_costs_no_more_than_ordinary_requests() -> None:
     clock = Clock()
-    rates = Rates(Rate(1, 1), ticks=clock)
+    rates = RateLimiter(Rate(1, 1), ticks=clock)
     started = time.process_time()
     for number in range(200_000):
         clock.now += 0.0001

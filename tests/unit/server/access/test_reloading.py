@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from skillwire.core.errors import SkillError
-from skillwire.server.access.admission import Reloaded
+from skillwire.server.access.admission import ReloadedFile
 
 
 class World:
@@ -19,7 +19,7 @@ class World:
         self.seconds = 1000.0
         self.is_settled = True
         self.reads = 0
-        self.file = Reloaded(self.path, self.read, now=self.now, ticks=lambda: self.seconds)
+        self.file = ReloadedFile(self.path, self.read, now=self.now, ticks=lambda: self.seconds)
         self.file.load()
 
     def now(self) -> float:
@@ -133,4 +133,4 @@ def test_a_file_that_cannot_be_used_at_the_start_is_an_error(tmp_path: Path) -> 
         raise SkillError("no")
 
     with pytest.raises(SkillError):
-        Reloaded(tmp_path / "gone", wrong).load()
+        ReloadedFile(tmp_path / "gone", wrong).load()

@@ -7,21 +7,21 @@ from typing import Any
 
 import pytest
 
-from skillwire.server.access.settings import ALGORITHMS, Access, AccessError, Oidc, Rate
+from skillwire.server.access.settings import ALGORITHMS, AccessError, AccessSettings, Oidc, Rate
 
 ISSUER = "https://login.example.org/realms/acme"
 URL = "https://skills.example.org/mcp"
 
 
 def test_without_tokens_and_issuer_a_server_is_open() -> None:
-    assert Access().is_open
-    assert Access(rules=Path("rules.toml")).is_open
-    assert not Access(tokens=Path("tokens")).is_open
-    assert not Access(oidc=Oidc(ISSUER, URL), public_url=URL).is_open
+    assert AccessSettings().is_open
+    assert AccessSettings(rules=Path("rules.toml")).is_open
+    assert not AccessSettings(tokens=Path("tokens")).is_open
+    assert not AccessSettings(oidc=Oidc(ISSUER, URL), public_url=URL).is_open
 
 
 def test_settings_can_be_sent_to_another_process() -> None:
-    access = Access(Path("t"), Oidc(ISSUER, URL), Path("r"), True, Rate(5, 10), URL)
+    access = AccessSettings(Path("t"), Oidc(ISSUER, URL), Path("r"), True, Rate(5, 10), URL)
 
     assert pickle.loads(pickle.dumps(access)) == access
 
@@ -88,8 +88,8 @@ def test_a_rate_allows_something_and_not_everything(per_second: float, burst: in
 
 def test_a_server_with_an_issuer_knows_its_own_url() -> None:
     with pytest.raises(AccessError) as caught:
-        Access(oidc=Oidc(ISSUER, URL))
+        AccessSettings(oidc=Oidc(ISSUER, URL))
 
     assert "https://" in caught.value.fix
     with pytest.raises(AccessError):
-        Access(public_url='https://x/"')
+        AccessSettings(public_url='https://x/"')

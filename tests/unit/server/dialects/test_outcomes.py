@@ -13,8 +13,8 @@ from skillwire.server.outputs import (
     MAX_TAIL,
     RUN,
     Caller,
+    OutputQuota,
     OutputStore,
-    Quota,
     limit_error,
     result_of,
 )
@@ -93,9 +93,9 @@ def test_small_files_are_embedded_and_large_ones_linked() -> None:
             OutputFile("large.csv", b"a" * (MAX_EMBEDDED + 1)),
         )
     )
-    shelf = OutputStore()
+    store = OutputStore()
 
-    result = result_of(outcome, shelf, ME)
+    result = result_of(outcome, store, ME)
 
     remark, notes, dot, exact, large = result["content"]
     assert remark == text("Files can be read for 15 minutes.")
@@ -115,7 +115,7 @@ def test_small_files_are_embedded_and_large_ones_linked() -> None:
         "size": MAX_EMBEDDED + 1,
     }
     uris = [item["resource"]["uri"] for item in (notes, dot, exact)] + [large["uri"]]
-    kept = [shelf.read(uri, ME) for uri in uris]
+    kept = [store.read(uri, ME) for uri in uris]
     assert [file and file.content for file in kept] == [file.content for file in outcome.files]
 
 
@@ -149,16 +149,16 @@ def test_a_result_stays_below_what_clients_take_at_once() -> None:
 @pytest.mark.requirement("EXEC-12", "EXEC-17")
 def test_a_long_text_is_cut_and_linked_as_a_whole() -> None:
     words = "é" * MAX_EMBEDDED
-    shelf = OutputStore()
+    store = OutputStore()
     mine = OutputFile("stdout.txt", b"mine")
 
-    result = result_of(exited(stdout=words, structured={"a": 1}, files=(mine,)), shelf, ME)
+    result = result_of(exited(stdout=words, structured={"a": 1}, files=(mine,)), store, ME)
 
     head, remark, link, own = result["content"]
     assert head["text"] == "é" * (MAX_EMBEDDED // 2)
     assert remark["text"].startswith("The output is cut here, and linked as a whole.")
     assert (link["type"], link["name"], link["size"]) == ("resource_link", "_stdout.txt", 2 * MAX_EMBEDDED)
-    whole = shelf.read(link["uri"], ME)
+    whole = store.read(link["uri"], ME)
     assert whole is not None and whole.content == words.encode()
     assert own["resource"]["text"] == "mine"
     assert "structuredContent" not in result
@@ -172,7 +172,7 @@ def test_what_is_not_returned_and_which_limits_were_reached_is_one_line() -> Non
         files=(OutputFile("a", b"aaaa"),),
     )
 
-    result = result_of(outcome, OutputStore(Quota(run_bytes=3)), ME)
+    result = result_of(outcome, OutputStore(OutputQuota(run_bytes=3)), ME)
 
     [remark] = result["content"]
     assert "\n" not in remark["text"] and "\x1b" not in remark["text"]
@@ -206,13 +206,13 @@ def test_a_limit_is_an_error_that_carries_what_was_said_so_far() -> None:
 
 def test_the_name_of_a_linked_file_hides_nothing_and_its_uri_still_means_the_file() -> None:
     path = "in\u202evoice\x1b[31m\u200b\U000e0041.csv" + "\u202e" * 300
-    shelf = OutputStore()
+    store = OutputStore()
 
-    result = result_of(exited(files=(OutputFile(path, b"a" * (MAX_EMBEDDED + 1)),)), shelf, ME)
+    result = result_of(exited(files=(OutputFile(path, b"a" * (MAX_EMBEDDED + 1)),)), store, ME)
 
     [link] = [item for item in result["content"] if item["type"] == "resource_link"]
     require_inert(link["name"])
     assert link["name"].startswith("in<U+202E>voice<U+001B>[31m<U+200B><U+E0041>.csv<U+202E>")
     assert len(link["name"]) <= MAX_NAME
-    kept = shelf.read(link["uri"], ME)
+    kept = store.read(link["uri"], ME)
     assert kept is not None and kept.content == b"a" * (MAX_EMBEDDED + 1)

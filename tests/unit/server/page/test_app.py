@@ -17,7 +17,7 @@ from folders import skill_md, write_files
 from skillwire.core.entry import SkillEntry
 from skillwire.core.skill import Skill
 from skillwire.core.uri import SkillUri
-from skillwire.server.answers import Terms
+from skillwire.server.answers import ResultSettings
 from skillwire.server.page import PageApp
 from skillwire.server.skills import Origin, Skills
 from skillwire.sources import DynamicSkill
@@ -69,7 +69,7 @@ class Browser:
 
 @asynccontextmanager
 async def browsing(*origins: Origin, ttl_ms: int = 60_000) -> AsyncGenerator[Browser]:
-    skills = Skills(origins, terms=Terms(ttl_ms=ttl_ms), watch=False)
+    skills = Skills(origins, result_settings=ResultSettings(ttl_ms=ttl_ms), watch=False)
     async with skills.open():
         yield Browser(skills)
 
@@ -141,7 +141,7 @@ async def test_searching_needs_no_script_and_keeps_the_words_in_the_form() -> No
 async def test_the_page_of_a_skill_shows_its_instructions_files_digests_and_fields() -> None:
     async with browsing(REFUNDS) as browser:
         page = await browser.text("/skills/acme/billing/refunds")
-        manifest = browser.skills.catalog.snapshot.entries[0].manifest
+        manifest = browser.skills.source.snapshot.entries[0].manifest
 
     assert manifest is not None
     assert "<h1><bdi>refunds</bdi></h1>" in page and "Use when money goes back." in page
@@ -278,7 +278,7 @@ async def test_a_page_that_is_known_is_not_sent_again_until_it_changes() -> None
         known = first.headers["etag"]
         again = await browser.ask("/", known=known)
         browser.skills.add(skill("two"))
-        await browser.skills.catalog.refresh()
+        await browser.skills.source.refresh()
         changed = await browser.ask("/", known=known)
 
     assert first.headers["cache-control"] == "public, max-age=10"

@@ -10,7 +10,7 @@ from skillwire.server.limits import (
     CloseReason,
     ConnectionCounts,
     HttpConnectionLimits,
-    affordable_connections,
+    raise_open_file_limit,
 )
 
 
@@ -57,9 +57,9 @@ def test_connections_are_looked_at_often_enough_for_the_shortest_limit() -> None
 def test_there_is_room_for_what_the_system_allows(caplog: pytest.LogCaptureFixture) -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
 
-    few = affordable_connections(10)
+    few = raise_open_file_limit(10)
     resource.setrlimit(resource.RLIMIT_NOFILE, before)
-    many = affordable_connections(100_000_000)
+    many = raise_open_file_limit(100_000_000)
     resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
     assert few == 10

@@ -68,7 +68,7 @@ def test_earlier_artifacts_stay_until_they_are_removed_by_name(tmp_path: Path) -
     write(tmp_path, b"two", b"three")
 
     with SiteFolder(tmp_path) as folder:
-        others = folder.others([path_of(b"two"), path_of(b"three")])
+        others = folder.other_artifacts([path_of(b"two"), path_of(b"three")])
         assert others == [path_of(b"one").partition("/")[0]]
         assert folder.has(path_of(b"one"))
         folder.remove(others[0])

@@ -15,20 +15,20 @@ from skillwire.core.archive import unpack
 from skillwire.core.errors import NotFoundError, SourceError
 from skillwire.core.media import ArchiveFormat
 from skillwire.core.uri import SkillUri
-from skillwire.server.answers import Answers, Terms
+from skillwire.server.answers import Answers, ResultSettings
 from skillwire.server.wellknown.app import SiteApp, site_endpoint
 from skillwire.server.wellknown.site import Artifact, Publisher
 from skillwire.sources import CombinedSource, DynamicSkill, MemorySource
 from talking import eventually, skill
 
 
-class Served:
+class ServedSite:
     """The skills of a server, as far as a site needs them."""
 
     def __init__(self, source: MemorySource, catalog: CombinedSource, *, ttl_ms: int = 30_000) -> None:
         self.source = source
         self.catalog = catalog
-        self.answers = Answers(catalog, Terms(ttl_ms=ttl_ms))
+        self.answers = Answers(catalog, ResultSettings(ttl_ms=ttl_ms))
         self.app = SiteApp(self)
 
     async def ask(self, path: str, method: str = "GET", **headers: str) -> Response:
@@ -60,15 +60,15 @@ def index_of(response: Response) -> dict[str, Any]:
 
 
 @pytest.fixture
-async def served() -> AsyncGenerator[Served]:
+async def served() -> AsyncGenerator[ServedSite]:
     packed = skill("acme/bag").with_reference("references/a.md", b"things\n")
     source = MemorySource([skill("tea"), packed])
     async with CombinedSource([source]) as catalog:
-        yield Served(source, catalog)
+        yield ServedSite(source, catalog)
 
 
 @pytest.mark.requirement("DISC-05")
-async def test_a_skill_of_one_file_is_that_file_and_any_other_an_archive(served: Served) -> None:
+async def test_a_skill_of_one_file_is_that_file_and_any_other_an_archive(served: ServedSite) -> None:
     index = index_of(await served.ask(INDEX_PATH))
 
     bag, tea = index["skills"]
@@ -116,7 +116,7 @@ async def test_what_has_no_form_here_is_left_out_with_a_warning_that_comes_once(
 @pytest.mark.requirement("DISC-01")
 @pytest.mark.requirement("DISC-06")
 @pytest.mark.requirement("DISC-08")
-async def test_answers_say_what_they_are_and_how_long_they_hold(served: Served) -> None:
+async def test_answers_say_what_they_are_and_how_long_they_hold(served: ServedSite) -> None:
     index = await served.ask(INDEX_PATH)
     bag, tea = index_of(index)["skills"]
 
@@ -136,7 +136,7 @@ async def test_answers_say_what_they_are_and_how_long_they_hold(served: Served) 
 @pytest.mark.requirement("DISC-01")
 @pytest.mark.parametrize("which", ["index", "artifact"])
 async def test_head_says_the_same_without_the_bytes_and_a_known_tag_gets_304(
-    served: Served, which: str
+    served: ServedSite, which: str
 ) -> None:
     first = index_of(await served.ask(INDEX_PATH))["skills"][0]
     path = INDEX_PATH if which == "index" else SITE_PATH + first["url"]
@@ -158,7 +158,7 @@ async def test_head_says_the_same_without_the_bytes_and_a_known_tag_gets_304(
 @pytest.mark.parametrize(
     "path", ["", "index.jsonl", "tea/SKILL.md", "0" * 64 + "/SKILL.md", "../skills/index.json", "index.json/"]
 )
-async def test_what_is_not_there_is_404(served: Served, path: str) -> None:
+async def test_what_is_not_there_is_404(served: ServedSite, path: str) -> None:
     response = await served.ask(SITE_PATH + path)
 
     assert response.status_code == 404
@@ -167,13 +167,13 @@ async def test_what_is_not_there_is_404(served: Served, path: str) -> None:
 
 @pytest.mark.requirement("DISC-01")
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH"])
-async def test_other_methods_are_405(served: Served, method: str) -> None:
+async def test_other_methods_are_405(served: ServedSite, method: str) -> None:
     response = await served.ask(INDEX_PATH, method)
 
     assert (response.status_code, response.headers["allow"]) == (405, "GET, HEAD")
 
 
-async def test_a_change_gives_the_skill_another_artifact_and_the_rest_keep_theirs(served: Served) -> None:
+async def test_a_change_gives_the_skill_another_artifact_and_the_rest_keep_theirs(served: ServedSite) -> None:
     before = await served.ask(INDEX_PATH)
     bag, tea = index_of(before)["skills"]
 
@@ -190,7 +190,7 @@ async def test_a_change_gives_the_skill_another_artifact_and_the_rest_keep_their
     assert (await served.ask(INDEX_PATH)).headers["etag"] == before.headers["etag"]
 
 
-async def test_an_artifact_whose_skill_moved_on_is_never_given_other_bytes(served: Served) -> None:
+async def test_an_artifact_whose_skill_moved_on_is_never_given_other_bytes(served: ServedSite) -> None:
     publisher = Publisher()
     site = await publisher.site(served.catalog)
     [tea] = [found for found in site.artifacts.values() if found.entry.name == "tea"]
@@ -201,7 +201,7 @@ async def test_an_artifact_whose_skill_moved_on_is_never_given_other_bytes(serve
         await publisher.read(tea, served.catalog)
 
 
-async def test_an_artifact_that_goes_while_it_is_asked_for_is_a_plain_404(served: Served) -> None:
+async def test_an_artifact_that_goes_while_it_is_asked_for_is_a_plain_404(served: ServedSite) -> None:
     class Late(Publisher):
         async def read(self, artifact: Artifact, catalog: CombinedSource) -> bytes:
             await served.replace("tea", "Do it better.\n")
@@ -228,7 +228,7 @@ async def test_skills_that_are_closed_are_answered_for_with_a_request_to_come_ag
 
 
 @pytest.mark.requirement("DISC-08")
-async def test_pages_of_others_may_read_an_embedded_site_unless_it_is_on_loopback(served: Served) -> None:
+async def test_pages_of_others_may_read_an_embedded_site_unless_it_is_on_loopback(served: ServedSite) -> None:
     endpoint = site_endpoint(served)
 
     for server, is_open in (
@@ -242,7 +242,7 @@ async def test_pages_of_others_may_read_an_embedded_site_unless_it_is_on_loopbac
         assert ("access-control-allow-origin" in response.headers) is is_open
 
 
-async def test_a_site_that_must_not_be_taken_for_current_says_so(served: Served) -> None:
-    at_once = Served(served.source, served.catalog, ttl_ms=0)
+async def test_a_site_that_must_not_be_taken_for_current_says_so(served: ServedSite) -> None:
+    at_once = ServedSite(served.source, served.catalog, ttl_ms=0)
 
     assert (await at_once.ask(INDEX_PATH)).headers["cache-control"] == "public, no-cache"

@@ -2,13 +2,13 @@
 (() => {
   "use strict";
 
-  const told = document.getElementById("page-told");
+  const status = document.getElementById("page-status");
   let clearing = 0;
 
   const tell = (words) => {
-    told.textContent = words;
+    status.textContent = words;
     clearTimeout(clearing);
-    clearing = setTimeout(() => { told.textContent = ""; }, 4000);
+    clearing = setTimeout(() => { status.textContent = ""; }, 4000);
   };
 
   const select = (element) => {

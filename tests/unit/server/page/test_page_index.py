@@ -22,26 +22,26 @@ def entry(path: str, related: str = "") -> SkillEntry:
     return SkillEntry(uri, Frontmatter(fields), None)
 
 
-def counts(shelf: PageIndex, snapshot: Snapshot) -> dict[str, int]:
-    return {folder.name: folder.skills for folder in shelf.folders(snapshot, "")}
+def counts(index: PageIndex, snapshot: Snapshot) -> dict[str, int]:
+    return {folder.name: folder.skills for folder in index.folders(snapshot, "")}
 
 
 def test_folders_and_relations_are_those_of_the_snapshot_that_is_asked_about() -> None:
-    shelf = PageIndex()
+    index = PageIndex()
     few = Snapshot.of([entry("acme/one"), entry("acme/two")])
     more = Snapshot.of([*few.entries, entry("acme/three", related="one"), entry("beta/one")], revision=2)
 
-    assert counts(shelf, few) == {"acme": 2}
-    assert shelf.graph(few) is None
-    assert counts(shelf, more) == {"acme": 3, "beta": 1}
-    graph = shelf.graph(more)
-    assert graph is not None and graph is shelf.graph(more)
+    assert counts(index, few) == {"acme": 2}
+    assert index.graph(few) is None
+    assert counts(index, more) == {"acme": 3, "beta": 1}
+    graph = index.graph(more)
+    assert graph is not None and graph is index.graph(more)
 
 
 def test_a_thread_that_is_late_leaves_nothing_to_those_who_look_at_something_newer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    shelf = PageIndex()
+    index = PageIndex()
     old, new = (
         Snapshot.of([entry("acme/one")]),
         Snapshot.of([entry("acme/one"), entry("acme/two")], revision=2),
@@ -52,9 +52,9 @@ def test_a_thread_that_is_late_leaves_nothing_to_those_who_look_at_something_new
         """Let somebody else look at the newer snapshot while the folders of the old one are counted."""
         yield from plain(snapshot, directory)
         if snapshot is old:
-            shelf.graph(new)
+            index.graph(new)
 
     monkeypatch.setattr(catalog, "entries_below", overtaken)
 
-    assert counts(shelf, old) == {"acme": 1}
-    assert counts(shelf, new) == {"acme": 2}
+    assert counts(index, old) == {"acme": 1}
+    assert counts(index, new) == {"acme": 2}

@@ -20,7 +20,7 @@ SEGMENTS = st.sampled_from(["acme", "acme-two", "billing", "a", "b"])
 PATHS = st.lists(SEGMENTS, min_size=1, max_size=3).map("/".join)
 
 
-def sight(*paths: str) -> Visibility:
+def visibility(*paths: str) -> Visibility:
     return Visibility(merge_prefixes(map(parse_prefix, paths)))
 
 
@@ -34,7 +34,7 @@ def seen(source: VisibleSource) -> list[str]:
 @given(st.sets(PATHS, max_size=8), st.sets(PATHS, max_size=4))
 async def test_a_snapshot_holds_what_is_in_sight_and_nothing_else(paths: set[str], places: set[str]) -> None:
     async with CombinedSource([MemorySource([skill(path) for path in paths])]) as catalog:
-        wanted = sight(*places)
+        wanted = visibility(*places)
         source = VisibleSource(catalog, wanted)
 
         expected = [entry for entry in catalog.snapshot.entries if wanted.includes(entry.uri)]
@@ -52,7 +52,7 @@ async def test_a_file_out_of_sight_is_no_file_and_the_catalog_is_not_even_asked(
 
     memory = Asked([skill("acme/open"), skill("secret/plan")])
     async with CombinedSource([memory]) as catalog:
-        source = VisibleSource(catalog, sight("acme"))
+        source = VisibleSource(catalog, visibility("acme"))
 
         assert await source.read_file("skill://acme/open/SKILL.md")
         for uri in ("skill://secret/plan/SKILL.md", "skill://secret/nothing/SKILL.md"):
@@ -65,7 +65,7 @@ async def test_a_file_out_of_sight_is_no_file_and_the_catalog_is_not_even_asked(
 async def test_a_change_out_of_sight_is_none() -> None:
     memory = MemorySource([skill("acme/open"), skill("secret/plan")])
     async with CombinedSource([memory]) as catalog:
-        source = VisibleSource(catalog, sight("acme"))
+        source = VisibleSource(catalog, visibility("acme"))
         before = source.snapshot
 
         memory.add(skill("secret/other"))
@@ -80,7 +80,7 @@ async def test_waiting_ends_with_a_change_in_sight_and_with_no_other() -> None:
     heard: list[list[str]] = []
     unheard: list[list[str]] = []
     async with CombinedSource([memory]) as catalog, anyio.create_task_group() as group:
-        source = VisibleSource(catalog, sight("acme"))
+        source = VisibleSource(catalog, visibility("acme"))
 
         async def wait() -> None:
             await source.wait_for_change(source.snapshot.revision)
@@ -100,8 +100,8 @@ async def test_waiting_ends_with_a_change_in_sight_and_with_no_other() -> None:
 
 async def test_a_nested_skill_is_in_sight_with_the_one_around_it_or_alone() -> None:
     async with CombinedSource([MemorySource([skill("acme/outer"), skill("acme/outer/inner")])]) as catalog:
-        assert seen(VisibleSource(catalog, sight("acme/outer"))) == ["acme/outer", "acme/outer/inner"]
-        assert seen(VisibleSource(catalog, sight("acme/outer/inner"))) == ["acme/outer/inner"]
+        assert seen(VisibleSource(catalog, visibility("acme/outer"))) == ["acme/outer", "acme/outer/inner"]
+        assert seen(VisibleSource(catalog, visibility("acme/outer/inner"))) == ["acme/outer/inner"]
 
 
 async def test_who_may_see_everything_shares_what_there_is() -> None:
@@ -131,7 +131,7 @@ class Asking(PlainSource):
 async def test_what_is_not_listed_is_asked_for_only_in_sight() -> None:
     stranger = Asking(unlisted=[skill("acme/hidden"), skill("secret/plan")])
     async with CombinedSource([stranger]) as catalog:
-        source = VisibleUnlistedSource(catalog, sight("acme"))
+        source = VisibleUnlistedSource(catalog, visibility("acme"))
 
         found = await source.get_skill(SkillUri.build("acme/hidden"))
         content = await source.read_file("skill://acme/hidden/SKILL.md")

@@ -44,7 +44,7 @@ class Scanner:
         self.verdicts = verdicts
         self.asked: list[Provenance] = []
 
-    async def judge(self, subject: Provenance) -> ProvenanceVerdict | None:
+    async def check(self, subject: Provenance) -> ProvenanceVerdict | None:
         self.asked.append(subject)
         found = self.verdicts.get(subject.uri.split("/")[-2])
         if isinstance(found, Exception):

@@ -24,14 +24,14 @@ from unit.host.registry.remotes import entry_at, record
 SKILL = record("shop", "skill://acme/refunds", "shop/refunds")
 
 
-class Shelf:
+class StubProvider:
     """A provider that knows verdicts by binding, and notes what it was asked."""
 
     def __init__(self, verdicts: Mapping[str, Any]) -> None:
         self.verdicts = verdicts
         self.asked: list[Provenance] = []
 
-    async def judge(self, subject: Provenance) -> ProvenanceVerdict | None:
+    async def check(self, subject: Provenance) -> ProvenanceVerdict | None:
         self.asked.append(subject)
         found = self.verdicts.get(subject.binding)
         if isinstance(found, Exception):
@@ -51,18 +51,18 @@ def audit(tmp_path: Path) -> AuditLog:
 
 @pytest.mark.requirement("ASK-05")
 async def test_a_verdict_is_about_one_content_and_is_asked_for_once(audit: AuditLog) -> None:
-    shelf = Shelf({binding(SKILL): ProvenanceVerdict("scanned on Monday")})
-    judge = ProvenanceCheck(shelf, audit)
+    provider = StubProvider({binding(SKILL): ProvenanceVerdict("scanned on Monday")})
+    check = ProvenanceCheck(provider, audit)
     changed = replace(SKILL, entry=entry_at("skill://acme/refunds", body=b"other"))
 
-    found = [await judge.result_for(SKILL), await judge.result_for(SKILL), await judge.result_for(changed)]
+    found = [await check.result_for(SKILL), await check.result_for(SKILL), await check.result_for(changed)]
 
     assert found == [
         ProvenanceResult(binding(SKILL), "scanned on Monday"),
         ProvenanceResult(binding(SKILL), "scanned on Monday"),
         ProvenanceResult(binding(changed)),
     ]
-    assert shelf.asked == [
+    assert provider.asked == [
         Provenance(SKILL.id.origin, SKILL.id.uri, SKILL.entry.manifest, binding(SKILL)),
         Provenance(SKILL.id.origin, SKILL.id.uri, changed.entry.manifest, binding(changed)),
     ]
@@ -70,12 +70,12 @@ async def test_a_verdict_is_about_one_content_and_is_asked_for_once(audit: Audit
 
 @pytest.mark.requirement("ASK-05")
 async def test_a_veto_is_an_error_and_words_are_not(audit: AuditLog) -> None:
-    judge = ProvenanceCheck(
-        Shelf({binding(SKILL): ProvenanceVerdict("known to\nbe\x1b[31m bad", True)}), audit
+    check = ProvenanceCheck(
+        StubProvider({binding(SKILL): ProvenanceVerdict("known to\nbe\x1b[31m bad", True)}), audit
     )
 
     with pytest.raises(VetoedError) as caught:
-        await judge.require_no_veto(SKILL)
+        await check.require_no_veto(SKILL)
 
     assert caught.value.refusal == "vetoed"
     assert "known to be" in str(caught.value)
@@ -87,21 +87,21 @@ async def test_a_veto_is_an_error_and_words_are_not(audit: AuditLog) -> None:
 async def test_what_fails_or_is_no_verdict_says_nothing_and_is_asked_again(
     audit: AuditLog, answer: object
 ) -> None:
-    shelf = Shelf({binding(SKILL): answer})
-    judge = ProvenanceCheck(shelf, audit)
+    provider = StubProvider({binding(SKILL): answer})
+    check = ProvenanceCheck(provider, audit)
 
-    first, second = await judge.require_no_veto(SKILL), await judge.require_no_veto(SKILL)
+    first, second = await check.require_no_veto(SKILL), await check.require_no_veto(SKILL)
 
     assert first is not None and first == second
     assert first.problem
     assert (first.words, first.is_veto) == ("", False)
-    assert len(shelf.asked) == 2
+    assert len(provider.asked) == 2
 
 
 @pytest.mark.requirement("ASK-05")
 async def test_a_provider_has_only_so_much_time(audit: AuditLog) -> None:
     class Silent:
-        async def judge(self, subject: Provenance) -> ProvenanceVerdict | None:
+        async def check(self, subject: Provenance) -> ProvenanceVerdict | None:
             await anyio.sleep_forever()
 
     with anyio.fail_after(30):
@@ -113,9 +113,11 @@ async def test_a_provider_has_only_so_much_time(audit: AuditLog) -> None:
 
 @pytest.mark.requirement("ASK-05")
 async def test_words_are_cut_and_harmless(audit: AuditLog) -> None:
-    judge = ProvenanceCheck(Shelf({binding(SKILL): ProvenanceVerdict("a\u202e" + "b" * 10_000)}), audit)
+    check = ProvenanceCheck(
+        StubProvider({binding(SKILL): ProvenanceVerdict("a\u202e" + "b" * 10_000)}), audit
+    )
 
-    found = await judge.result_for(SKILL)
+    found = await check.result_for(SKILL)
 
     assert found is not None
     assert len(found.words) <= MAX_WORDS + 1
@@ -128,11 +130,11 @@ async def test_without_a_provider_nobody_says_anything(audit: AuditLog) -> None:
 
 @pytest.mark.requirement("ASK-05")
 async def test_content_without_digests_is_asked_about_each_time(audit: AuditLog) -> None:
-    shelf = Shelf({"": ProvenanceVerdict("this server is known")})
-    judge = ProvenanceCheck(shelf, audit)
+    provider = StubProvider({"": ProvenanceVerdict("this server is known")})
+    check = ProvenanceCheck(provider, audit)
     dynamic = replace(SKILL, entry=replace(SKILL.entry, manifest=None))
 
-    found = [await judge.result_for(dynamic), await judge.result_for(dynamic)]
+    found = [await check.result_for(dynamic), await check.result_for(dynamic)]
 
     assert found == [ProvenanceResult("", "this server is known")] * 2
-    assert len(shelf.asked) == 2
+    assert len(provider.asked) == 2

@@ -1,4 +1,4 @@
-"""`House`: what the process that runs scripts has about it, and a careless one would hand on."""
+"""`Machine`: what the process that runs scripts has about it, and a careless one would hand on."""
 
 import ctypes
 import os
@@ -40,14 +40,14 @@ class Terminal:
         os.close(self._slave)
 
 
-class House:
+class Machine:
     """An environment, a folder, a descriptor, a key and a terminal, each with a token."""
 
     def __init__(self) -> None:
         self.token = "h" + secrets.token_hex(12)
         self.secret = "s" + secrets.token_hex(12) + "?/&"
         self._stack = ExitStack()
-        self.folder = Path(tempfile.mkdtemp(prefix="escape-house-", dir="/tmp"))
+        self.folder = Path(tempfile.mkdtemp(prefix="escape-machine-", dir="/tmp"))
         self._stack.callback(shutil.rmtree, self.folder, ignore_errors=True)
         self.folder.chmod(0o755)
         (self.folder / "canary").write_text(self.token)
@@ -56,7 +56,7 @@ class House:
             f"import sys; sys.stderr.write('python-{self.token}\\n')\n"
         )
         (self.folder / "bash").write_text(f"echo bash-{self.token}\n")
-        self.descriptor = os.memfd_create("house")
+        self.descriptor = os.memfd_create("machine")
         self._stack.callback(os.close, self.descriptor)
         os.write(self.descriptor, f"descriptor-{self.token}".encode())
         self.environment = {
@@ -68,7 +68,7 @@ class House:
         self.terminals: dict[str, Terminal] = {}
         self._plant_key()
 
-    def __enter__(self) -> "House":
+    def __enter__(self) -> "Machine":
         return self
 
     def __exit__(

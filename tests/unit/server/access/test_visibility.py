@@ -18,26 +18,26 @@ def uri(path: str) -> SkillUri:
 
 @pytest.mark.requirement("SEC-14")
 def test_a_place_allows_what_is_there_and_below_and_nothing_beside_it() -> None:
-    sight = Visibility((parse_prefix("acme/billing"),))
+    visibility = Visibility((parse_prefix("acme/billing"),))
 
-    assert sight.includes(uri("acme/billing"))
-    assert sight.includes(uri("acme/billing/refunds"))
-    assert not sight.includes(uri("acme"))
-    assert not sight.includes(uri("acme/billing-internal"))
-    assert not sight.includes(uri("other/acme/billing"))
-    assert not sight.includes(SkillUri.build("acme/billing", scheme="docs"))
+    assert visibility.includes(uri("acme/billing"))
+    assert visibility.includes(uri("acme/billing/refunds"))
+    assert not visibility.includes(uri("acme"))
+    assert not visibility.includes(uri("acme/billing-internal"))
+    assert not visibility.includes(uri("other/acme/billing"))
+    assert not visibility.includes(SkillUri.build("acme/billing", scheme="docs"))
 
 
-def test_everything_and_nothing_are_sights_too() -> None:
+def test_everything_and_nothing_are_visibilities_too() -> None:
     assert ALL.includes(uri("acme")) and ALL.may_run(uri("acme")) and ALL.can_operate and ALL.is_unrestricted
     assert not NOTHING.includes(uri("acme")) and not NOTHING.may_run(uri("acme")) and not NOTHING.can_operate
 
 
 def test_scripts_may_be_run_only_of_what_is_in_sight() -> None:
-    sight = Visibility((parse_prefix("acme"),), (parse_prefix("*"),))
+    visibility = Visibility((parse_prefix("acme"),), (parse_prefix("*"),))
 
-    assert sight.may_run(uri("acme/refunds"))
-    assert not sight.may_run(uri("other"))
+    assert visibility.may_run(uri("acme/refunds"))
+    assert not visibility.may_run(uri("other"))
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,9 @@ def test_what_can_be_no_place_is_refused(written: str) -> None:
 
 
 @given(st.lists(PATHS, max_size=5), st.lists(PATHS, max_size=5), PATHS)
-def test_two_sights_together_see_what_either_sees(left: list[str], right: list[str], path: str) -> None:
+def test_two_visibilities_together_include_what_either_sees(
+    left: list[str], right: list[str], path: str
+) -> None:
     one, other = (Visibility(merge_prefixes(map(parse_prefix, paths))) for paths in (left, right))
 
     assert (one | other).includes(uri(path)) == (one.includes(uri(path)) or other.includes(uri(path)))

@@ -14,7 +14,7 @@ from skillwire.host.state.audit import AuditLog
 from unit.host.known_skills import LOCAL, known, server
 
 
-def test_a_skill_nobody_set_anything_for_has_ordinary_attention() -> None:
+def test_a_skill_nobody_set_anything_for_is_shown_normally() -> None:
     assert ShowRules().of(known()) is ShowRule.NORMAL
     assert ShowRules({"acme": SkillSettings(budget=100)}).of(known()) is ShowRule.NORMAL
 
@@ -29,9 +29,9 @@ def test_a_skill_nobody_set_anything_for_has_ordinary_attention() -> None:
     ],
 )
 def test_the_most_exact_setting_counts(show: dict[str, str], expected: str) -> None:
-    attention = ShowRules(show={key: ShowRule(value) for key, value in show.items()})
+    show_rules = ShowRules(show={key: ShowRule(value) for key, value in show.items()})
 
-    assert attention.of(known()).value == expected
+    assert show_rules.of(known()).value == expected
 
 
 def test_a_local_skill_is_meant_by_its_bare_name_and_by_the_word_for_all_local_ones() -> None:
@@ -42,20 +42,20 @@ def test_a_local_skill_is_meant_by_its_bare_name_and_by_the_word_for_all_local_o
 def test_a_configuration_speaks_of_its_own_server_only_and_the_program_has_the_last_word() -> None:
     settings = {"acme": SkillSettings(show={"*": ShowRule.OFF, "refunds": ShowRule.PIN})}
 
-    attention = ShowRules(settings, {"acme/refunds": ShowRule.MANUAL})
+    show_rules = ShowRules(settings, {"acme/refunds": ShowRule.MANUAL})
 
-    assert attention.of(known()) is ShowRule.MANUAL
-    assert attention.of(known("other")) is ShowRule.OFF
-    assert attention.of(known(origin=server("beta"))) is ShowRule.NORMAL
-    assert attention.of(known(origin=LOCAL)) is ShowRule.NORMAL
+    assert show_rules.of(known()) is ShowRule.MANUAL
+    assert show_rules.of(known("other")) is ShowRule.OFF
+    assert show_rules.of(known(origin=server("beta"))) is ShowRule.NORMAL
+    assert show_rules.of(known(origin=LOCAL)) is ShowRule.NORMAL
 
 
 @pytest.mark.requirement("HOST-05")
 def test_what_is_off_is_loaded_by_nobody_and_what_is_manual_only_by_people() -> None:
-    attention = ShowRules(show={"acme/refunds": ShowRule.OFF, "acme/notes": ShowRule.MANUAL})
+    show_rules = ShowRules(show={"acme/refunds": ShowRule.OFF, "acme/notes": ShowRule.MANUAL})
 
     refused = [
-        (name, by_user, _code(attention, name, by_user=by_user))
+        (name, by_user, _code(show_rules, name, by_user=by_user))
         for name in ("refunds", "notes", "free")
         for by_user in (False, True)
     ]
@@ -73,21 +73,21 @@ def test_what_is_off_is_loaded_by_nobody_and_what_is_manual_only_by_people() -> 
 def test_nothing_is_loaded_from_a_server_that_is_never_trusted_and_local_skills_are_not_touched_by_it() -> (
     None
 ):
-    attention = ShowRules({"acme": SkillSettings(trust=Trust.NEVER)})
+    show_rules = ShowRules({"acme": SkillSettings(trust=Trust.NEVER)})
 
     with pytest.raises(SkillError) as caught:
-        attention.require_allowed(known(), by_user=True)
+        show_rules.require_allowed(known(), by_user=True)
 
-    assert (caught.value.refusal, attention.trust(known(origin=LOCAL))) == ("turned-off", Trust.ASK)
+    assert (caught.value.refusal, show_rules.trust(known(origin=LOCAL))) == ("turned-off", Trust.ASK)
 
 
 def test_the_model_knows_only_of_what_it_could_load() -> None:
     servers = {"never": SkillSettings(trust=Trust.NEVER), "only": SkillSettings(trust=Trust.APPROVED)}
-    attention = ShowRules(servers, {"acme/off": ShowRule.OFF, "acme/manual": ShowRule.MANUAL})
+    show_rules = ShowRules(servers, {"acme/off": ShowRule.OFF, "acme/manual": ShowRule.MANUAL})
 
-    assert attention.may_model_load(known()) and attention.may_model_load(known(origin=server("only")))
+    assert show_rules.may_model_load(known()) and show_rules.may_model_load(known(origin=server("only")))
     assert not any(
-        attention.may_model_load(skill)
+        show_rules.may_model_load(skill)
         for skill in (known("off"), known("manual"), known(origin=server("never")))
     )
 
@@ -114,7 +114,7 @@ async def test_where_only_the_approved_counts_nobody_is_asked(tmp_path: Path) ->
         dynamic="decline",
         granted_by="",
         limits=PromptLimits(),
-        attention=ShowRules({"acme": SkillSettings(trust=Trust.APPROVED)}),
+        show_rules=ShowRules({"acme": SkillSettings(trust=Trust.APPROVED)}),
     )
 
     with pytest.raises(SkillError) as caught:
@@ -125,9 +125,9 @@ async def test_where_only_the_approved_counts_nobody_is_asked(tmp_path: Path) ->
     assert [question.skill and question.skill.reference for question in asked] == ["beta/refunds"]
 
 
-def _code(attention: ShowRules, name: str, *, by_user: bool) -> str:
+def _code(show_rules: ShowRules, name: str, *, by_user: bool) -> str:
     try:
-        attention.require_allowed(known(name), by_user=by_user)
+        show_rules.require_allowed(known(name), by_user=by_user)
     except SkillError as error:
         return error.refusal
     return ""
