@@ -1,5 +1,6 @@
 """What all tests share: the event loop, an empty home, and the count of proven requirements."""
 
+import os
 import signal
 from pathlib import Path
 
@@ -31,8 +32,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # How long an example takes depends on what else the machine does.
-settings.register_profile("untimed", deadline=None)
-settings.load_profile("untimed")
+settings.register_profile("all", deadline=None)
+settings.register_profile("quick", deadline=None, max_examples=10)
+settings.register_profile("proof", deadline=None, max_examples=1_000)
+settings.load_profile(os.environ.get("SKILLWIRE_EXAMPLES", "all"))
 
 
 @pytest.fixture

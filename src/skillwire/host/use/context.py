@@ -103,6 +103,10 @@ def is_present(window: Activation, context: Iterable[str]) -> bool:
 _UNESCAPED: Final = re.compile(r"[A-Za-z0-9 ,.:;/()_-]+")
 
 
+# Older ones are forgotten: that they are lost is then not noticed.
+_MOST_CHANGES: Final = 100
+
+
 class AnnouncedChanges:
     """The texts about changes of the list that a model was given, to find out which it has lost."""
 
@@ -118,6 +122,10 @@ class AnnouncedChanges:
         """Remember a text that is about to be given to the model; an empty one is nothing."""
         if text:
             self._texts[text] = tuple(_UNESCAPED.findall(text))
+            if len(self._texts) > _MOST_CHANGES:
+                oldest = next(iter(self._texts))
+                del self._texts[oldest]
+                self._seen.discard(oldest)
 
     def replace(self, text: str) -> None:
         """Forget all texts except a new one, which contains what they say."""
