@@ -155,11 +155,16 @@ class LargeResults:
 
 
 class EventBuffer:
-    """Buffers the events of a stream until they are complete, and extracts large results."""
+    """Buffers the events of a stream until they are complete, and extracts large results.
+
+    A parser that got a final CR waits for the LF that may follow. So the LF is
+    returned with the CR, or as soon as it arrives, and not with the next event.
+    """
 
     def __init__(self, large_results: LargeResults) -> None:
         self._large_results = large_results
         self._buffer = bytearray()
+        self._is_after_cr = False
 
     @property
     def rest(self) -> bytes:
@@ -172,16 +177,21 @@ class EventBuffer:
         Raises:
             SkillError: An event must not be parsed; see `LargeResults.extract`.
         """
+        line_feed = b"\n" if self._is_after_cr and data[:1] == b"\n" else b""
         searched = max(0, len(self._buffer) - 1)
-        self._buffer += data
+        self._buffer += data[len(line_feed) :]
+        self._is_after_cr = self._is_after_cr and not data
         end = max(self._buffer.rfind(ending, searched) for ending in EVENT_ENDS)
         if end < 0:
-            return b""
-        ready = bytes(self._buffer[: end + 2])
-        del self._buffer[: end + 2]
+            return line_feed
+        end += 3 if self._buffer[end + 1 : end + 3] == b"\r\n" else 2
+        ready = bytes(self._buffer[:end])
+        del self._buffer[:end]
+        self._is_after_cr = ready[-1:] == b"\r"
         if len(ready) < MIN_LARGE_BYTES:
-            return ready
-        return b"".join(self._extracted(event) + b"\n\n" for event in _EVENT_END.split(ready) if event)
+            return line_feed + ready
+        events = (self._extracted(event) + b"\n\n" for event in _EVENT_END.split(ready) if event)
+        return line_feed + b"".join(events)
 
     def _extracted(self, event: bytes) -> bytes:
         if len(event) < MIN_LARGE_BYTES:

@@ -2,9 +2,12 @@
 
 import re
 import time
+from itertools import pairwise
 
 import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from skillwire.host.connect.messages import EventBuffer, LargeResults, require_bounded
 from skillwire.host.model.errors import InvalidAnswerError, MessageTooLargeError
@@ -72,6 +75,24 @@ def test_events_come_out_as_they_came_in_and_large_results_packed(end: bytes, si
     assert text.startswith(b"event: message\nid: 1\ndata: {")
     assert text.endswith(b"data: {}\n\ndata: hal")
     assert len(out) < 1000
+
+
+@given(
+    texts=st.lists(st.text("ab: ", max_size=3), min_size=1, max_size=4),
+    end=st.sampled_from([b"\n", b"\r\n", b"\r"]),
+    cuts=st.lists(st.integers(0, 60), max_size=5),
+)
+def test_a_complete_event_is_passed_on_with_all_its_bytes_before_anything_follows_it(
+    texts: list[str], end: bytes, cuts: list[int]
+) -> None:
+    stream = b"".join(b"data: " + text.encode() + end + end for text in texts)
+    events = EventBuffer(LargeResults())
+
+    bounds = sorted({0, len(stream), *(cut for cut in cuts if cut < len(stream))})
+    out = b"".join(events.feed(stream[start:stop]) for start, stop in pairwise(bounds))
+
+    assert out == stream
+    assert events.rest == b""
 
 
 def test_what_the_sdk_would_have_to_parse_is_not_large() -> None:
