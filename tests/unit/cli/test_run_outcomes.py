@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from skillwire.cli.command import Output
-from skillwire.cli.run import (
+from skillwire.cli.run import argument_lines
+from skillwire.cli.run_output import (
     SavedFiles,
-    argument_lines,
     limits_words,
     outcome_json,
     print_outcome,

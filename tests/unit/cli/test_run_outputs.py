@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from commands import names_in
 from skillwire.cli.command import AlreadyExistsError, MisuseError, OutputError
-from skillwire.cli.run import refusals_of, require_empty, save_files
+from skillwire.cli.run_output import refusals_of, require_empty, save_files
 from skillwire.runner import OutputFile
 
 HOSTILE = [

@@ -184,7 +184,7 @@ class EventBuffer:
         end = max(self._buffer.rfind(ending, searched) for ending in EVENT_ENDS)
         if end < 0:
             return line_feed
-        end += 3 if self._buffer[end + 1 : end + 3] == b"\r\n" else 2
+        end += 3 if self._buffer.startswith(b"\r\n", end + 1) else 2
         ready = bytes(self._buffer[:end])
         del self._buffer[:end]
         self._is_after_cr = ready[-1:] == b"\r"
