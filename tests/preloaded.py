@@ -12,6 +12,7 @@ first word is the path of a script, that is run instead of `skillwire`.
 """
 
 import array
+import atexit
 import gc
 import json
 import os
@@ -22,7 +23,15 @@ import sys
 import threading
 from contextlib import suppress
 from importlib import import_module
+from pkgutil import walk_packages
 
+_NOT_IMPORTED = (
+    "skillwire.__main__",
+    "skillwire.host.adapters.",
+    "skillwire.server.fastmcp.",
+    "skillwire.runner.sandbox.init",
+)
+"""What no command needs: the program itself, other people's frameworks, and what runs in a sandbox alone."""
 _SCRIPT = ".py"
 _ENDED = 2
 """What a program that nobody can start any more ends with."""
@@ -48,8 +57,10 @@ def ask(path: str, words: list[str], cwd: str, env: dict[str, str], streams: tup
 def keep(path: str) -> None:
     """Import everything, then fork a process for each request, until standard input ends."""
     app = import_module("skillwire.cli.app")
-    for name in app.COMMANDS:
-        import_module(f"skillwire.cli.{name}")
+    # Modules import others when those are first used: each process would do so anew.
+    for module in walk_packages(import_module("skillwire").__path__, "skillwire."):
+        if not module.name.startswith(_NOT_IMPORTED):
+            import_module(module.name)
     # What is shared with every process stays shared when the collector goes about.
     gc.collect()
     gc.freeze()
@@ -59,10 +70,25 @@ def keep(path: str) -> None:
     os.write(1, b"ready\n")
     if _is_child(listener):
         # Here and not where it was forked: nothing of the nursery is left on the stack when it ends.
-        if sys.argv[0].endswith(_SCRIPT):
-            import_module("runpy").run_path(sys.argv[0], run_name="__main__")
-        else:
-            app.main()
+        try:
+            if sys.argv[0].endswith(_SCRIPT):
+                import_module("runpy").run_path(sys.argv[0], run_name="__main__")
+            else:
+                app.main()
+        except SystemExit as error:
+            if isinstance(error.code, str):
+                raise
+            _end(error.code or 0)
+        _end(0)
+
+
+def _end(code: int) -> None:
+    """End this process as Python does, but without freeing every object, which takes longest."""
+    threading._shutdown()  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+    atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage]
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _is_child(listener: socket.socket) -> bool:
