@@ -3,7 +3,7 @@
 A nursery imports every command once and forks a process for each call. Such a
 process has its own descriptors, folder, environment and end, and differs from
 a program that was started the usual way only in what came before `main`. What
-is about that (starting, terminals, memory) uses `python -m skillwire`.
+is about that (starting, memory) uses `python -m skillwire`.
 
 The program itself is also here, `python -I -S preloaded.py SOCKET WORD…`: it
 stands for the process it asks for, and can be named where a command is wanted.
@@ -13,6 +13,7 @@ first word is the path of a script, that is run instead of `skillwire`.
 
 import array
 import atexit
+import fcntl
 import gc
 import json
 import os
@@ -20,6 +21,7 @@ import select
 import signal
 import socket
 import sys
+import termios
 import threading
 from contextlib import suppress
 from importlib import import_module
@@ -42,7 +44,12 @@ def ask(path: str, words: list[str], cwd: str, env: dict[str, str], streams: tup
 
     The program is sent the signals that this process is sent, and killed when this process is gone.
     """
-    request = json.dumps({"words": words, "cwd": cwd, "env": env}).encode()
+    # A session has one terminal, and whoever asks gives it away: so it is the program that Ctrl-C reaches.
+    has_terminal = os.getsid(0) == os.getpid() and os.isatty(streams[0])
+    if has_terminal:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        fcntl.ioctl(streams[0], termios.TIOCNOTTY)
+    request = json.dumps({"words": words, "cwd": cwd, "env": env, "has_terminal": has_terminal}).encode()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.connect(path)
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", streams))]
@@ -124,6 +131,9 @@ def _born(talk: socket.socket) -> bool:
     if child == 0:
         talk.close()
         _become(request["words"], request["cwd"], request["env"], streams)
+        if request["has_terminal"]:
+            os.setsid()
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
         return True
     for stream in (0, 1, 2, *streams):
         os.close(stream)
