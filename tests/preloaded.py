@@ -30,10 +30,9 @@ from pkgutil import walk_packages
 _NOT_IMPORTED = (
     "skillwire.__main__",
     "skillwire.host.adapters.",
-    "skillwire.server.fastmcp.",
     "skillwire.runner.sandbox.init",
 )
-"""What no command needs: the program itself, other people's frameworks, and what runs in a sandbox alone."""
+"""What no program needs: the command itself, frameworks of agents, and what runs in a sandbox alone."""
 _SCRIPT = ".py"
 _ENDED = 2
 """What a program that nobody can start any more ends with."""
