@@ -30,8 +30,6 @@ skill, never a local path. Private detail travels in `__cause__` and the log.
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from skillwire.core.refusals import REFUSALS
-
 INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
 EXECUTION_FAILED = -32003
@@ -41,10 +39,10 @@ class SkillError(Exception):
     """Base class of all errors of skillwire.
 
     `code` is the JSON-RPC code it becomes on the wire, `refusal` the stable
-    name the command line, JSON output and tool results use for it; `REFUSALS`
-    has its texts. `violates` is the entry of `docs/requirements.md` behind it
-    where that is another one than in the table. `server` is the label of the
-    server whose answer caused it, where a host knows that.
+    name the command line, JSON output and tool results use for it; its texts
+    and the requirement behind it are in `core/refusals.py`. `violates` is the
+    entry of `docs/requirements.md` where that is another one. `server` is the
+    label of the server whose answer caused it, where a host knows that.
     """
 
     code: ClassVar[int] = INTERNAL_ERROR
@@ -55,12 +53,6 @@ class SkillError(Exception):
         super().__init__(message)
         self.fix = fix
         self.server = ""
-
-    @property
-    def requirement(self) -> str:
-        """The entry of `docs/requirements.md` behind it; empty if there is none."""
-        kind = REFUSALS.get(self.refusal)
-        return self.violates or (kind.requirement if kind else "")
 
 
 class InvalidSkillError(SkillError):

@@ -390,7 +390,7 @@ class Refusal:
             error.refusal,
             subject or getattr(error, "reference", "") or getattr(error, "uri", ""),
             str(error),
-            error.requirement,
+            error.violates,
             error.fix,
             getattr(error, "candidates", ()),
         )
