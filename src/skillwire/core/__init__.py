@@ -112,6 +112,7 @@ from skillwire.core.manifest import (
     Coverage,
     Manifest,
     ManifestFile,
+    differing,
     digest_of,
     is_digest,
 )
@@ -225,6 +226,7 @@ __all__ = [
     "check_frontmatter",
     "check_segment",
     "coverage_words",
+    "differing",
     "digest_of",
     "encode",
     "entry_findings",
