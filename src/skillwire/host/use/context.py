@@ -22,7 +22,7 @@ from skillwire.host.model import (
     TokenCounter,
     Windows,
 )
-from skillwire.host.use.load import HostServices, require_still_approved
+from skillwire.host.use.load import SkillLoader
 from skillwire.host.use.present import LOAD_TOOL, LoadedSkill, frame_skill
 from skillwire.host.use.script_results import fair_shares
 
@@ -65,7 +65,7 @@ class RestoredTexts:
 
 
 def restore_texts(
-    services: HostServices, windows: Windows, among: Iterable[Activation], budget: int, count: TokenCounter
+    loader: SkillLoader, windows: Windows, among: Iterable[Activation], budget: int, count: TokenCounter
 ) -> RestoredTexts:
     """Return the texts of some windows within `budget` tokens: newest first, each with a fair share.
 
@@ -76,11 +76,11 @@ def restore_texts(
     given: list[_ShownSkill] = []
     for window in reversed(list(among)):
         try:
-            require_still_approved(services, window)
+            loader.require_still_approved(window)
         except ApprovalError as error:
             refused.append(Refusal.of(error))
             continue
-        given.append(_ShownSkill.of(services, window, windows.pages_of(window.skill.id)))
+        given.append(_ShownSkill.of(loader, window, windows.pages_of(window.skill.id)))
     for kept in range(len(given), -1, -1):
         left = tuple(skill.reference for skill in given[kept:])
         room = budget - count("\n\n".join([_HEAD, *_left_out_lines(left)]))
@@ -151,9 +151,9 @@ class _ShownSkill:
     pages: tuple[LoadedSkill, ...]
 
     @classmethod
-    def of(cls, services: HostServices, window: Activation, pages: Sequence[int]) -> "_ShownSkill":
-        is_offline = services.files.is_offline(window.skill)
-        length = services.page_length
+    def of(cls, loader: SkillLoader, window: Activation, pages: Sequence[int]) -> "_ShownSkill":
+        is_offline = loader.files.is_offline(window.skill)
+        length = loader.page_length
         framed = [
             frame_skill(window, page, page_length=length, is_again=True, is_offline=is_offline)
             for page in pages
