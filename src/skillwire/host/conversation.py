@@ -18,7 +18,6 @@ from skillwire.host.model import (
     ApprovalDeniedError,
     CrossOriginError,
     Grant,
-    KnownSkill,
     NotLoadedError,
     Occasion,
     OnEvent,
@@ -255,7 +254,14 @@ class Conversation:
         """
         parts, loader = self._parts, self._parts.loader
         with recording_refusals(loader.audit, "load", reference):
-            skill = await self._resolved(reference, actor)
+            try:
+                skill = await loader.registry.resolve(reference)
+            except UnknownReferenceError as error:
+                if actor == "user" or loader.show_rules.is_static:
+                    raise
+                # An error names similar skills only if the model may know all skills.
+                message = f"no skill is called {quoted(reference)}"
+                raise UnknownReferenceError(message, reference=error.reference) from error
             window = self._windows.find(skill.id)
             is_again = window is not None and loader.is_current(window, skill, arguments)
             if window is None or not is_again:
@@ -485,18 +491,6 @@ class Conversation:
     def adopt(self, child: Conversation) -> None:
         """Add the skills that a finished sub-agent loaded: its answer can contain their instructions."""
         self._windows.adopt(child._windows)
-
-    async def _resolved(self, reference: str, actor: Actor) -> KnownSkill:
-        """Return a skill. An error names similar skills only if the model may know all skills."""
-        loader = self._parts.loader
-        try:
-            return await loader.registry.resolve(reference)
-        except UnknownReferenceError as error:
-            if actor == "user" or loader.show_rules.is_static:
-                raise
-            raise UnknownReferenceError(
-                f"no skill is called {quoted(reference)}", reference=error.reference
-            ) from error
 
     def _require_window(self, reference: str) -> Activation:
         window = self._windows.by_reference(reference)

@@ -112,14 +112,14 @@ class SkillLoader:
     ) -> Activation:
         self.show_rules.require_allowed(skill, by_user=actor == "user")
         self.files.require_safe(skill)
-        arguments = checked_arguments(skill, given)
+        arguments = checked_arguments(skill, given) if given or skill.takes_arguments else {}
+        result = None
         # Do not reveal to the provider which skill is wanted if the load is refused anyway.
-        check = self.provenance if self.consent.expected_refusal(skill) is None else None
-        result = None if check is None else await check.require_no_veto(skill)
+        if self.provenance is not None and self.consent.expected_refusal(skill) is None:
+            result = await self.provenance.require_no_veto(skill)
         await self.consent.require_load(skill, actor=actor, provenance=result, arguments=arguments)
         fetched = DynamicFiles(arguments)
-        skill = await self.files.opened(skill)
-        document = await self.files.document(skill, fetched)
+        skill, document = await self.files.document(skill, fetched)
         if not skill.entry.is_dynamic and not self.consent.covers(skill):
             raise SkillChangedError(
                 f"{skill.reference} changed on its server while it was being loaded",
