@@ -24,8 +24,7 @@ from skillwire.host.model.comparison import (
 from skillwire.host.model.errors import UnavailableError
 from skillwire.host.model.origin import KnownSkill
 from skillwire.host.state.audit import AuditLog
-from skillwire.host.state.content import ContentCache
-from skillwire.host.state.trees import UnpackedArchives
+from skillwire.host.state.content import ContentCache, UnpackedArchives
 from skillwire.host.use.diff import MOST_FILES, compare, previous_of
 from skillwire.host.use.fetch import ArchivePolicy, Archives, Files
 from unit.host.covered import FILES as COVERED
