@@ -11,7 +11,12 @@ import anyio.to_thread
 
 from skillwire.core import SKILL_FILE, quoted
 from skillwire.host.approval.consent import Actor
-from skillwire.host.listing.frozen import ConversationListings
+from skillwire.host.listing.context import (
+    RESTORED_TOKENS,
+    ConversationListings,
+    Nudges,
+    RestoredTexts,
+)
 from skillwire.host.listing.text import ListingForm
 from skillwire.host.model import (
     Activation,
@@ -31,7 +36,6 @@ from skillwire.host.model import (
     match,
     new_boundary,
 )
-from skillwire.host.use.context import RESTORED_TOKENS, Nudges, RestoredTexts
 from skillwire.host.use.files import canonical_file_uri, text_of, uri_of
 from skillwire.host.use.gate import Decision, ToolCall, ToolGate, ToolKind, Verdict, allowed_tools
 from skillwire.host.use.load import SkillLoader, recording_refusals
