@@ -62,7 +62,7 @@ def keep(path: str) -> None:
         if sys.argv[0].endswith(_SCRIPT):
             import_module("runpy").run_path(sys.argv[0], run_name="__main__")
         else:
-            app.main()
+            import_module("skillwire.cli.common").main()
 
 
 def _is_child(listener: socket.socket) -> bool:
