@@ -24,7 +24,6 @@ import orjson
 from skillwire import __version__
 from skillwire.core import DEFAULT_SCHEME, Dialect, JsonDict, SkillError, encode
 from skillwire.server.config import OptionLayers
-from skillwire.server.limits import MAX_MESSAGE_BYTES
 from skillwire.server.options import (
     OPTIONS,
     HttpOptions,
@@ -48,13 +47,16 @@ MOST_SKILLS: Final = 200
 MOST_FOLDERS: Final = 2_000
 """With more skills or folders than these, a client over stdio is answered before they are scanned."""
 
-_HANDSHAKE_VERSIONS: Final = frozenset({"2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"})
+_HANDSHAKE_VERSIONS: Final = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 _MODERN_VERSION: Final = "2026-07-28"
 _META: Final = "io.modelcontextprotocol/"
 _REQUEST_KEYS: Final = frozenset({"jsonrpc", "id", "method", "params"})
 _INITIALIZE_KEYS: Final = frozenset({"protocolVersion", "capabilities", "clientInfo"})
 _CAPABILITIES: Final = frozenset({"roots", "sampling", "elicitation", "experimental", "extensions"})
 _LARGEST_ID: Final = 2**53
+_LARGEST_MESSAGE: Final = 8 * 1024
+# Every JSON parser accepts this nesting.
+_MOST_BRACKETS: Final = 100
 _DIALECTS: Final = frozenset(
     {
         Dialect.INDEX_JUNE,
@@ -68,7 +70,7 @@ _DIALECTS: Final = frozenset(
 _INDEXES: Final = frozenset({Dialect.INDEX_JUNE, Dialect.INDEX_APRIL})
 # Options of the command that do not change the answer.
 _SWITCHES: Final = frozenset({"-v", "--verbose", "--json"})
-_CHUNK: Final = 64 * 1024
+_CHUNK: Final = 4 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,33 +90,33 @@ class EarlyHandshake:
     """Answers the first message on standard input in a thread, if that can be done without the SDK."""
 
     def __init__(self, options: ServeOptions, summary: str) -> None:
-        self._instructions = {"instructions": summary} if summary else {}
-        self._info = {"name": options.server_name, "version": __version__}
         self._options = options
+        self._info = {"name": options.server_name, "version": __version__}
+        self._instructions = {"instructions": summary} if summary else {}
         self._opening = Opening()
-        # Of its own, because `serve_stdio` replaces the standard ones meanwhile.
-        self._incoming, self._outgoing = os.dup(0), os.dup(1)
-        self._stop, self._stopped = os.pipe()
-        self._thread = threading.Thread(target=self._run, daemon=True, name="handshake")
 
     def start(self) -> None:
         """Start to wait for the first message."""
+        # Descriptors of its own, because `serve_stdio` replaces the standard ones meanwhile.
+        self._incoming, self._outgoing = os.dup(0), os.dup(1)
+        self._stopped, self._stop = os.pipe()
+        self._thread = threading.Thread(target=self._run, daemon=True, name="handshake")
         self._thread.start()
 
     def stop(self) -> Opening:
         """Read no more, and return what was read and answered."""
-        os.close(self._stopped)
+        os.close(self._stop)
         self._thread.join()
-        for descriptor in (self._stop, self._incoming, self._outgoing):
+        for descriptor in (self._stopped, self._incoming, self._outgoing):
             os.close(descriptor)
         return self._opening
 
     def _run(self) -> None:
         received = b""
         with suppress(OSError):  # Whoever reads next, or writes, reports it.
-            while b"\n" not in received and len(received) <= MAX_MESSAGE_BYTES:
-                ready, _, _ = select.select([self._incoming, self._stop], [], [])
-                chunk = b"" if self._stop in ready else os.read(self._incoming, _CHUNK)
+            while b"\n" not in received and len(received) <= _LARGEST_MESSAGE:
+                ready, _, _ = select.select([self._incoming, self._stopped], [], [])
+                chunk = b"" if self._stopped in ready else os.read(self._incoming, _CHUNK)
                 if not chunk:
                     return
                 received += chunk
@@ -126,6 +128,8 @@ class EarlyHandshake:
 
     def answer(self, line: bytes) -> bytes | None:
         """Return the answer to the first message of a client; None if the SDK must answer it."""
+        if len(line) > _LARGEST_MESSAGE or line.count(b"{") + line.count(b"[") > _MOST_BRACKETS:
+            return None
         try:
             message = orjson.loads(line)
         except orjson.JSONDecodeError:
@@ -167,9 +171,9 @@ _early: EarlyHandshake | None = None
 
 
 def answer_early(args: Sequence[str]) -> None:
-    """Answer the first message on standard input, if `skillwire serve` with `args` would.
+    """Answer the first message on standard input, if `skillwire serve` with `args` would serve it.
 
-    Nothing is reported: what is wrong with the options is found again, and reported, by the command.
+    Nothing is reported: the command finds again what is wrong with the options, and reports it.
     """
     global _early
     if sys.platform == "win32" or os.environ.get("SKILLWIRE_FAST") == "0":
@@ -177,14 +181,23 @@ def answer_early(args: Sequence[str]) -> None:
     # Until the command sets up logging, warnings would be printed as they are.
     logging.getLogger("skillwire").addHandler(logging.NullHandler())
     with suppress(SkillError, OSError, ValueError):
-        options = _typed_options(args)
-        if options is None or not _is_known_at_start(options):
-            return
-        options = with_fixed_summary(replace(options, default_name=folder_name(options.folders)))
-        summary = options.summary or _scanned_summary(options)
-        if summary is not None and options.server_name:
-            _early = EarlyHandshake(options, summary)
+        _early = early_handshake(args)
+        if _early is not None:
             _early.start()
+
+
+def early_handshake(args: Sequence[str]) -> EarlyHandshake | None:
+    """Return the first answers of `skillwire serve` with `args`; None if they are not known at its start.
+
+    Raises:
+        SkillError: The options cannot be used, or the skills cannot be scanned.
+    """
+    options = typed_options(args)
+    if options is None or not _is_known_at_start(options):
+        return None
+    options = with_fixed_summary(replace(options, default_name=folder_name(options.folders)))
+    summary = options.summary or _scanned_summary(options)
+    return EarlyHandshake(options, summary) if summary is not None and options.server_name else None
 
 
 def take_opening() -> Opening:
@@ -255,7 +268,7 @@ _FLAGS: Final = {
 """The flags of the command line, each with its option and value."""
 
 
-def _typed_options(args: Sequence[str]) -> ServeOptions | None:
+def typed_options(args: Sequence[str]) -> ServeOptions | None:
     """Return the options of a command line of the usual form; None for any other.
 
     Raises:
