@@ -59,11 +59,15 @@ class Costs:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if self._left:
             terminalreporter.write_line(f"{self._left} tests are left to `scripts/test proof`")
-        if len(self._spent) > SHOWN:
-            total = sum(cpu for _, cpu, _ in self._spent)
+        files: dict[str, tuple[float, float]] = {}
+        for file, cpu, wall in self._spent:
+            before = files.get(file, (0.0, 0.0))
+            files[file] = (before[0] + cpu, before[1] + wall)
+        if len(files) > SHOWN:
+            total = sum(cpu for cpu, _ in files.values())
             terminalreporter.write_line(f"{total:.0f} s of CPU; most of it, and wall time, in")
-            for file, cpu, wall in sorted(self._spent, key=lambda spent: -spent[1])[:SHOWN]:
-                terminalreporter.write_line(f"{cpu:7.1f} {wall:7.1f}  {file}")
+            for file in sorted(files, key=lambda file: files[file], reverse=True)[:SHOWN]:
+                terminalreporter.write_line("{:7.1f} {:7.1f}  {}".format(*files[file], file))
 
 
 def _cpu_seconds() -> float:
