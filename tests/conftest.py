@@ -8,6 +8,7 @@ import pytest
 from hypothesis import settings
 
 import requirements
+from costs import Costs
 
 TESTS = Path(__file__).parent
 MEASURED = (
@@ -35,7 +36,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 settings.register_profile("all", deadline=None)
 settings.register_profile("quick", deadline=None, max_examples=10)
 settings.register_profile("proof", deadline=None, max_examples=1_000)
-settings.load_profile(os.environ.get("SKILLWIRE_EXAMPLES", "all"))
+TIER = os.environ.get("SKILLWIRE_EXAMPLES", "all")
+settings.load_profile(TIER)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Costs(is_proof=TIER == "proof"))
 
 
 @pytest.fixture
@@ -53,15 +59,8 @@ def empty_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
     return home
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out tests marked `proof` in other tiers, and measure coverage only where it says something.
-
-    A test that is measured takes half as long again.
-    """
-    if os.environ.get("SKILLWIRE_EXAMPLES") != "proof":
-        left_out = [item for item in items if item.get_closest_marker("proof")]
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if not item.get_closest_marker("proof")]
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Measure coverage where it says something: a test that is measured takes half as long again."""
     for item in items:
         place = item.path.relative_to(TESTS).as_posix()
         if not place.startswith(MEASURED) or place.startswith(UNMEASURED):
