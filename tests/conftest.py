@@ -8,6 +8,7 @@ import pytest
 from hypothesis import settings
 
 import requirements
+from costs import Costs
 
 TESTS = Path(__file__).parent
 MEASURED = (
@@ -35,7 +36,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 settings.register_profile("all", deadline=None)
 settings.register_profile("quick", deadline=None, max_examples=10)
 settings.register_profile("proof", deadline=None, max_examples=1_000)
-settings.load_profile(os.environ.get("SKILLWIRE_EXAMPLES", "all"))
+TIER = os.environ.get("SKILLWIRE_EXAMPLES", "all")
+settings.load_profile(TIER)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Costs(is_proof=TIER == "proof"))
 
 
 @pytest.fixture
