@@ -13,8 +13,8 @@ from skillwire.core import Frontmatter
 from skillwire.core.entry import check_entry, entry_findings
 from skillwire.core.finding import RULES, SKILL_FILE, Finding, Rule, Severity
 from skillwire.core.manifest import MAX_FILES, MAX_TOTAL_SIZE
-from skillwire.core.paths import as_text, fold_path
 from skillwire.core.skill import Skill
+from skillwire.core.uri import as_text, fold_path
 from skillwire.core.validation import MAX_INSPECTED, MAX_REMARKS, Content, validate
 
 properties = settings(deadline=None, max_examples=100)
