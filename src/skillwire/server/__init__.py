@@ -37,7 +37,7 @@ else:
         {
             "attach": "add_skills",
             "http.app": "HttpApp",
-            "http.endpoint": "PATH",
+            "http.views": "PATH",
             "http.server": "listen_on run_http serve_http serve_with_workers url_of",
             "stdio": "serve_stdio",
             "meta": "Annotate Subject with_format",
