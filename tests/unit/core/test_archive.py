@@ -291,6 +291,7 @@ def test_what_was_packed_comes_back_sorted_by_path(format: ArchiveFormat) -> Non
     )
 
 
+@pytest.mark.requirement("TOOL-02")
 def test_a_packed_tar_tells_nothing_about_the_machine_it_was_made_on() -> None:
     data = pack({"SKILL.md": SKILL, "run.sh": b""}, TAR_GZ, executables=["run.sh"])
 
@@ -300,6 +301,7 @@ def test_a_packed_tar_tells_nothing_about_the_machine_it_was_made_on() -> None:
     assert members == [("SKILL.md", 0o644, 0, 0, "", "", 0), ("run.sh", 0o755, 0, 0, "", "", 0)]
 
 
+@pytest.mark.requirement("TOOL-02")
 def test_a_packed_zip_tells_nothing_about_the_machine_it_was_made_on() -> None:
     data = pack({"SKILL.md": SKILL, "run.sh": b""}, ZIP, executables=["run.sh"])
 
