@@ -8,6 +8,7 @@ import pytest
 from hypothesis import settings
 
 import requirements
+from costs import Costs
 
 TESTS = Path(__file__).parent
 MEASURED = (
@@ -40,6 +41,10 @@ settings.load_profile(TIER)
 SETTINGS_OF_PROPERTY = "_hypothesis_internal_use_settings"
 MOST_EXAMPLES = {"quick": 10, "all": 100}
 """How many examples a property gets at most; only in the proof tier it gets as many as it asks for."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Costs(is_proof=TIER == "proof"))
 
 
 @pytest.fixture
