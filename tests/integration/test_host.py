@@ -2,7 +2,6 @@
 
 import json
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,7 +32,7 @@ from integration.hosting_shop import INNER as INNER_URI
 from integration.hosting_shop import LABEL, REFERENCES, Catalogue, Read, Sent, Shop
 from integration.hosting_shop import REFUNDS as REFUNDS_URI
 from integration.hosting_shop import skill_md as numbered
-from programs import words_of
+from programs import script_command, words_of
 from serving import HttpServer, environment
 from skillwire.core.manifest import digest_of
 from skillwire.core.refusals import REFUSALS
@@ -920,8 +919,8 @@ async def test_a_change_of_the_inner_skill_ends_the_approval_of_the_outer_one(tm
 
 def live(env: dict[str, str]) -> ServerConfig:
     """Say how a host starts the server of a skill that has no digests."""
-    args = (str(Path(hosting_dynamic.__file__)),)
-    return ServerConfig("live", StdioEndpoint(sys.executable, args, env), seconds=30)
+    program, *words = script_command(Path(hosting_dynamic.__file__))
+    return ServerConfig("live", StdioEndpoint(program, tuple(words), env), seconds=30)
 
 
 @pytest.mark.requirement("APPR-04")
