@@ -25,7 +25,7 @@ from skillwire.core import JsonValue, quoted
 
 MAX_SCHEMA_SIZE: Final = 64 * 1024
 MAX_STEPS: Final = 3_000_000
-"""The most steps of one check: some for each schema, and one for each keyword, that a value is checked against."""
+"""The most steps of one check: some for each schema and keyword that a value is checked against."""
 
 _VERSIONS = ("https://json-schema.org/draft/2020-12/schema", "https://json-schema.org/draft/2020-12/schema#")
 _ANNOTATIONS = (
