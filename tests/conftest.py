@@ -53,8 +53,15 @@ def empty_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
     return home
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Measure coverage where it says something: a test that is measured takes half as long again."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out tests marked `proof` in other tiers, and measure coverage only where it says something.
+
+    A test that is measured takes half as long again.
+    """
+    if os.environ.get("SKILLWIRE_EXAMPLES") != "proof":
+        left_out = [item for item in items if item.get_closest_marker("proof")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("proof")]
     for item in items:
         place = item.path.relative_to(TESTS).as_posix()
         if not place.startswith(MEASURED) or place.startswith(UNMEASURED):

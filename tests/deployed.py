@@ -23,7 +23,8 @@ import pytest
 
 import serving
 from folders import write_skill
-from serving import Json, environment, http_server, legacy, listed_uris, modern, next_event, wait_until
+from programs import http_server
+from serving import Json, environment, legacy, listed_uris, modern, next_event, wait_until
 from skillwire.server.access.tokens import Token, digest_of, new_secret
 
 DEPLOY = Path(__file__).parents[1] / "deploy"

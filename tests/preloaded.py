@@ -3,7 +3,7 @@
 A nursery imports every command once and forks a process for each call. Such a
 process has its own descriptors, folder, environment and end, and differs from
 a program that was started the usual way only in what came before `main`. What
-is about that (starting, terminals, memory) uses `python -m skillwire`.
+is about that (starting, memory) uses `python -m skillwire`.
 
 The program itself is also here, `python -I -S preloaded.py SOCKET WORD…`: it
 stands for the process it asks for, and can be named where a command is wanted.
@@ -12,6 +12,8 @@ first word is the path of a script, that is run instead of `skillwire`.
 """
 
 import array
+import atexit
+import fcntl
 import gc
 import json
 import os
@@ -19,10 +21,18 @@ import select
 import signal
 import socket
 import sys
+import termios
 import threading
 from contextlib import suppress
 from importlib import import_module
+from pkgutil import walk_packages
 
+_NOT_IMPORTED = (
+    "skillwire.__main__",
+    "skillwire.host.adapters.",
+    "skillwire.runner.sandbox.init",
+)
+"""What no program needs: the command itself, frameworks of agents, and what runs in a sandbox alone."""
 _SCRIPT = ".py"
 _ENDED = 2
 """What a program that nobody can start any more ends with."""
@@ -33,7 +43,12 @@ def ask(path: str, words: list[str], cwd: str, env: dict[str, str], streams: tup
 
     The program is sent the signals that this process is sent, and killed when this process is gone.
     """
-    request = json.dumps({"words": words, "cwd": cwd, "env": env}).encode()
+    # A session has one terminal, and whoever asks gives it away: so it is the program that Ctrl-C reaches.
+    has_terminal = os.getsid(0) == os.getpid() and os.isatty(streams[0])
+    if has_terminal:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        fcntl.ioctl(streams[0], termios.TIOCNOTTY)
+    request = json.dumps({"words": words, "cwd": cwd, "env": env, "has_terminal": has_terminal}).encode()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.connect(path)
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", streams))]
@@ -48,8 +63,10 @@ def ask(path: str, words: list[str], cwd: str, env: dict[str, str], streams: tup
 def keep(path: str) -> None:
     """Import everything, then fork a process for each request, until standard input ends."""
     app = import_module("skillwire.cli.app")
-    for name in app.COMMANDS:
-        import_module(f"skillwire.cli.{name}")
+    # Modules import others when those are first used: each process would do so anew.
+    for module in walk_packages(import_module("skillwire").__path__, "skillwire."):
+        if not module.name.startswith(_NOT_IMPORTED):
+            import_module(module.name)
     # What is shared with every process stays shared when the collector goes about.
     gc.collect()
     gc.freeze()
@@ -59,10 +76,25 @@ def keep(path: str) -> None:
     os.write(1, b"ready\n")
     if _is_child(listener):
         # Here and not where it was forked: nothing of the nursery is left on the stack when it ends.
-        if sys.argv[0].endswith(_SCRIPT):
-            import_module("runpy").run_path(sys.argv[0], run_name="__main__")
-        else:
-            import_module("skillwire.cli.common").main()
+        try:
+            if sys.argv[0].endswith(_SCRIPT):
+                import_module("runpy").run_path(sys.argv[0], run_name="__main__")
+            else:
+                import_module("skillwire.cli.common").main()
+        except SystemExit as error:
+            if isinstance(error.code, str):
+                raise
+            _end(error.code or 0)
+        _end(0)
+
+
+def _end(code: int) -> None:
+    """End this process as Python does, but without freeing every object, which takes longest."""
+    threading._shutdown()  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+    atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage]
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _is_child(listener: socket.socket) -> bool:
@@ -98,6 +130,9 @@ def _born(talk: socket.socket) -> bool:
     if child == 0:
         talk.close()
         _become(request["words"], request["cwd"], request["env"], streams)
+        if request["has_terminal"]:
+            os.setsid()
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
         return True
     for stream in (0, 1, 2, *streams):
         os.close(stream)

@@ -183,7 +183,7 @@ class Desk:
 
         `shell` is a line for a shell instead, in which `skillwire` means ours.
         """
-        words = [*COMMAND, *map(str, args)]
+        words = skillwire_command(*args)
         if shell:
             words = ["/bin/sh", "-c", f'skillwire() {{ {shlex.join(COMMAND)} "$@"; }}; {shell}']
         look = {"TERM": "xterm-256color", "LANG": "C.UTF-8", **(more or {})}

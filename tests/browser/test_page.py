@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from folders import skill_md, write_files
-from serving import HttpServer, environment, http_server
+from programs import http_server
+from serving import HttpServer, environment
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "skills"
 PHONE = (360, 740)

@@ -5,7 +5,6 @@ import json
 import os
 import shlex
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,6 @@ from programs import skillwire_command
 from serving import environment
 
 TIMEOUT = 90
-SKILLWIRE = (sys.executable, "-m", "skillwire")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +120,10 @@ class World:
     def show(self, *args: str | Path, columns: int = 80, answers: Sequence[tuple[str, str]] = ()) -> Screen:
         """Run a command in a terminal, answer what it asks, and return what is on the screen at the end."""
         env = {**self.env, "TERM": "xterm-256color"}
+        program, *words = skillwire_command(*args)
         child = _spawn(
-            SKILLWIRE[0],
-            [*SKILLWIRE[1:], *map(str, args)],
+            program,
+            words,
             cwd=str(self.project),
             env={name: value for name, value in (os.environ | env).items() if name not in _SIZES},
             dimensions=(200, columns),

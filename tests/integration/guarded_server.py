@@ -10,7 +10,9 @@ import resource
 import socket
 import sys
 import threading
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -20,7 +22,7 @@ from skillwire.server.fast.requests import Receive, Scope, Send
 from skillwire.server.http.guard import ConnectionTracker, H11Connection
 from skillwire.server.http.httptools import HttptoolsConnection
 from skillwire.server.http.server import http_protocol
-from skillwire.server.limits import ConnectionCounts, HttpConnectionLimits, raise_open_file_limit
+from skillwire.server.limits import CloseReason, ConnectionCounts, HttpConnectionLimits, raise_open_file_limit
 from skillwire.server.standalone import limit_malloc_arenas
 
 KINDS = {"fast": (HttptoolsConnection, True), "plain": (H11Connection, False)}
@@ -29,7 +31,8 @@ SILENCE = 1.5
 
 
 class Tiny:
-    """Tells how it is at `/counts`, loses patience at `/hurry`, sends much at `/big`, slowly at `/stream`."""
+    """Tells how it is at `/counts`, loses patience at `/hurry`, sends much at `/big`, slowly at `/stream`
+    and until somebody is refused at `/until-full`."""
 
     def __init__(self, tracker: ConnectionTracker) -> None:
         self._tracker = tracker
@@ -41,7 +44,9 @@ class Tiny:
                 await receive()
                 await send({"type": f"lifespan.{kind}.complete"})
         elif scope["path"] == "/stream":
-            await self._stream(receive, send)
+            await self._stream(receive, send, partial(anyio.sleep, SILENCE))
+        elif scope["path"] == "/until-full":
+            await self._stream(receive, send, self._refusal)
         elif scope["path"] == "/early":
             await _answer(send, b"without looking at the body")
         elif scope["path"] == "/big":
@@ -54,11 +59,16 @@ class Tiny:
         else:
             await _answer(send, await _heard(scope, receive))
 
-    async def _stream(self, receive: Receive, send: Send) -> None:
+    async def _refusal(self) -> None:
+        """Wait until somebody was refused because there are too many connections."""
+        while not self._counts.by_reason[CloseReason.FULL]:  # noqa: ASYNC110 — the counts set no event
+            await anyio.sleep(0.02)
+
+    async def _stream(self, receive: Receive, send: Send, wait: Callable[[], Awaitable[None]]) -> None:
         await receive()
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"event\n", "more_body": True})
-        await anyio.sleep(SILENCE)
+        await wait()
         await send({"type": "http.response.body", "body": b"end\n"})
 
     def _state(self) -> dict[str, object]:

@@ -23,7 +23,8 @@ from folders import write_skill
 from integration.approvers import Approver, follow
 from integration.issuers import EC, KEYS, signed_with
 from integration.peers import BRISK, DEADLINE, config
-from serving import environment, http_server
+from programs import http_server
+from serving import environment
 from skillwire.host.connect.connection import Connection
 from skillwire.host.connect.oauth import HOST, FileTokenStorage, free_port, oauth_for
 from skillwire.host.model.endpoints import HttpEndpoint

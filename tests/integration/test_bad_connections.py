@@ -473,26 +473,26 @@ def test_five_thousand_idle_connections_go_away_and_others_are_served_meanwhile(
 
 
 def test_a_full_house_makes_room_for_who_has_something_to_ask(tmp_path: Path) -> None:
-    limits = {"connections": 40, "silent_seconds": 30.0, "head_seconds": 30.0, "body_seconds": 30.0}
+    limits = {"connections": 40, "silent_seconds": 300.0, "head_seconds": 300.0, "body_seconds": 300.0}
     with serving(tmp_path, "fast", limits) as peer, ExitStack() as stack:
         for number in range(120):
             client = stack.enter_context(peer.connect())
             client.sendall((b"", b"GET / HT", post(b"Content-Length: 9"))[number % 3])
-        evicted = peer.wait_for(lambda state: state["open"] <= 41)["endings"]["evicted"]
+        peer.wait_for(lambda state: state["open"] <= 41 and state["endings"].get("evicted", 0) >= 80)
 
         streams = [stack.enter_context(peer.connect()) for _ in range(40)]
         for stream in streams:
-            stream.sendall(b"GET /stream HTTP/1.1\r\nHost: here\r\n\r\n")
+            stream.sendall(b"GET /until-full HTTP/1.1\r\nHost: here\r\n\r\n")
             assert status(stream.recv(MIB)) == 200
         refused = peer.say(GET)
         ended = [read_until(stream, b"end\n") for stream in streams]
 
-        assert evicted >= 80
         assert (status(refused), b"connection: close" in refused) == (503, True)
         assert all(b"end\n" in answer for answer in ended)
-        assert peer.slowest_answer(3) < 2
+        assert peer.get("/")["path"] == "/"
         words = peer.log.read_text()
-        assert [words.count("too many)"), words.count("to make room")] == [0, 1]
+        assert words.count("too many)") == 0
+        assert 1 <= words.count("to make room") < 10  # Once a minute, however many were evicted.
 
 
 def read_until(client: socket.socket, end: bytes) -> bytes:

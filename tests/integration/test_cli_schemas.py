@@ -8,7 +8,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from integration.cli_world import SKILLS, World, local_skill
-from serving import http_server
+from programs import http_server
 from skillwire.cli.app import COMMANDS
 
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas" / "cli"

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from integration.cli_world import World
-from serving import HttpServer, http_server
+from programs import http_server
+from serving import HttpServer
 
 
 @pytest.fixture

@@ -19,7 +19,8 @@ import pytest
 
 import documents
 import skillwire
-from serving import HttpServer, environment, http_server
+from programs import http_server
+from serving import HttpServer, environment
 from skillwire.host import (
     ApprovalError,
     Ask,

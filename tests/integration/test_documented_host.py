@@ -24,7 +24,7 @@ import requirements
 import skillwire
 import skillwire.host
 from folders import write_skill
-from serving import http_server
+from programs import http_server
 from skillwire.core import MAX_FILES, MAX_TOTAL_SIZE
 from skillwire.core.manifest import digest_of
 from skillwire.host import (

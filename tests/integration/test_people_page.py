@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from programs import skillwire_command
-from serving import ANSWERED_WITHIN, HttpServer, environment, http_server
+from programs import http_server, skillwire_command
+from serving import ANSWERED_WITHIN, HttpServer, environment
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "skills"
 

@@ -16,7 +16,8 @@ import pytest
 from configs import configured
 from folders import write_skill
 from integration.access_world import token_line, token_of
-from serving import MODERN, HttpServer, environment, http_server, modern, wait_until
+from programs import http_server
+from serving import MODERN, HttpServer, environment, modern, wait_until
 
 pytestmark = pytest.mark.requirement("SEC-14")
 

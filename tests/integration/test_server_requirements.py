@@ -17,7 +17,8 @@ from configs import configured
 from folders import skill_md, write_files, write_skill
 from hostile.hosting import User, hosting
 from integration.hosting_serve import over_stdio
-from serving import http_server, modern, stdio_server
+from programs import http_server, stdio_server
+from serving import modern
 from skillwire.core.errors import INVALID_PARAMS, InvalidUriError, SkillError, SourceError
 from skillwire.core.skill import Skill
 from skillwire.core.uri import SkillUri

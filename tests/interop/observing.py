@@ -13,6 +13,7 @@ import anyio
 from interop.serving import HERE, serving
 from interop.tools import Node
 from interop.truth import Json
+from programs import script_command
 from skillwire.host.host import Host
 from skillwire.host.model.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
 from skillwire.host.model.view import ServerStatus
@@ -112,7 +113,7 @@ def written_in_python(
     The flag `--older` makes it one that does not know 2026-07-28.
     """
     log = notes / "asked.jsonl"
-    command = (sys.executable, str(HERE / "servers" / script), str(folder), str(log), *flags)
+    command = tuple(script_command(HERE / "servers" / script, folder, log, *flags))
     if transport == "http":
         command = (*command, "--http")
     elif "--older" in flags:

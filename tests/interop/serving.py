@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
+from programs import script_command, words_of
+
 HERE = Path(__file__).parent
 
 STARTED_WITHIN = 60.0
@@ -55,10 +57,12 @@ def command_of(server: str, folder: Path, transport: Transport, *, node: str = "
     if server == "skillwire":
         options = ["--http", "127.0.0.1:0"] if transport == "http" else ["--stdio"]
         paged = ["--config", str(PAGED)]
-        return (sys.executable, "-m", "skillwire", "serve", str(folder), *options, *paged)
-    runner = node if server.endswith(".mjs") else sys.executable
+        return tuple(words_of(folder, *options, *paged))
     options = ["--http"] if transport == "http" else []
-    return (runner, str(HERE / "servers" / server), str(folder), *options)
+    script = HERE / "servers" / server
+    if script.suffix == ".mjs":
+        return (node, str(script), str(folder), *options)
+    return tuple(script_command(script, folder, *options))
 
 
 def environment(home: Path) -> dict[str, str]:
@@ -92,7 +96,7 @@ def serving(command: tuple[str, ...], env: dict[str, str]) -> Generator[str]:
         in_time = _stop(process)
         words.close()
     assert in_time, f"the server had to be killed:\n{words}"
-    assert "skillwire" not in command or "Traceback" not in str(words), str(words)
+    assert "serve" not in command or "Traceback" not in str(words), str(words)
 
 
 def _stop(process: "subprocess.Popen[bytes]") -> bool:

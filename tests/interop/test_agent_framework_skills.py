@@ -4,7 +4,6 @@ Its `MCPSkillsSource` reads `skill://index.json` in the form of April: a name,
 a type and a URI. The form of June, which has none of these, it passes over.
 """
 
-import sys
 import warnings
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -18,6 +17,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from folders import skill_md, write_files
 from interop.serving import HERE, Transport, environment, serving
+from programs import script_command, words_of
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # It says that these classes are experimental.
@@ -60,15 +60,15 @@ async def connected(command: tuple[str, ...], transport: Transport, home: Path) 
 
 
 def bound(command: tuple[str, ...]) -> tuple[str, ...]:
-    return ("127.0.0.1:0",) if "skillwire" in command else ()
+    return ("127.0.0.1:0",) if "serve" in command else ()
 
 
 def ours(folder: Path, dialect: str) -> tuple[str, ...]:
-    return (sys.executable, "-m", "skillwire", "serve", str(folder), "--dialect", dialect)
+    return tuple(words_of(folder, "--dialect", dialect))
 
 
 def packing(folder: Path) -> tuple[str, ...]:
-    return (sys.executable, str(HERE / "servers" / "april_archives.py"), str(folder))
+    return tuple(script_command(HERE / "servers" / "april_archives.py", folder))
 
 
 async def skills_of(client: Client) -> dict[str, Any]:

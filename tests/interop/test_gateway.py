@@ -1,7 +1,6 @@
 """Other people's servers behind our gateway, judged by other people's tools."""
 
 import json
-import sys
 from collections.abc import Generator
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from configs import configured
 from interop.conformance import SKILLS, conformance, objections
 from interop.serving import HERE, PAGE_SIZE, environment, serving
 from interop.tools import Node
+from programs import script_command, words_of
 
 REVISIONS = ("2025-11-25", "2026-07-28")
 
@@ -19,14 +19,12 @@ REVISIONS = ("2025-11-25", "2026-07-28")
 def gateway(folder: Path, tmp_path: Path) -> Generator[str]:
     """A FastMCP server as it comes, which speaks of no extension, behind `skillwire serve --upstream`."""
     env = environment(tmp_path)
-    script = str(HERE / "servers" / "fastmcp_default.py")
-    args = [script, str(folder), str(tmp_path / "requests.log"), "--reload"]
+    script = HERE / "servers" / "fastmcp_default.py"
+    program, *args = script_command(script, folder, tmp_path / "requests.log", "--reload")
     config = tmp_path / "mcp.json"
-    config.write_text(
-        json.dumps({"mcpServers": {"fast": {"command": sys.executable, "args": args, "env": env}}})
-    )
+    config.write_text(json.dumps({"mcpServers": {"fast": {"command": program, "args": args, "env": env}}}))
     options = ["--http", "127.0.0.1:0", *configured(tmp_path, page_size=PAGE_SIZE)]
-    command = (sys.executable, "-m", "skillwire", "serve", "--upstream", str(config), *options)
+    command = tuple(words_of("--upstream", config, *options))
     with serving(command, env) as url:
         yield url
 

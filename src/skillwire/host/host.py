@@ -45,9 +45,8 @@ from skillwire.host.options import HostLimits, HostPolicy, require_kind
 from skillwire.host.registry.local import LocalRoot, LocalSkills, default_roots
 from skillwire.host.registry.registry import Registry
 from skillwire.host.state.audit import AuditLog
-from skillwire.host.state.content import ContentCache
+from skillwire.host.state.content import UNPACKED_FOLDER, ContentCache, UnpackedArchives
 from skillwire.host.state.places import Storage
-from skillwire.host.state.trees import UNPACKED_FOLDER, UnpackedArchives
 from skillwire.host.state.trust import FolderTrust
 from skillwire.host.use.diff import compare, previous_of
 from skillwire.host.use.explain import ExplainContext, Explanation, explain

@@ -28,6 +28,7 @@ from skillwire.core import (
     media_type_of,
     segment_of,
 )
+from skillwire.search.index import require_fts5
 from skillwire.server.answers import Answers, FileContent, ResultSettings
 from skillwire.server.changes import ChangeNotifier
 from skillwire.server.dialects.base import DialectServer, DialectSkills, Render
@@ -39,7 +40,7 @@ from skillwire.server.dialects.resources import ListMarch
 from skillwire.server.find_tool import FindTool
 from skillwire.server.meta import NO_ANNOTATIONS, MetaAnnotator
 from skillwire.server.outputs import RunsScripts, Scripts
-from skillwire.server.search import ServerSearch, require_fts5
+from skillwire.server.search import ServerSearch
 from skillwire.server.visibility import EVERYTHING_LISTED, ListingRules, summary_of
 from skillwire.sources.combined import CombinedSource, is_reserved
 from skillwire.sources.directory.source import DirectorySource

@@ -15,7 +15,7 @@ from hostile.hosting import LABEL, User, Visit, config, hosting, refused
 from hostile.running import WIRES, hostile
 from integration.hosting_serve import Line, audit
 from integration.runner.hosting_scripts import CSV, EXAMPLES, POLICY
-from serving import http_server
+from programs import http_server
 from skillwire.core.dialects import Dialect
 from skillwire.core.manifest import digest_of
 from skillwire.host import HostLimits, HostPolicy

@@ -15,7 +15,8 @@ from mcp.server.lowlevel import Server
 from mcp.server.mcpserver import MCPServer
 
 from integration.runner.execute_world import LARGE, WAYS, HttpPeer, Json, peer, texts, write_lab
-from serving import environment, http_server
+from programs import http_server
+from serving import environment
 from serving import legacy as legacy_request
 from serving import modern as modern_request
 from skillwire.runner import Limits, Policy, Runner

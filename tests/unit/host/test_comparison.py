@@ -27,8 +27,7 @@ from skillwire.host.model.origin import KnownSkill
 from skillwire.host.model.show_rules import ShowRules
 from skillwire.host.registry.registry import Registry
 from skillwire.host.state.audit import AuditLog
-from skillwire.host.state.content import ContentCache
-from skillwire.host.state.trees import UnpackedArchives
+from skillwire.host.state.content import ContentCache, UnpackedArchives
 from skillwire.host.use.diff import MOST_FILES, compare, previous_of
 from skillwire.host.use.fetch import ArchivePolicy, Archives, Files
 from skillwire.host.use.load import HostServices

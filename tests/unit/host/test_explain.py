@@ -24,8 +24,7 @@ from skillwire.host.model.show_rules import ShowRule, ShowRules
 from skillwire.host.registry.local import LocalRoot, LocalSkills
 from skillwire.host.registry.registry import Registry
 from skillwire.host.state.audit import AuditLog
-from skillwire.host.state.content import ContentCache
-from skillwire.host.state.trees import UnpackedArchives
+from skillwire.host.state.content import ContentCache, UnpackedArchives
 from skillwire.host.use.explain import ExplainContext, Explanation, Step, explain
 from skillwire.host.use.fetch import NO_ARCHIVES, Archives, Files
 from skillwire.host.use.load import HostServices

@@ -65,8 +65,7 @@ from skillwire.host.model import (
 )
 from skillwire.host.registry.local import parse_leniently, read_local_file
 from skillwire.host.state.audit import AuditLog
-from skillwire.host.state.content import ContentCache
-from skillwire.host.state.trees import ArchiveKey, UnpackedArchives
+from skillwire.host.state.content import ArchiveKey, ContentCache, UnpackedArchives
 
 # Skills that are served as one archive: whether this host unpacks them, and how their files are read.
 
