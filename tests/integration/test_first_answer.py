@@ -1,4 +1,4 @@
-"""Over stdio the first answer does not wait for the SDK and the scan, and nothing that follows is different."""
+"""Over stdio the first answer waits for neither the SDK nor the scan, and nothing that follows differs."""
 
 import os
 import subprocess

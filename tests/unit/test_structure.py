@@ -35,7 +35,7 @@ LAYERS: dict[str, list[set[str]]] = {
         {"wellknown", "attach", "fastmcp"},
         {"ops", "access"},
         {"options", "config"},
-        {"fast", "standalone", "stdio"},
+        {"fast", "handshake", "standalone", "stdio"},
         {"page"},
         {"http"},
     ],

@@ -57,17 +57,8 @@ _LARGEST_ID: Final = 2**53
 _LARGEST_MESSAGE: Final = 8 * 1024
 # Every JSON parser accepts this nesting.
 _MOST_BRACKETS: Final = 100
-_DIALECTS: Final = frozenset(
-    {
-        Dialect.INDEX_JUNE,
-        Dialect.INDEX_APRIL,
-        Dialect.LIST_MARCH,
-        Dialect.PRIMITIVE,
-        Dialect.EXEC,
-        Dialect.PROMPT,
-    }
-)
 _INDEXES: Final = frozenset({Dialect.INDEX_JUNE, Dialect.INDEX_APRIL})
+_DIALECTS: Final = _INDEXES | {Dialect.LIST_MARCH, Dialect.PRIMITIVE, Dialect.EXEC, Dialect.PROMPT}
 # Options of the command that do not change the answer.
 _SWITCHES: Final = frozenset({"-v", "--verbose", "--json"})
 _CHUNK: Final = 4 * 1024
@@ -86,6 +77,9 @@ class Opening:
     answer: bytes = b""
 
 
+NOTHING_READ: Final = Opening()
+
+
 class EarlyHandshake:
     """Answers the first message on standard input in a thread, if that can be done without the SDK."""
 
@@ -93,7 +87,7 @@ class EarlyHandshake:
         self._options = options
         self._info = {"name": options.server_name, "version": __version__}
         self._instructions = {"instructions": summary} if summary else {}
-        self._opening = Opening()
+        self._opening = NOTHING_READ
 
     def start(self) -> None:
         """Start to wait for the first message."""
@@ -204,7 +198,7 @@ def take_opening() -> Opening:
     """End the early answering of this process, and return what came of it."""
     global _early
     early, _early = _early, None
-    return Opening() if early is None else early.stop()
+    return NOTHING_READ if early is None else early.stop()
 
 
 def with_fixed_summary(options: ServeOptions) -> ServeOptions:
