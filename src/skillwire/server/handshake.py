@@ -175,9 +175,10 @@ def answer_early(args: Sequence[str]) -> None:
     # Until the command sets up logging, warnings would be printed as they are.
     logging.getLogger("skillwire").addHandler(logging.NullHandler())
     with suppress(SkillError, OSError, ValueError):
-        _early = early_handshake(args)
-        if _early is not None:
-            _early.start()
+        early = early_handshake(args)
+        if early is not None:
+            early.start()
+            _early = early
 
 
 def early_handshake(args: Sequence[str]) -> EarlyHandshake | None:
