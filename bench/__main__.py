@@ -18,7 +18,7 @@ from bench.processes import can_measure
 from bench.rendering import measure_rendering
 from bench.rows import Row, show
 from bench.runner import measure_runner
-from bench.serving import measure_server
+from bench.serving import COLD_SKILLS, measure_cold_reads, measure_server
 from bench.source import measure_source
 from bench.start import FEW, measure_start
 
@@ -66,6 +66,9 @@ def main() -> int:
             rows += judged(
                 "server", skills, measure_server(corpus(folder, skills), skills, folder / "served")
             )
+            for size in sorted({min(COLD_SKILLS, skills), skills}):
+                cold = measure_cold_reads(corpus(folder, size), size, folder / f"served-{size}")
+                rows += judged("server", size, cold)
         if "host" in sections:
             rows += judged("host", skills, measure_host(corpus(folder, skills), skills, folder / "served"))
         if "rendering" in sections:

@@ -1,6 +1,6 @@
-"""A tiny application behind our connections, as a process of its own: `python guarded_server.py KIND LIMITS`.
+"""A tiny application behind our connections, as a process of its own: `python guarded_server.py LIMITS`.
 
-KIND is `fast` or `plain`, LIMITS the fields of `HttpConnectionLimits` that differ, as
+LIMITS are the fields of `HttpConnectionLimits` that differ, as
 JSON. It writes its port to standard output and serves until its input ends.
 """
 
@@ -19,13 +19,11 @@ import anyio
 import uvicorn
 
 from skillwire.server.fast.requests import Receive, Scope, Send
-from skillwire.server.http.guard import ConnectionTracker, H11Connection
-from skillwire.server.http.httptools import HttptoolsConnection
+from skillwire.server.http.guard import ConnectionTracker
 from skillwire.server.http.server import http_protocol
 from skillwire.server.limits import CloseReason, ConnectionCounts, HttpConnectionLimits, raise_open_file_limit
 from skillwire.server.standalone import limit_malloc_arenas
 
-KINDS = {"fast": (HttptoolsConnection, True), "plain": (H11Connection, False)}
 BIG = 10 * 1024 * 1024
 SILENCE = 1.5
 
@@ -98,17 +96,16 @@ async def _answer(send: Send, body: bytes) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-def main(kind: str, changed: str) -> None:
+def main(changed: str) -> None:
     logging.basicConfig(level=logging.WARNING)
     limit_malloc_arenas()
     given = HttpConnectionLimits(**json.loads(changed))
     tracker = ConnectionTracker(given, ConnectionCounts())
     raise_open_file_limit(given.connections)
-    connection, is_fast = KINDS[kind]
     listener = socket.create_server(("127.0.0.1", 0), backlog=4096)
     config = uvicorn.Config(
         Tiny(tracker),
-        http=http_protocol(tracker, connection),
+        http=http_protocol(tracker),
         ws="none",
         lifespan="on",
         log_config=None,
@@ -129,7 +126,7 @@ def main(kind: str, changed: str) -> None:
     async def serve() -> None:
         await server.serve(sockets=[listener])
 
-    anyio.run(serve, backend_options={"use_uvloop": is_fast})
+    anyio.run(serve, backend_options={"use_uvloop": True})
 
 
 if __name__ == "__main__":

@@ -234,7 +234,7 @@ class PolicyError(RunnerError):
     """A policy file cannot be read, or has a malformed or unknown entry. Nothing in it is used."""
 
     refusal: ClassVar[str] = "invalid-policy"
-    requirement: ClassVar[str] = "EXEC-11"
+    violates = "EXEC-11"
 
 
 @dataclass(frozen=True, slots=True)
