@@ -242,8 +242,9 @@ def _publish_one(
 
 def _manifest(uri: SkillUri, record: SkillRecord) -> Manifest:
     if record.plain and len(uri.text) <= MAX_URI_LENGTH - MAX_PLAIN_LENGTH:
-        return Manifest(uri.root + "/", tuple(record.paths), tuple(record.digests), tuple(record.sizes))
-    return Manifest.of(map(ManifestFile, map(uri.join, record.paths), record.digests, record.sizes))
+        return Manifest(uri.root + "/", record.stamp.paths, record.digests, record.stamp.sizes)
+    paths, sizes, _ = record.stamp
+    return Manifest.of(map(ManifestFile, map(uri.join, paths), record.digests, sizes))
 
 
 def _misnamed(folder: str, name: str, *, nested: bool) -> Finding:
