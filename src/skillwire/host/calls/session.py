@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Hashable, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, TypeAlias, cast
 
@@ -353,19 +353,19 @@ class ConnectionState(StrEnum):
 # Sharing of concurrent identical calls: one task, one deadline, one outcome.
 
 
+@dataclass(eq=False, slots=True)
 class SharedCall:
     """One call in progress: its outcome, and the deadline of those who wait for it."""
 
-    def __init__(self, calls: dict[Hashable, "SharedCall"], key: Hashable, deadlines: Deadlines) -> None:
-        self.scope = anyio.CancelScope()
-        self.done = anyio.Event()
-        self.waiting: set[anyio.CancelScope] = set()
-        self.values: list[Any] = []
-        self.failure: SkillError | None = None
-        self.timeout = ""
-        self._calls = calls
-        self._key = key
-        self._deadlines = deadlines
+    _calls: dict[Hashable, "SharedCall"]
+    _key: Hashable
+    _deadlines: Deadlines
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    done: anyio.Event = field(default_factory=anyio.Event)
+    waiting: set[anyio.CancelScope] = field(default_factory=set[anyio.CancelScope])
+    values: list[Any] = field(default_factory=list[Any])
+    failure: SkillError | None = None
+    timeout: str = ""
 
     @contextmanager
     def running(self) -> Generator[list[Any]]:

@@ -242,9 +242,8 @@ class Connection:
         )
 
     async def _list(self, session: Session, _: object) -> Listing:
-        client = self._client_on(session.link)
-        if client is not None:
-            return await client.list(session, self._options)
+        if self._client is not None and self._client_link is session.link:
+            return await self._client.list(session, self._options)
         return (await self._negotiate(session)).listing
 
     async def get_skill(self, uri: SkillUri | str, *, arguments: Arguments = NO_ARGUMENTS) -> SkillEntry:
@@ -329,10 +328,6 @@ class Connection:
         """The dialect that was last negotiated; None before the first negotiation."""
         return None if self._client is None else self._client.dialect
 
-    def _client_on(self, link: ServerLink) -> DialectClient | None:
-        """Return the client that was negotiated on this link; another link may have another dialect."""
-        return self._client if self._client_link is link else None
-
     async def _negotiate(self, session: Session) -> DialectMatch:
         found = await negotiate(session, self._options)
         self._client, self._client_link = found.client, session.link
@@ -341,7 +336,8 @@ class Connection:
 
     async def _client_for(self, session: Session, arguments: Arguments) -> DialectClient:
         """Return the client for one skill or file, if possible without listing all skills."""
-        client = self._client_on(session.link)
+        # Another link may have another dialect.
+        client = self._client if self._client_link is session.link else None
         if client is None and self._options.dialect in (None, Dialect.CORE):
             if isinstance(self._client, CoreDialectClient | None) and session.declares_extension:
                 client = CoreDialectClient()
@@ -351,7 +347,7 @@ class Connection:
 
     # One call
 
-    async def _share(
+    def _share(
         self,
         key: Hashable,
         method: str,
@@ -360,7 +356,7 @@ class Connection:
         arguments: Arguments | None = NO_ARGUMENTS,
         extra: float = 0.0,
         attempts: int = 2,
-    ) -> T:
+    ) -> Awaitable[T]:
         """Make a call, or share an identical one in progress.
 
         It is repeated if the server lost the session, up to `attempts`. Without
@@ -368,7 +364,7 @@ class Connection:
         """
         if self._tasks is None or self._is_closed:
             raise self._not_open()
-        return await self._calls.share(
+        return self._calls.share(
             self._tasks, key, lambda shared: self._run(shared, method, request, arguments, extra, attempts)
         )
 

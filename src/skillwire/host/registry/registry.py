@@ -304,13 +304,18 @@ class Registry:
         record = self._records.get(label)
         if record is None:
             return match(reference, ())
-        if not self._is_fresh(label) and not record.failed_recently(self._clock()):
+        now = self._clock()
+        if not record.is_fresh(self._remotes[label].epoch, now) and not record.failed_recently(now):
             known = await self._renewed(record, reference)
             if known is not None:
                 return known
             await self._start(label, partial(self._list_server, label, False)).wait()
         try:
-            return await self._with_digests(record, match(reference, record.skills))
+            known = record.by_reference(reference) or match(reference, record.skills)
+            if _may_have_digests(known.dialect, known.entry):
+                # Its listing was too long to include the digests.
+                return await self._renewed(record, known.reference) or known
+            return known
         except AmbiguousReferenceError:
             raise
         except UnknownReferenceError as error:
@@ -356,7 +361,7 @@ class Registry:
 
     async def _renewed(self, record: ServerRecord, reference: str) -> KnownSkill | None:
         """Get one listed skill instead of listing all; None when that is not possible."""
-        known = next((skill for skill in record.skills if skill.reference == reference), None)
+        known = record.by_reference(reference)
         if known is None or not known.is_listed or known.dialect in _ENTRY_BRINGS_CONTENT:
             return None
         remote = self._remotes[record.origin.label]
@@ -368,12 +373,6 @@ class Registry:
             logger.debug("%s could not be renewed alone; listing all skills: %s", reference, error)
             return None
         return self._store(record, entry)
-
-    async def _with_digests(self, record: ServerRecord, known: KnownSkill) -> KnownSkill:
-        """Get the digests of a skill whose listing was too long to include them."""
-        if not _may_have_digests(known.dialect, known.entry):
-            return known
-        return await self._renewed(record, known.reference) or known
 
     async def _own_tasks(self, ready: anyio.Event) -> None:
         try:
