@@ -228,6 +228,8 @@ def _publish_one(
                 return Publication(record, None, findings)
         else:
             path = f"{above}/{name}" if above else name
+            if path == record.directory:
+                path = record.directory  # One text instead of two equal ones.
             if mount.at and record.directory:
                 path = f"{mount.at}/{path}"
         uri = mount.uri_for(path)

@@ -83,7 +83,7 @@ class SkillRecord:
     @property
     def modified_ns(self) -> int:
         """The modification time of `SKILL.md` when it was scanned, in nanoseconds."""
-        return orjson.loads(self.stamp.rest)[0][self.stamp.paths.index(SKILL_FILE)]
+        return self.stamp.numbers()[3 * self.stamp.paths.index(SKILL_FILE)]
 
 
 class Scanner:
@@ -240,15 +240,16 @@ def _trusted_digests(known: SkillRecord | None) -> Mapping[FileStat, str]:
     """Map each file's status in an older record to its digest, for files that did not change."""
     if known is None or not known.lasting or not known.digests:
         return {}
-    paths, sizes, rest = known.stamp
-    files: Iterable[FileStat] = zip(paths, sizes, *orjson.loads(rest), strict=True)
+    paths, sizes, _ = known.stamp
+    numbers = known.stamp.numbers()
+    files: Iterable[FileStat] = zip(paths, sizes, numbers[::3], numbers[1::3], numbers[2::3], strict=True)
     return dict(zip(files, known.digests, strict=True))
 
 
 Columns: TypeAlias = dict[tuple[object, ...], tuple[Any, ...]]
 
 
-def _shared(paths: tuple[str, ...], sizes: tuple[int, ...], rest: str, known: Columns) -> Stamp:
+def _shared(paths: tuple[str, ...], sizes: tuple[int, ...], rest: bytes, known: Columns) -> Stamp:
     """Build a stamp with shared columns, since many skills have files of the same names or sizes."""
     return Stamp(known.setdefault(paths, paths), known.setdefault(sizes, sizes), rest)
 
@@ -374,7 +375,7 @@ def _row(record: SkillRecord) -> list[object]:
         # No path contains this character; one text is read faster than many.
         "\0".join(record.stamp.paths),
         record.stamp.sizes,
-        record.stamp.rest,
+        record.stamp.rest.hex(),
         record.digests,
         None if record.frontmatter is None else record.frontmatter.fields,
         [[found.code, found.message, found.file, found.line, found.fix] for found in record.findings],
@@ -404,7 +405,7 @@ def _record(row: list[Any], columns: Columns) -> SkillRecord:
     directory, paths, sizes, rest, digests, fields, findings, links, plain = row
     return SkillRecord(
         directory,
-        _shared(tuple(paths.split("\0")), tuple(sizes), rest, columns),
+        _shared(tuple(paths.split("\0")), tuple(sizes), bytes.fromhex(rest), columns),
         tuple(digests),
         None if fields is None else Frontmatter(fields),
         tuple([Finding(*values) for values in findings]) if findings else (),

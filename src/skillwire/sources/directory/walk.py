@@ -10,14 +10,15 @@ import os
 import stat
 import struct
 import sys
-from collections.abc import Callable, Iterator
+from array import array
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import islice
 from types import TracebackType
 from typing import NamedTuple, TypeAlias
 
-from skillwire.core import SKILL_FILE, Finding, SourceError, encode
+from skillwire.core import SKILL_FILE, Finding, SourceError
 
 FileStat: TypeAlias = tuple[str, int, int, int, int]
 """The path of a file, its size, mtime_ns, ctime_ns and inode."""
@@ -34,18 +35,24 @@ REPLACE_LINK = "replace it by a copy of what it points to"
 # Errors caused by the state of this process or machine, not by the folder.
 _TRANSIENT_ERRORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
+_64_BITS = 2**64 - 1
 _TYPE, _REGULAR = 0o170000, stat.S_IFREG
 
 
 class Stamp(NamedTuple):
-    """The paths and sizes of files, sorted by path, and a JSON array of their mtime_ns, ctime_ns and inodes.
+    """The paths and sizes of files, sorted by path, and their times and inodes.
 
-    A catalog holds many stamps and compares them whole, so the numbers are one value.
+    A catalog holds many stamps and compares them whole, so `rest` is packed:
+    mtime_ns, ctime_ns and inode of each file, with 64 bits each.
     """
 
     paths: tuple[str, ...]
     sizes: tuple[int, ...]
-    rest: str
+    rest: bytes
+
+    def numbers(self) -> Sequence[int]:
+        """Return mtime_ns, ctime_ns and inode of the first file, then of the second, and so on."""
+        return array("q", self.rest)
 
 
 class FoundSkill:
@@ -66,8 +73,9 @@ class FoundSkill:
 
     def stamp(self) -> Stamp:
         self.files.sort()
-        paths, sizes, *rest = zip(*self.files, strict=True) if self.files else ((), ())
-        return Stamp(paths, sizes, encode(rest).decode())
+        numbers = [number & _64_BITS for file in self.files for number in file[2:]]
+        paths, sizes = tuple([file[0] for file in self.files]), tuple([file[1] for file in self.files])
+        return Stamp(paths, sizes, array("Q", numbers).tobytes())
 
     def problem(self, code: str, path: str, message: str, fix: str) -> None:
         self.problems.append(Finding(code, message, file=path, fix=fix))
