@@ -13,8 +13,7 @@
     ├── SourceError                 a source cannot be read
     ├── RunnerError                 a script could not be run
     │   ├── SandboxUnavailableError no sandbox for untrusted scripts is available
-    │   ├── RunnerBusyError         too many scripts run or wait already
-    │   └── ScriptLimitError        a script was stopped at a limit
+    │   └── RunnerBusyError         too many scripts run or wait already
     ├── ScriptNotFoundError         the skill has no such script
     ├── InvalidScriptArgumentsError the arguments do not fit the script
     ├── CredentialError             a credential is missing or invalid
@@ -199,20 +198,6 @@ class RunnerBusyError(RunnerError):
     """The limit of running and waiting scripts, or of their memory, is reached."""
 
     refusal = "runner-busy"
-
-
-class ScriptLimitError(RunnerError):
-    """A script was stopped at a limit: `limit` names it, with what was `allowed` and what was `used`."""
-
-    refusal = "script-limit"
-
-    def __init__(
-        self, message: str, *, limit: str, allowed: float, used: float, script: str = "", fix: str = ""
-    ) -> None:
-        super().__init__(message, script=script, fix=fix)
-        self.limit = limit
-        self.allowed = allowed
-        self.used = used
 
 
 class ScriptNotFoundError(SkillError):
