@@ -8,6 +8,7 @@ import pytest
 from hypothesis import settings
 
 import requirements
+from costs import Costs
 
 TESTS = Path(__file__).parent
 MEASURED = (
@@ -35,7 +36,15 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 settings.register_profile("all", deadline=None)
 settings.register_profile("quick", deadline=None, max_examples=10)
 settings.register_profile("proof", deadline=None, max_examples=1_000)
-settings.load_profile(os.environ.get("SKILLWIRE_EXAMPLES", "all"))
+TIER = os.environ.get("SKILLWIRE_EXAMPLES", "all")
+settings.load_profile(TIER)
+SETTINGS_OF_PROPERTY = "_hypothesis_internal_use_settings"
+MOST_EXAMPLES = {"quick": 10, "all": 100}
+"""How many examples a property gets at most; only in the proof tier it gets as many as it asks for."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Costs(is_proof=TIER == "proof"))
 
 
 @pytest.fixture
@@ -54,8 +63,15 @@ def empty_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Measure coverage where it says something: a test that is measured takes half as long again."""
+    """Limit the examples of properties, and measure coverage where it says something.
+
+    A test that is measured takes half as long again.
+    """
     for item in items:
+        test = getattr(item, "obj", None)
+        own: settings | None = getattr(test, SETTINGS_OF_PROPERTY, None)
+        if own is not None and own.max_examples > MOST_EXAMPLES.get(TIER, own.max_examples):
+            setattr(test, SETTINGS_OF_PROPERTY, settings(own, max_examples=MOST_EXAMPLES[TIER]))
         place = item.path.relative_to(TESTS).as_posix()
         if not place.startswith(MEASURED) or place.startswith(UNMEASURED):
             item.add_marker("no_cover")

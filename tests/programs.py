@@ -3,6 +3,7 @@
 import atexit
 import os
 import select
+import shlex
 import shutil
 import subprocess
 import sys
@@ -32,6 +33,13 @@ def script_command(script: Path, *words: str | Path) -> list[str]:
         if hasattr(os, "fork")
         else [sys.executable, str(script), *map(str, words)]
     )
+
+
+def write_program(path: Path, words: list[str]) -> None:
+    """Write a program that runs a command line, with the arguments it is given at the end."""
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+    path.chmod(0o755)
 
 
 def words_of(*args: str | Path) -> list[str]:

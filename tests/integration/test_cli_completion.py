@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from integration.cli_world import TIMEOUT, World
+from programs import skillwire_command, write_program
 from skillwire.cli.references import FOLDER, file_for
 from skillwire.host import Storage
 
@@ -33,10 +34,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     world.configure(team=world.server("team", folder))
     assert world.run("list", "--wait", "60").code == 0
     world.take_away("team")
-    program = world.root / "bin" / "skillwire"
-    program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m skillwire "$@"\n')
-    program.chmod(0o755)
+    write_program(world.root / "bin" / "skillwire", skillwire_command())
     for shell in ("bash", "zsh", "fish"):
         script = world.run("completion", shell)
         assert (script.code, script.err) == (0, "")

@@ -9,6 +9,7 @@ import pytest
 from configs import configured
 from folders import write_files
 from integration.cli_world import SKILLS, Ended, World, local_skill
+from programs import words_of
 from skillwire.host import Host, HostLimits, Question, Reply, Storage
 
 
@@ -143,7 +144,7 @@ def test_nothing_configured_is_an_answer_with_a_hint(world: World) -> None:
 def test_what_stands_after_two_dashes_is_a_server_with_options_of_its_own(world: World) -> None:
     folder = world.write("skills", SKILLS)
 
-    words = [sys.executable, "-m", "skillwire", "serve", str(folder), "--no-watch"]
+    words = words_of(folder, "--no-watch")
     words += configured(folder.parent, page_size=1)
     ended = world.run("list", "--json", "--wait", "60", "--", *words)
 
@@ -233,7 +234,7 @@ def test_ten_thousand_skills_are_printed_and_none_is_lost(world: World) -> None:
     names = [f"group-{number % 40}/skill-{number:05}" for number in range(10_000)]
     folder = world.write("skills", {name: f"Use for {name}." for name in names})
 
-    words = [sys.executable, "-m", "skillwire", "serve", str(folder), "--no-watch"]
+    words = words_of(folder, "--no-watch")
     ended = world.run("list", "--wait", "80", "--", *words)
 
     assert ended.code == 0

@@ -19,7 +19,7 @@ import pytest
 
 import documents
 import skillwire
-from programs import http_server
+from programs import http_server, skillwire_command, write_program
 from serving import HttpServer, environment
 from skillwire.host import (
     ApprovalError,
@@ -364,11 +364,8 @@ async def test_signing_in_is_set_up_and_asks_nobody_where_it_is_not_wanted(capsy
 async def test_a_script_reads_what_a_command_prints(
     workplace: Path, monkeypatch: pytest.MonkeyPatch, capsys: Printed
 ) -> None:
-    source, program = Path(skillwire.__file__).parents[1], workplace / "bin" / "skillwire"
-    program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nPYTHONPATH={source} exec {sys.executable} -m skillwire "$@"\n')
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    write_program(workplace / "bin" / "skillwire", skillwire_command())
+    monkeypatch.setenv("PATH", f"{workplace / 'bin'}:/usr/bin:/bin")
 
     await cook("Inspect from a script")
 

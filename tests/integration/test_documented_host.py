@@ -24,9 +24,10 @@ import requirements
 import skillwire
 import skillwire.host
 from folders import write_skill
-from programs import http_server
+from programs import http_server, words_of
 from skillwire.core import MAX_FILES, MAX_TOTAL_SIZE
 from skillwire.core.manifest import digest_of
+from skillwire.core.refusals import REFUSALS
 from skillwire.host import (
     Grant,
     Host,
@@ -48,7 +49,6 @@ from skillwire.host import (
     oauth_for,
     read_servers,
 )
-from skillwire.host.model.refusals import REFUSALS
 from skillwire.host.registry.servers import MAX_SECONDS
 
 ROOT = Path(__file__).parents[2]
@@ -111,15 +111,8 @@ def bare(text: str) -> str:
 
 def configuration(*servers: tuple[str, Path], **more: Mapping[str, Any]) -> str:
     """Return a configuration in which `skillwire serve` is this checkout's."""
-    source = str(Path(skillwire.__file__).parents[1])
-    table: dict[str, Mapping[str, Any]] = {
-        label: {
-            "command": sys.executable,
-            "args": ["-m", "skillwire", "serve", str(folder)],
-            "env": {"PYTHONPATH": source},
-        }
-        for label, folder in servers
-    }
+    commands = {label: words_of(folder) for label, folder in servers}
+    table = {label: {"command": program, "args": words} for label, (program, *words) in commands.items()}
     return json.dumps({"mcpServers": {**table, **more}})
 
 

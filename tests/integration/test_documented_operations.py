@@ -3,12 +3,12 @@
 import os
 import re
 import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
 import documents
 from folders import write_skill
+from programs import skillwire_command, write_program
 from serving import Server, environment
 from skillwire.server.access.rules import CALLER_KEYS, parse_rules
 from skillwire.server.config import parse_config, read_config
@@ -31,9 +31,7 @@ def test_the_first_part_can_be_followed_to_a_server_that_asks_who_you_are(tmp_pa
     for path in ("shared/greeting", "acme/billing/refunds", "secret/plan"):
         write_skill(tmp_path / "skills" / path)
     commands = tmp_path / "bin"
-    commands.mkdir()
-    (commands / "skillwire").write_text(f'#!/bin/sh\nexec {sys.executable} -m skillwire "$@"\n')
-    (commands / "skillwire").chmod(0o755)
+    write_program(commands / "skillwire", skillwire_command())
     env = environment(tmp_path, PATH=f"{commands}:{os.environ['PATH']}")
     [make_tokens, start, ask] = [text for language, text in BLOCKS if language == "bash"]
     [rules, options] = [text for language, text in BLOCKS if language == "toml"]

@@ -5,7 +5,6 @@ That of agent authors is the first example of `test_documented_host.py`.
 
 import os
 import re
-import shlex
 import subprocess
 import sys
 from collections.abc import Generator
@@ -15,8 +14,7 @@ from pathlib import Path
 import pytest
 
 import documents
-import skillwire
-from programs import skillwire_command
+from programs import skillwire_command, write_program
 from serving import Server, environment
 from terminals import ENDED_WITHIN, PROMPT, Window
 
@@ -36,14 +34,11 @@ class Reader:
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "work"
         home, programs = folder / "home", folder / "bin"
-        for place in (self.folder, home, programs):
+        for place in (self.folder, home):
             place.mkdir()
         self.folder.joinpath("examples").symlink_to(EXAMPLES)
-        source = Path(skillwire.__file__).parents[1]
         for name, words in (("skillwire", skillwire_command()), ("python", [sys.executable])):
-            program = programs / name
-            program.write_text(f'#!/bin/sh\nPYTHONPATH={source} exec {shlex.join(words)} "$@"\n')
-            program.chmod(0o755)
+            write_program(programs / name, words)
         self.env = environment(home, PATH=f"{programs}:{os.environ['PATH']}")
 
     def run(self, block: str) -> str:

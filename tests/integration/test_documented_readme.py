@@ -15,6 +15,7 @@ from typing import Any
 import pexpect
 import pytest
 
+from programs import write_program
 from serving import Server, environment
 from skillwire.cli.app import COMMANDS
 from skillwire.core.validation import links_in
@@ -41,10 +42,7 @@ class Newcomer:
         self.folder, home, programs = root / "clone", root / "home", root / "bin"
         shutil.copytree(ROOT / "examples" / "skills", self.folder / "examples" / "skills")
         home.mkdir()
-        programs.mkdir()
-        program = programs / "skillwire"
-        program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m skillwire "$@"\n')
-        program.chmod(0o755)
+        write_program(programs / "skillwire", [sys.executable, "-m", "skillwire"])
         self.env = environment(home)
         self.env["PATH"] = f"{programs}:{os.environ['PATH']}"
         with socket.socket() as probe:

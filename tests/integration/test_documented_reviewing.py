@@ -3,7 +3,6 @@
 import difflib
 import json
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -16,8 +15,7 @@ import anyio
 import pytest
 
 import documents
-import skillwire
-from programs import skillwire_command
+from programs import skillwire_command, write_program
 from serving import environment
 from skillwire.cli import lock, states
 from skillwire.cli.lock import PinState
@@ -168,12 +166,8 @@ class Reviewer:
 def reviewer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Reviewer:
     """A reviewer for whom `skillwire` is this checkout's."""
     programs = tmp_path / "bin"
-    programs.mkdir()
-    source = Path(skillwire.__file__).parents[1]
     for name, words in (("skillwire", skillwire_command()), ("python3", [sys.executable])):
-        program = programs / name
-        program.write_text(f'#!/bin/sh\nPYTHONPATH={source} exec {shlex.join(words)} "$@"\n')
-        program.chmod(0o755)
+        write_program(programs / name, words)
     monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
     here = Reviewer(tmp_path)
     monkeypatch.chdir(here.folder)

@@ -19,11 +19,19 @@ from configs import configured
 from folders import write_skill
 from integration.runner.execute_world import peer
 from integration.runner.running import DEADLINE, needs_sandbox, ran, script_run
+from programs import words_of
 from skillwire.core.manifest import digest_of
 from skillwire.runner import Limits, Policy, Runner, RunRecord
 from skillwire.runner.interface import parse_interfaces
-from skillwire.runner.policy import DEFAULT_UID, MIB, MOST, OPERATOR_LIMITS, SCRIPT_LIMITS
-from skillwire.runner.policy_file import PolicyError, parse_policy
+from skillwire.runner.policy import (
+    DEFAULT_UID,
+    MIB,
+    MOST,
+    OPERATOR_LIMITS,
+    SCRIPT_LIMITS,
+    PolicyError,
+    parse_policy,
+)
 from skillwire.runner.preparation import MAX_ARGUMENTS_SIZE, encode
 from skillwire.runner.proxy import ProxyLimits
 from skillwire.runner.redaction import MIN_SECRET_SIZE
@@ -219,11 +227,8 @@ def test_the_example_without_a_server_or_a_host_runs_as_it_stands_there(env: dic
 @needs_sandbox
 def test_the_example_of_a_host_runs_as_it_stands_there(tmp_path: Path, env: dict[str, str]) -> None:
     [example] = examples("In an agent", "python")
-    server = {
-        "command": sys.executable,
-        "args": ["-m", "skillwire", "serve", str(SKILLS)],
-        "env": {"PYTHONPATH": env["PYTHONPATH"]},
-    }
+    program, *words = words_of(SKILLS)
+    server = {"command": program, "args": words}
     (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": {"team": server}}))
 
     command = [sys.executable, "-W", "error", "-c", example]

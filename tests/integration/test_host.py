@@ -2,7 +2,6 @@
 
 import json
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,17 +32,17 @@ from integration.hosting_shop import INNER as INNER_URI
 from integration.hosting_shop import LABEL, REFERENCES, Catalogue, Read, Sent, Shop
 from integration.hosting_shop import REFUNDS as REFUNDS_URI
 from integration.hosting_shop import skill_md as numbered
-from programs import words_of
+from programs import script_command, words_of
 from serving import HttpServer, environment
 from skillwire.core.manifest import digest_of
+from skillwire.core.refusals import REFUSALS
 from skillwire.host import HostLimits, HostPolicy
 from skillwire.host.adapters.mount import Mount
 from skillwire.host.approval.consent import PromptLimits
 from skillwire.host.host import Host
 from skillwire.host.model.approval import Grant, Occasion, Question, Reply
 from skillwire.host.model.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
-from skillwire.host.model.errors import AmbiguousReferenceError, ConfigError, RefusedError
-from skillwire.host.model.refusals import REFUSALS, Refusal
+from skillwire.host.model.errors import AmbiguousReferenceError, ConfigError, Refusal, RefusedError
 from skillwire.host.registry.local import LocalRoot
 from skillwire.host.use.gate import ToolCall, ToolKind, Verdict
 
@@ -920,8 +919,8 @@ async def test_a_change_of_the_inner_skill_ends_the_approval_of_the_outer_one(tm
 
 def live(env: dict[str, str]) -> ServerConfig:
     """Say how a host starts the server of a skill that has no digests."""
-    args = (str(Path(hosting_dynamic.__file__)),)
-    return ServerConfig("live", StdioEndpoint(sys.executable, args, env), seconds=30)
+    program, *words = script_command(Path(hosting_dynamic.__file__))
+    return ServerConfig("live", StdioEndpoint(program, tuple(words), env), seconds=30)
 
 
 @pytest.mark.requirement("APPR-04")

@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from hostile.running import hostile
 from hostile.telling import WithMeta
 from integration.hosting_serve import over_stdio
 from integration.indexed_world import WIRES
-from programs import skillwire_command, words_of
+from programs import script_command, skillwire_command, words_of
 from serving import environment
 from skillwire.core.dialects import Dialect
 from skillwire.host import HostLimits, HostPolicy
@@ -568,7 +567,8 @@ async def test_a_listener_that_fails_costs_nobody_a_skill(tmp_path: Path) -> Non
 
 
 def template_server(env: Mapping[str, str]) -> ServerConfig:
-    endpoint = StdioEndpoint(sys.executable, (str(TEMPLATES),), dict(env))
+    program, *words = script_command(TEMPLATES)
+    endpoint = StdioEndpoint(program, tuple(words), dict(env))
     return ServerConfig("docs", endpoint, seconds=30, skills=SkillSettings(dialect=Dialect.INDEX_APRIL))
 
 
@@ -601,8 +601,8 @@ async def test_a_person_completes_a_template_and_loads_what_it_expands_to(
 def test_templates_are_listed_under_their_server_and_shown_by_what_they_expand_to(
     tmp_path: Path, env: dict[str, str]
 ) -> None:
-    settings = {"command": sys.executable, "args": [str(TEMPLATES)], "env": env}
-    entry = {**settings, "skills": {"dialect": "index-april"}}
+    program, *words = script_command(TEMPLATES)
+    entry = {"command": program, "args": words, "env": env, "skills": {"dialect": "index-april"}}
     path = tmp_path / "mcp.json"
     path.write_text(json.dumps({"mcpServers": {"docs": entry}}))
 

@@ -14,7 +14,7 @@ from integration.hosting_shop import INNER, REFUNDS, Shop
 from skillwire.host.model.approval import Reply
 
 PROFILE = settings(
-    max_examples=120,
+    max_examples=360 if settings.get_current_profile_name() == "proof" else 40,
     stateful_step_count=25,
     deadline=None,
     derandomize=True,

@@ -220,11 +220,21 @@ def test_every_method_and_every_parameter_is_asked(tmp_path: Path) -> None:
         assert {field.alias or name for name, field in fields.items()} <= {*REQUESTS[method], *OTHERS}, method
 
 
-@pytest.mark.parametrize("version", [MODERN, "2025-11-25"])
-async def test_no_value_costs_more_than_a_moment_over_http(tmp_path: Path, version: str) -> None:
-    assert await slow_over_http(write_catalog(tmp_path), "index-june", version) == {}
+@pytest.mark.parametrize(
+    ("version", "is_short"),
+    [
+        (MODERN, True),
+        ("2025-11-25", True),
+        *(pytest.param(version, False, marks=pytest.mark.proof) for version in (MODERN, "2025-11-25")),
+    ],
+)
+async def test_no_value_costs_more_than_a_moment_over_http(
+    tmp_path: Path, version: str, is_short: bool
+) -> None:
+    assert await slow_over_http(write_catalog(tmp_path), "index-june", version, is_short=is_short) == {}
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("version", [MODERN, "2025-11-25"])
 async def test_no_value_costs_more_than_a_moment_where_there_are_no_skills(
     tmp_path: Path, version: str
@@ -265,7 +275,7 @@ def asking(client: Client) -> Ask:
     return ask_it
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", [MODES[0], pytest.param(MODES[1], marks=pytest.mark.proof)])
 @pytest.mark.parametrize("kind", [Server, MCPServer, FastMCP])
 async def test_no_value_costs_more_than_a_moment_on_any_kind_of_server(
     tmp_path: Path, kind: type[Any], mode: str

@@ -2,13 +2,13 @@
 
 import re
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
 
 from folders import write_files
 from integration import hosting_dynamic
+from programs import script_command
 from terminals import PROMPT, Desk, Window
 
 DESCRIPTION = "Handles refunds. Use when a customer wants money back."
@@ -496,8 +496,8 @@ def test_a_long_file_is_shown_a_screenful_at_a_time_with_all_that_hides_in_it(de
 def test_a_skill_without_digests_is_asked_about_at_every_load_and_refused_where_nobody_can_be(
     desk: Desk,
 ) -> None:
-    program = {"command": sys.executable, "args": [str(hosting_dynamic.__file__)], "env": desk.env}
-    desk.configure("ops", program)
+    program, *words = script_command(Path(hosting_dynamic.__file__))
+    desk.configure("ops", {"command": program, "args": words, "env": desk.env})
 
     screens: list[str] = []
     for _ in range(2):

@@ -1,7 +1,6 @@
 """The tools of the model, in front of a real server, and the guard before an agent's own tools."""
 
 import json
-import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,7 +13,7 @@ from folders import skill_md
 from hostile.hosting import User, hosting
 from integration import hosting_dynamic
 from integration.hosting_serve import BILLING, DESK, over_stdio, written
-from programs import words_of
+from programs import script_command, words_of
 from serving import environment
 from skillwire.host import (
     Conversation,
@@ -206,8 +205,8 @@ async def test_a_host_without_skills_and_servers_has_neither_tools_nor_a_listing
 
 @pytest.mark.requirement("DIR-15")
 async def test_files_of_a_dynamic_skill_are_asked_for_folder_by_folder(tmp_path: Path) -> None:
-    program = StdioEndpoint(sys.executable, (str(hosting_dynamic.__file__),), environment(tmp_path))
-    server = ServerConfig("ops", program, seconds=30)
+    program, *words = script_command(Path(hosting_dynamic.__file__))
+    server = ServerConfig("ops", StdioEndpoint(program, tuple(words), environment(tmp_path)), seconds=30)
     async with hosting(tmp_path, [server], user=User(), policy=HostPolicy(dynamic="ask")) as host:
         await host.refresh()
         tools = {tool.name: tool for tool in host.tools()}

@@ -101,6 +101,7 @@ from skillwire.core.json import (
     is_unreserved_key,
     open_object,
     parse_strictly,
+    present,
     require_little_memory,
 )
 from skillwire.core.manifest import (
@@ -256,6 +257,7 @@ __all__ = [
     "parse_uri",
     "path_findings",
     "path_in",
+    "present",
     "published_findings",
     "quoted",
     "require_listed_frontmatter",

@@ -39,14 +39,15 @@ class SkillError(Exception):
     """Base class of all errors of skillwire.
 
     `code` is the JSON-RPC code it becomes on the wire, `refusal` the stable
-    name the command line, JSON output and tool results use for it, and
-    `requirement` the entry of `docs/requirements.md` behind it. `server` is the
+    name the command line, JSON output and tool results use for it; its texts
+    and the requirement behind it are in `core/refusals.py`. `violates` is the
+    entry of `docs/requirements.md` where that is another one. `server` is the
     label of the server whose answer caused it, where a host knows that.
     """
 
     code: ClassVar[int] = INTERNAL_ERROR
     refusal: ClassVar[str] = "skill-error"
-    requirement: ClassVar[str] = ""
+    violates: str = ""
 
     def __init__(self, message: str, *, fix: str = "") -> None:
         super().__init__(message)
@@ -58,7 +59,6 @@ class InvalidSkillError(SkillError):
     """A skill is not valid."""
 
     refusal = "invalid-skill"
-    requirement = "FMT-01"
 
 
 class InvalidUriError(InvalidSkillError):
@@ -66,7 +66,6 @@ class InvalidUriError(InvalidSkillError):
 
     code = INVALID_PARAMS
     refusal = "invalid-uri"
-    requirement = "URI-10"
 
 
 class FrontmatterError(InvalidSkillError):
@@ -77,7 +76,6 @@ class FrontmatterError(InvalidSkillError):
     """
 
     refusal = "invalid-frontmatter"
-    requirement = "FMT-02"
 
     def __init__(self, message: str, *, reason: str, line: int | None = None, fix: str = "") -> None:
         super().__init__(message, fix=fix)
@@ -89,7 +87,6 @@ class InvalidEntryError(InvalidSkillError):
     """An entry that breaks the extension's rules; `uri` is the requested skill, if there was one."""
 
     refusal = "invalid-entry"
-    requirement = "LIST-10"
 
     def __init__(self, message: str, *, uri: str = "", fix: str = "") -> None:
         super().__init__(message, fix=fix)
@@ -100,7 +97,6 @@ class InvalidArchiveError(InvalidSkillError):
     """An archive that must not be unpacked; nothing of it was written."""
 
     refusal = "invalid-archive"
-    requirement = "ARC-06"
 
     def __init__(self, message: str, *, requirement: str = "ARC-06") -> None:
         super().__init__(message)
@@ -116,7 +112,6 @@ class DuplicateSkillError(InvalidSkillError):
     """
 
     refusal = "duplicate-uri"
-    requirement = "SDK-05"
 
     def __init__(
         self,
@@ -135,7 +130,6 @@ class LimitError(SkillError):
     """A skill, file or listing larger than the extension or the policy allows."""
 
     refusal = "over-limit"
-    requirement = "LIM-02"
 
 
 class NotFoundError(SkillError):
@@ -143,7 +137,6 @@ class NotFoundError(SkillError):
 
     code = INVALID_PARAMS
     refusal = "not-found"
-    requirement = "GET-02"
 
     def __init__(self, message: str, *, uri: str, fix: str = "") -> None:
         super().__init__(message, fix=fix)
@@ -155,14 +148,12 @@ class InvalidCursorError(SkillError):
 
     code = INVALID_PARAMS
     refusal = "invalid-cursor"
-    requirement = "LIST-13"
 
 
 class SourceError(SkillError):
     """A source cannot be read."""
 
     refusal = "source-unreadable"
-    requirement = "SDK-07"
 
 
 class RunnerError(SkillError):
@@ -170,7 +161,6 @@ class RunnerError(SkillError):
 
     code = EXECUTION_FAILED
     refusal = "script-not-run"
-    requirement = "EXEC-16"
 
     def __init__(self, message: str, *, script: str = "", fix: str = "") -> None:
         super().__init__(message, fix=fix)
@@ -184,7 +174,6 @@ class SandboxUnavailableError(RunnerError):
     """
 
     refusal = "sandbox-unavailable"
-    requirement = "EXEC-12"
 
     def __init__(
         self, message: str, *, reason: str = "sandbox_unavailable", backend: str = "bwrap", fix: str = ""
@@ -205,7 +194,6 @@ class ScriptNotFoundError(SkillError):
 
     code = INVALID_PARAMS
     refusal = "script-not-found"
-    requirement = "EXEC-15"
 
     def __init__(self, message: str, *, script: str, candidates: Sequence[str] = (), fix: str = "") -> None:
         super().__init__(message, fix=fix)
@@ -218,7 +206,6 @@ class InvalidScriptArgumentsError(SkillError):
 
     code = INVALID_PARAMS
     refusal = "invalid-script-arguments"
-    requirement = "EXEC-15"
 
     def __init__(self, message: str, *, script: str = "", fix: str = "") -> None:
         super().__init__(message, fix=fix)
@@ -233,7 +220,7 @@ class CredentialError(SkillError):
     """
 
     refusal = "not-signed-in"
-    requirement = "SEC-14"
+    violates = "SEC-14"
 
     def __init__(self, message: str, *, reason: str, fix: str = "") -> None:
         super().__init__(message, fix=fix)
@@ -244,7 +231,6 @@ class VerificationError(SkillError):
     """The bytes do not match the entry's digest or size."""
 
     refusal = "verification-failed"
-    requirement = "INT-02"
 
     def __init__(self, message: str, *, uri: str, fix: str = "") -> None:
         super().__init__(message, fix=fix)
@@ -255,7 +241,6 @@ class SizeMismatchError(VerificationError):
     """A file is shorter or longer than the entry says."""
 
     refusal = "size-mismatch"
-    requirement = "INT-03"
 
 
 class DigestMismatchError(VerificationError):
@@ -268,7 +253,6 @@ class UnlistedFileError(VerificationError):
     """The entry does not list the file, so it is not part of the skill."""
 
     refusal = "unlisted-file"
-    requirement = "INT-04"
 
 
 class FrontmatterMismatchError(VerificationError):
@@ -278,7 +262,6 @@ class FrontmatterMismatchError(VerificationError):
     """
 
     refusal = "frontmatter-mismatch"
-    requirement = "INT-05"
 
     def __init__(self, message: str, *, uri: str, differences: Sequence[str], fix: str = "") -> None:
         super().__init__(message, uri=uri, fix=fix)

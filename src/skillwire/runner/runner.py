@@ -306,6 +306,10 @@ class Runner:
         """Return whether there is an interpreter for a script, by its suffix."""
         return PurePosixPath(path).suffix in self.suffixes
 
+    async def wait_until_ready(self, seconds: float) -> bool:
+        """Wait until all sandboxes that are started in advance are ready, and return False on timeout."""
+        return self._pool is not None and await anyio.to_thread.run_sync(self._pool.wait_until_full, seconds)
+
     @contextmanager
     def admit(
         self, entry: SkillEntry, script: object, arguments: object, *, origin: str = ""

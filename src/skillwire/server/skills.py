@@ -209,7 +209,7 @@ class Skills:
         find_tool: bool = False,
         scripts: Scripts | RunsScripts | None = None,
         listing: ListingRules = EVERYTHING_LISTED,
-        instructions: bool = False,
+        instructions: bool | str = False,
     ) -> None:
         self.result_settings = result_settings
         self.annotator = annotator
@@ -231,7 +231,7 @@ class Skills:
         self._follow_links = follow_links
         self._built = MemorySource()
         self._listing = listing
-        self._has_summary = instructions
+        self._instructions = instructions
         self._summary: tuple[object, str] = (None, "")
         self._unlisted: set[str] = set()
         self._sources: list[Source] = [self._built]
@@ -407,7 +407,9 @@ class Skills:
 
     def summary(self) -> str:
         """Return the summary of the listed skills for the server's instructions, or an empty text."""
-        if not self._has_summary or self._answers is None:
+        if isinstance(self._instructions, str):
+            return self._instructions
+        if not self._instructions or self._answers is None:
             return ""
         listed = self._answers.listed
         if self._summary[0] is not listed:

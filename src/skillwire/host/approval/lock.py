@@ -43,7 +43,6 @@ class InvalidLockError(RefusedError):
     """A lock is invalid, or cannot hold these approvals; the message says why."""
 
     refusal = "lock-invalid"
-    requirement = "APPR-10"
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,6 @@ class TamperedError(RefusedError):
     """A sealed file was changed by another program; its content is ignored."""
 
     refusal = "state-tampered"
-    requirement = "APPR-01"
 
     def __init__(self, message: str, *, reference: str, is_key: bool = False) -> None:
         super().__init__(message, reference=reference)
