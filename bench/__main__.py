@@ -18,10 +18,11 @@ from bench.processes import can_measure
 from bench.rendering import measure_rendering
 from bench.rows import Row, show
 from bench.runner import measure_runner
-from bench.serving import measure_server
+from bench.serving import COLD_SKILLS, measure_cold_reads, measure_server
 from bench.source import measure_source
+from bench.start import FEW, measure_start
 
-BUDGETS = ("source", "server", "host", "rendering", "runner")
+BUDGETS = ("source", "start", "server", "host", "rendering", "runner")
 SECTIONS = (*BUDGETS, "peers", "large")
 # A scan does not trust the times of files written within the last two seconds.
 SETTLE = 2.5
@@ -56,10 +57,16 @@ def main() -> int:
         peers: list[ComparedServer] = []
         if "source" in sections:
             rows += judged("source", skills, measure_source(corpus(folder, skills), folder / "cache"))
+        if "start" in sections:
+            for size in (FEW, skills):
+                rows += judged("start", size, measure_start(corpus(folder, size), size, folder / "served"))
         if "server" in sections:
             rows += judged(
                 "server", skills, measure_server(corpus(folder, skills), skills, folder / "served")
             )
+            for size in sorted({min(COLD_SKILLS, skills), skills}):
+                cold = measure_cold_reads(corpus(folder, size), size, folder / f"served-{size}")
+                rows += judged("server", size, cold)
         if "host" in sections:
             rows += judged("host", skills, measure_host(corpus(folder, skills), skills, folder / "served"))
         if "rendering" in sections:

@@ -96,6 +96,6 @@ TYPESCRIPT = Candidate("TypeScript SDK", _typescript, missing=_typescript_missin
 PEERS = (OURS, PLAIN, FASTMCP, FASTMCP_SEP, TYPESCRIPT)
 
 
-def floor_command(answer: Path, transport: str) -> list[str]:
-    """Return the command of the floor that answers everything with the bytes in a file."""
-    return _python("bench.servers.raw_asgi" if transport == "http" else "bench.servers.raw_pipe", str(answer))
+def floor_command(place: Path, transport: str) -> list[str]:
+    """Return the command of the floor that answers with the bytes in a file, or with files in a folder."""
+    return _python("bench.servers.raw_asgi" if transport == "http" else "bench.servers.raw_pipe", str(place))

@@ -39,12 +39,16 @@ class Shape:
 CASES = Shape()
 
 
+def place_of(number: int, shape: Shape) -> str:
+    """Return the path of the folder of a skill."""
+    return f"team-{number % shape.teams:02d}/case-{number:06d}"
+
+
 def generate(root: Path, count: int, shape: Shape = CASES) -> None:
     """Write `count` skills below `root`: SKILL.md of 4 KB, references of 2 KB each, and scripts."""
     for number in range(count):
-        team = f"team-{number % shape.teams:02d}"
-        name = f"case-{number:06d}"
-        folder = root / team / name
+        folder = root / place_of(number, shape)
+        team, name = folder.parent.name, folder.name
         (folder / "references").mkdir(parents=True)
         head = _FRONTMATTER.format(
             name=name, number=number, team=team, description=shape.describe(number, team)

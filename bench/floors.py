@@ -3,6 +3,7 @@
 import hashlib
 import os
 
+import orjson
 import yaml
 
 
@@ -32,3 +33,14 @@ def walk_read_hash_parse(root: str) -> int:
             yaml.load(content[4 : content.index(b"\n---\n", 4)], yaml.CSafeLoader)
         count += 1
     return count
+
+
+def read_hash_answer(root: str, request: bytes) -> bytes:
+    """Open and hash the file that a `resources/read` names, and write the answer with its text."""
+    message = orjson.loads(request)
+    uri: str = message["params"]["uri"]
+    with open(root + uri.removeprefix("skill:/"), "rb", buffering=0) as file:
+        content = file.read()
+    hashlib.sha256(content).hexdigest()
+    item = {"mimeType": "text/markdown", "text": content.decode(), "uri": uri}
+    return orjson.dumps({"jsonrpc": "2.0", "id": message["id"], "result": {"contents": [item]}})

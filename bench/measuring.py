@@ -77,6 +77,37 @@ def hot(server: Server, call: Call, transport: str, *, rounds: int, timeout: flo
     return Hot([run[0] for run in runs], [run[1] for run in runs])
 
 
+def cold(server: Server, transport: str, root: Path, files: Sequence[str], timeout: float) -> Hot:
+    """Read every file once, from the server and from a floor that opens and hashes it for each request.
+
+    The two take turns of `TIMES` files, on one core; the first turn warms up and
+    does not count. `files` are paths below `root`, and of all but SKILL.md.
+
+    Raises:
+        TimeoutError: A read took longer than `timeout` seconds.
+    """
+    costs: tuple[list[float], list[float]] = [], []
+    with started(floor_command(root, transport), http=transport == "http") as least:
+        with on_one_core(server, least):
+            for start in range(0, len(files), TIMES):
+                turn = files[start : start + TIMES]
+                for reader, spent in zip((server, least), costs, strict=True):
+                    spent.append(_read_each(reader, root, turn, timeout))
+    return Hot(*(spent[1:] for spent in costs))
+
+
+def _read_each(server: Server, root: Path, files: Sequence[str], timeout: float) -> float:
+    """Read files; return the CPU microseconds the server spent on each."""
+    calls = [Call("resources/read", uri=f"skill://{file}") for file in files]
+    used = server.cpu()
+    answers = [ask(server, call, timeout) for call in calls]
+    spent = (server.cpu() - used) / len(files) * 1e6
+    for file, answer in zip(files, answers, strict=True):
+        if answer["contents"][0]["text"] != (root / file).read_text("utf-8"):
+            raise WrongAnswerError(f"{file} reads differently")
+    return spent
+
+
 @dataclass(frozen=True, slots=True)
 class Load:
     """A request to send so many times in a turn, and what must come back."""

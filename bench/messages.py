@@ -1,4 +1,4 @@
-"""Requests of protocol 2026-07-28 as bytes, and the answers they must get."""
+"""Requests of protocol 2026-07-28, and `initialize`, as bytes, and the answers they must get."""
 
 import json
 import re
@@ -30,8 +30,10 @@ class Call:
 
     def __init__(self, method: str, **params: object) -> None:
         self.method = method
+        if method != "initialize":  # It opens a conversation of the generation before.
+            params["_meta"] = _META
         body = json.dumps(
-            {"jsonrpc": "2.0", "id": 0, "method": method, "params": {**params, "_meta": _META}},
+            {"jsonrpc": "2.0", "id": 0, "method": method, "params": params},
             separators=(",", ":"),
         ).encode()
         self._before, self._after = body.split(b'"id":0', 1)

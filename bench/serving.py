@@ -5,7 +5,8 @@ from pathlib import Path
 from statistics import median
 
 from bench.candidates import OURS, PLAIN, Candidate
-from bench.measuring import ask, edit, hot, list_all
+from bench.corpus import CASES, place_of
+from bench.measuring import TIMES, ask, cold, edit, hot, list_all
 from bench.messages import WrongAnswerError
 from bench.processes import Server, opened, settled, started
 from bench.rows import Row, limit_row, ratio_row
@@ -14,6 +15,10 @@ ROUNDS = 9
 EDITS = 5
 FLOORS = {"http": "raw ASGI", "stdio": "raw pipe loop"}
 BUDGETS = {"http": 1.5, "stdio": 2.5}
+COLD_FLOORS = {"http": "ASGI: open, hash", "stdio": "pipe loop: open, hash"}
+COLD_BUDGET = 3.0
+COLD_SKILLS = 1_000
+COLD_TURNS = 25
 TIMEOUT = 60
 # Started without an index, a server reads and hashes every file before it answers.
 START_TIMEOUT = 300
@@ -31,6 +36,23 @@ def measure_server(root: Path, skills: int, cache: Path) -> list[Row]:
             rows += _hot_requests(server, OURS, transport)
             rows += _memory(server, transport)
             rows += _editing(server, transport, root)
+    return rows
+
+
+def measure_cold_reads(root: Path, skills: int, cache: Path) -> list[Row]:
+    """Measure reads of files that nobody read before, spread over all skills."""
+    rows: list[Row] = []
+    turns = min(COLD_TURNS, skills // TIMES)
+    numbers = range(0, skills, skills // (turns * TIMES))[: turns * TIMES]
+    files = [f"{place_of(number, CASES)}/references/part-1.md" for number in numbers]
+    for transport in ("http", "stdio"):
+        env = {"XDG_CACHE_HOME": str(cache)}
+        with started(OURS.command(root, transport), http=transport == "http", env=env) as server:
+            opened(server, time.monotonic() + START_TIMEOUT)
+            settled(server)
+            runs = cold(server, transport, root, files, TIMEOUT)
+        what = f"{transport}: cold 2 KB resources/read, {skills} skills"
+        rows.append(ratio_row(what, runs.server, COLD_FLOORS[transport], runs.floor, COLD_BUDGET, "us"))
     return rows
 
 

@@ -38,6 +38,9 @@ settings.register_profile("quick", deadline=None, max_examples=10)
 settings.register_profile("proof", deadline=None, max_examples=1_000)
 TIER = os.environ.get("SKILLWIRE_EXAMPLES", "all")
 settings.load_profile(TIER)
+SETTINGS_OF_PROPERTY = "_hypothesis_internal_use_settings"
+MOST_EXAMPLES = {"quick": 10, "all": 100}
+"""How many examples a property gets at most; only in the proof tier it gets as many as it asks for."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -60,8 +63,15 @@ def empty_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Measure coverage where it says something: a test that is measured takes half as long again."""
+    """Limit the examples of properties, and measure coverage where it says something.
+
+    A test that is measured takes half as long again.
+    """
     for item in items:
+        test = getattr(item, "obj", None)
+        own: settings | None = getattr(test, SETTINGS_OF_PROPERTY, None)
+        if own is not None and own.max_examples > MOST_EXAMPLES.get(TIER, own.max_examples):
+            setattr(test, SETTINGS_OF_PROPERTY, settings(own, max_examples=MOST_EXAMPLES[TIER]))
         place = item.path.relative_to(TESTS).as_posix()
         if not place.startswith(MEASURED) or place.startswith(UNMEASURED):
             item.add_marker("no_cover")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from skillwire.core.finding import RULES
-from skillwire.host.model.refusals import REFUSALS
+from skillwire.core.refusals import REFUSALS
 
 ROOT: Final = Path(__file__).parents[1]
 DOCS: Final = ROOT / "docs"

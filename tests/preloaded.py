@@ -62,7 +62,7 @@ def ask(path: str, words: list[str], cwd: str, env: dict[str, str], streams: tup
 
 def keep(path: str) -> None:
     """Import everything, then fork a process for each request, until standard input ends."""
-    app = import_module("skillwire.cli.app")
+    entry = import_module("skillwire.cli.common")
     # Modules import others when those are first used: each process would do so anew.
     for module in walk_packages(import_module("skillwire").__path__, "skillwire."):
         if not module.name.startswith(_NOT_IMPORTED):
@@ -80,7 +80,7 @@ def keep(path: str) -> None:
             if sys.argv[0].endswith(_SCRIPT):
                 import_module("runpy").run_path(sys.argv[0], run_name="__main__")
             else:
-                app.main()
+                entry.main()
         except SystemExit as error:
             if isinstance(error.code, str):
                 raise

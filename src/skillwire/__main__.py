@@ -1,6 +1,6 @@
 """`python -m skillwire` is the same as `skillwire`."""
 
-from skillwire.cli.app import main
+from skillwire.cli.common import main
 
 if __name__ == "__main__":
     main()

@@ -46,4 +46,6 @@ OUTPUTS: Mapping[str, tuple[Attack, ...]] = {"output files": outputs.FILES}
 TEXTS: Mapping[str, tuple[Attack, ...]] = {"text": outputs.TEXT}
 
 GROUPS = (OUTSIDE, CREDENTIALS, LIMITS, ARGUMENTS, OUTPUTS, TEXTS)
+REPRESENTATIVES = frozenset(attacks[0].name for group in GROUPS for attacks in group.values())
+"""One attack of each class, which every run of the tests tries; `scripts/test proof` tries all."""
 ALL: tuple[Attack, ...] = tuple(one for group in GROUPS for attacks in group.values() for one in attacks)

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
 from pathlib import Path
 
 import anyio
@@ -24,7 +23,8 @@ from skillwire.runner import Policy, Runner
 from skillwire.runner.interface import ScriptInterface, ScriptRun
 from skillwire.runner.outcome import Ending, RunRecord
 
-WAIT = 10.0
+WAIT = 60.0
+"""Far longer than anything takes, also on a busy machine."""
 
 
 def script(source: str, **limits: float) -> ScriptRun:
@@ -36,9 +36,9 @@ def marked(mark: str, source: str) -> ScriptRun:
     return script(f"import ctypes, time\nctypes.CDLL(None).prctl(15, b'{mark}', 0, 0, 0)\n{source}")
 
 
-async def until(condition: Callable[[], object], seconds: float = WAIT) -> None:
-    """Wait until something is so; fails when it is not after so long."""
-    with anyio.fail_after(seconds):
+async def until(condition: Callable[[], object]) -> None:
+    """Wait until something is so; fails when it is not after a long time."""
+    with anyio.fail_after(WAIT):
         while not condition():  # noqa: ASYNC110 — other processes set no events of ours
             await anyio.sleep(0.01)
 
@@ -94,27 +94,25 @@ async def test_a_sandbox_that_waits_is_used_once() -> None:
     async with Runner(Policy(pool=1, concurrent=1), record=records.append) as runner:
         found: set[str] = set()
         for _ in range(4):
-            await until(lambda: sandboxes(os.getpid()))
-            await anyio.sleep(0.2)
+            assert await runner.wait_until_ready(WAIT)
             found.add((await runner.run(script(code))).stdout)
 
-    assert sum(record.is_pooled for record in records) >= 2
+    assert all(record.is_pooled for record in records)
     assert len(found) == 4
     assert all(line.startswith("False ") for line in found)
 
 
+@pytest.mark.proof
 @pytest.mark.requirement("EXEC-12")
 async def test_a_sandbox_that_waits_outlives_the_idle_thread_that_started_it() -> None:
     """Bubblewrap ends with the thread that started it, and idle threads of a pool of threads are ended."""
     records: list[RunRecord] = []
     async with Runner(Policy(pool=1, concurrent=1), record=records.append) as runner:
         await runner.run(script("print(1)"))
-        await until(lambda: sandboxes(os.getpid()))
-        await anyio.sleep(0.3)
+        assert await runner.wait_until_ready(WAIT)
         (waiting,) = sandboxes(os.getpid())
         await anyio.sleep(11)  # Threads that were idle for ten seconds end when others come.
         await anyio.to_thread.run_sync(time.sleep, 0.01)
-        await anyio.sleep(0.2)
 
         assert sandboxes(os.getpid()) == [waiting]
         outcome = await runner.run(script("print(2)"))
@@ -124,15 +122,16 @@ async def test_a_sandbox_that_waits_outlives_the_idle_thread_that_started_it() -
 
 
 async def test_a_sandbox_that_died_while_it_waited_is_not_used() -> None:
-    async with Runner(Policy(pool=1, concurrent=1)) as runner:
-        await until(lambda: sandboxes(os.getpid()))
-        await anyio.sleep(0.3)
-        for pid in sandboxes(os.getpid()):
-            os.kill(pid, signal.SIGKILL)
-            with suppress(ChildProcessError):  # Its end was noticed already.
-                await anyio.to_thread.run_sync(os.waitid, os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    records: list[RunRecord] = []
+    async with Runner(Policy(pool=1, concurrent=1), record=records.append) as runner:
+        assert await runner.wait_until_ready(WAIT)
+        (waiting,) = sandboxes(os.getpid())
+        os.kill(waiting, signal.SIGKILL)
+        await anyio.to_thread.run_sync(os.waitid, os.P_PID, waiting, os.WEXITED | os.WNOWAIT)
 
         assert (await runner.run(script("print(3)"))).stdout == "3\n"
+
+    assert not records[-1].is_pooled
 
 
 @pytest.mark.requirement("EXEC-12")
@@ -150,7 +149,7 @@ async def test_no_more_than_so_many_run_at_once() -> None:
 
     most = max(sum(start <= moment < end for start, end in spans) for moment, _ in spans)
     assert len(spans) == 5
-    assert most == 2
+    assert most <= 2
 
 
 async def test_when_enough_wait_the_next_is_told_to_come_later() -> None:
@@ -166,7 +165,6 @@ async def test_when_enough_wait_the_next_is_told_to_come_later() -> None:
     async with Runner(Policy(pool=0, concurrent=1, queue=2)) as runner, anyio.create_task_group() as tasks:
         for _ in range(6):
             tasks.start_soon(one, runner)
-            await anyio.sleep(0.02)
 
     assert len(done) == 3
     assert len(busy) == 3
@@ -179,12 +177,14 @@ async def test_without_a_queue_as_many_as_may_run_still_do() -> None:
 
 
 async def test_who_waits_too_long_for_a_turn_is_told_so() -> None:
+    mark = f"w{os.getpid()}"
     async with Runner(Policy(pool=0, concurrent=1, queue=2, queue_seconds=0.3)) as runner:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(runner.run, script("import time; time.sleep(1.5)"))
-            await anyio.sleep(0.3)
+            tasks.start_soon(runner.run, marked(mark, "time.sleep(60)"))
+            await until(lambda: left_over(mark))
             with pytest.raises(RunnerBusyError):
                 await runner.run(script("print(1)"))
+            tasks.cancel_scope.cancel()
 
 
 async def test_nothing_is_run_by_a_runner_that_is_not_open() -> None:
@@ -217,18 +217,19 @@ async def test_sandboxes_end_with_the_process_that_owns_them(number: signal.Sign
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
     try:
-        await until(lambda: len(left_over(mark)) == 2, 30)
+        await until(lambda: len(left_over(mark)) == 2)
         below = descendants(owner.pid)
 
         owner.send_signal(number)
 
-        await until(lambda: not left_over(mark), 2)
-        await until(lambda: not any(is_running(pid) for pid in below), 4)
+        await until(lambda: not left_over(mark))
+        await until(lambda: not any(is_running(pid) for pid in below))
     finally:
         owner.kill()
         owner.wait()
 
 
+@pytest.mark.proof
 @pytest.mark.requirement("EXEC-12")
 @pytest.mark.parametrize("who", ARENAS)
 def test_an_owner_that_is_killed_at_any_moment_of_a_run_leaves_no_process(who: str, machine: Machine) -> None:
@@ -268,14 +269,12 @@ def open_descriptors() -> int:
 
 async def test_a_server_keeps_no_descriptor_of_a_run(runner: Runner) -> None:
     await runner.run(script("print(1)"))
-    await until(lambda: sandboxes(os.getpid()))
-    await anyio.sleep(0.3)
+    assert await runner.wait_until_ready(WAIT)
     before = open_descriptors()
 
     for _ in range(5):
         await runner.run(script("print(1)"))
-    await until(lambda: sandboxes(os.getpid()))
-    await anyio.sleep(0.3)
+    assert await runner.wait_until_ready(WAIT)
 
     assert open_descriptors() <= before
 

@@ -6,7 +6,7 @@ import pytest
 from _pytest.mark import ParameterSet
 
 from escape.attack import Attack
-from escape.catalog import ALL, ARGUMENTS, CREDENTIALS, LIMITS, OUTPUTS, OUTSIDE, TEXTS
+from escape.catalog import ALL, ARGUMENTS, CREDENTIALS, LIMITS, OUTPUTS, OUTSIDE, REPRESENTATIVES, TEXTS
 from escape.conftest import ArenaOf
 from escape.harness import ARENAS, IS_ROOT, MOST_RSS, USER, without_sandbox
 from escape.machine import Machine
@@ -14,10 +14,18 @@ from escape.world import World
 from skillwire.runner.policy import DEFAULT_UID
 
 
+def tier(attack: Attack) -> tuple[pytest.MarkDecorator, ...]:
+    return () if attack.name in REPRESENTATIVES else (pytest.mark.proof,)
+
+
 def against(group: Mapping[str, tuple[Attack, ...]]) -> list[ParameterSet]:
     """Return each attack of a group for each kind of user."""
     attacks = [attack for attacks in group.values() for attack in attacks]
-    return [pytest.param(who, attack, id=f"{who}-{attack.name}") for who in ARENAS for attack in attacks]
+    return [
+        pytest.param(who, attack, id=f"{who}-{attack.name}", marks=tier(attack))
+        for who in ARENAS
+        for attack in attacks
+    ]
 
 
 def hold_against(attack: Attack, who: str, arena_of: ArenaOf) -> None:
@@ -79,7 +87,7 @@ def test_text_is_only_text_when_a_script(who: str, attack: Attack, arena_of: Are
 CONTROLLED = [one for one in ALL if one.control == "user" or (one.control == "root" and IS_ROOT)]
 
 
-@pytest.mark.parametrize("attack", [pytest.param(one, id=one.name) for one in CONTROLLED])
+@pytest.mark.parametrize("attack", [pytest.param(one, id=one.name, marks=tier(one)) for one in CONTROLLED])
 def test_without_a_sandbox_it_works_when_a_script(attack: Attack, machine: Machine) -> None:
     uid = DEFAULT_UID if IS_ROOT else USER
     with World(machine, uid) as world:

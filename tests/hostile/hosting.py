@@ -10,11 +10,11 @@ import anyio
 
 from hostile.running import Peer, hostile
 from skillwire.core.errors import SkillError
+from skillwire.core.refusals import REFUSALS
 from skillwire.host.connect.config import Servers
 from skillwire.host.host import Host
 from skillwire.host.model.approval import Occasion, Question, Reply
 from skillwire.host.model.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
-from skillwire.host.model.refusals import REFUSALS
 from skillwire.host.state.places import Storage
 
 DEADLINE = 90.0

@@ -26,8 +26,7 @@ from skillwire.host.approval.lock import lock_bytes, read_lock, write_lock
 from skillwire.host.approval.lock_trust import LockState, LockTrust
 from skillwire.host.approval.store import APPROVALS_FILE, ApprovalStore
 from skillwire.host.state.audit import AuditLog
-from skillwire.host.state.content import ContentCache
-from skillwire.host.state.trees import ArchiveKey, UnpackedArchives
+from skillwire.host.state.content import ArchiveKey, ContentCache, UnpackedArchives
 from skillwire.server.wellknown.folder import INDEX, SiteFolder
 from skillwire.wire.wellknown import ArtifactType, SiteEntry, write_index
 

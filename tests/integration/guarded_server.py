@@ -1,6 +1,6 @@
-"""A tiny application behind our connections, as a process of its own: `python guarded_server.py KIND LIMITS`.
+"""A tiny application behind our connections, as a process of its own: `python guarded_server.py LIMITS`.
 
-KIND is `fast` or `plain`, LIMITS the fields of `HttpConnectionLimits` that differ, as
+LIMITS are the fields of `HttpConnectionLimits` that differ, as
 JSON. It writes its port to standard output and serves until its input ends.
 """
 
@@ -10,26 +10,27 @@ import resource
 import socket
 import sys
 import threading
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import anyio
 import uvicorn
 
 from skillwire.server.fast.requests import Receive, Scope, Send
-from skillwire.server.http.guard import ConnectionTracker, H11Connection
-from skillwire.server.http.httptools import HttptoolsConnection
+from skillwire.server.http.guard import ConnectionTracker
 from skillwire.server.http.server import http_protocol
-from skillwire.server.limits import ConnectionCounts, HttpConnectionLimits, raise_open_file_limit
+from skillwire.server.limits import CloseReason, ConnectionCounts, HttpConnectionLimits, raise_open_file_limit
 from skillwire.server.standalone import limit_malloc_arenas
 
-KINDS = {"fast": (HttptoolsConnection, True), "plain": (H11Connection, False)}
 BIG = 10 * 1024 * 1024
 SILENCE = 1.5
 
 
 class Tiny:
-    """Tells how it is at `/counts`, loses patience at `/hurry`, sends much at `/big`, slowly at `/stream`."""
+    """Tells how it is at `/counts`, loses patience at `/hurry`, sends much at `/big`, slowly at `/stream`
+    and until somebody is refused at `/until-full`."""
 
     def __init__(self, tracker: ConnectionTracker) -> None:
         self._tracker = tracker
@@ -41,7 +42,9 @@ class Tiny:
                 await receive()
                 await send({"type": f"lifespan.{kind}.complete"})
         elif scope["path"] == "/stream":
-            await self._stream(receive, send)
+            await self._stream(receive, send, partial(anyio.sleep, SILENCE))
+        elif scope["path"] == "/until-full":
+            await self._stream(receive, send, self._refusal)
         elif scope["path"] == "/early":
             await _answer(send, b"without looking at the body")
         elif scope["path"] == "/big":
@@ -54,11 +57,16 @@ class Tiny:
         else:
             await _answer(send, await _heard(scope, receive))
 
-    async def _stream(self, receive: Receive, send: Send) -> None:
+    async def _refusal(self) -> None:
+        """Wait until somebody was refused because there are too many connections."""
+        while not self._counts.by_reason[CloseReason.FULL]:  # noqa: ASYNC110 — the counts set no event
+            await anyio.sleep(0.02)
+
+    async def _stream(self, receive: Receive, send: Send, wait: Callable[[], Awaitable[None]]) -> None:
         await receive()
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"event\n", "more_body": True})
-        await anyio.sleep(SILENCE)
+        await wait()
         await send({"type": "http.response.body", "body": b"end\n"})
 
     def _state(self) -> dict[str, object]:
@@ -88,17 +96,16 @@ async def _answer(send: Send, body: bytes) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-def main(kind: str, changed: str) -> None:
+def main(changed: str) -> None:
     logging.basicConfig(level=logging.WARNING)
     limit_malloc_arenas()
     given = HttpConnectionLimits(**json.loads(changed))
     tracker = ConnectionTracker(given, ConnectionCounts())
     raise_open_file_limit(given.connections)
-    connection, is_fast = KINDS[kind]
     listener = socket.create_server(("127.0.0.1", 0), backlog=4096)
     config = uvicorn.Config(
         Tiny(tracker),
-        http=http_protocol(tracker, connection),
+        http=http_protocol(tracker),
         ws="none",
         lifespan="on",
         log_config=None,
@@ -119,7 +126,7 @@ def main(kind: str, changed: str) -> None:
     async def serve() -> None:
         await server.serve(sockets=[listener])
 
-    anyio.run(serve, backend_options={"use_uvloop": is_fast})
+    anyio.run(serve, backend_options={"use_uvloop": True})
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from hostile.integrity import MARK
 from hostile.running import WIRES, hostile
 from skillwire.host import HostPolicy
 from skillwire.host.model.approval import Occasion, Reply
-from skillwire.host.model.refusals import Refusal
+from skillwire.host.model.errors import Refusal
 
 everywhere = pytest.mark.parametrize(("transport", "era"), WIRES, ids=[f"{way}-{era}" for way, era in WIRES])
 

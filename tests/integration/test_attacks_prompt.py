@@ -26,8 +26,8 @@ from hostile.running import WIRES, hostile
 from skillwire.core.characters import visible
 from skillwire.host import ListingForm
 from skillwire.host.model.approval import Reply
+from skillwire.host.model.errors import Refusal
 from skillwire.host.model.origin import estimated_tokens
-from skillwire.host.model.refusals import Refusal
 
 everywhere = pytest.mark.parametrize(("transport", "era"), WIRES, ids=[f"{way}-{era}" for way, era in WIRES])
 

@@ -144,7 +144,7 @@ def test_an_interrupt_ends_with_130_and_no_traceback(tmp_path: Path) -> None:
     trap = "import os, sys; sys.addaudithook(lambda e, a: e == 'os.scandir' and os.kill(os.getpid(), 2))"
     # Whoever runs the tests in the background may have told them to ignore interrupts.
     trap += "; import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
-    code = f"{trap}; from skillwire.cli.app import main; sys.argv[1:] = ['validate', 'many']; main()"
+    code = f"{trap}; from skillwire.cli.common import main; sys.argv[1:] = ['validate', 'many']; main()"
 
     command = [sys.executable, "-c", code]
     result = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, timeout=TIMEOUT)

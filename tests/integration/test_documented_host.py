@@ -27,6 +27,7 @@ from folders import write_skill
 from programs import http_server, words_of
 from skillwire.core import MAX_FILES, MAX_TOTAL_SIZE
 from skillwire.core.manifest import digest_of
+from skillwire.core.refusals import REFUSALS
 from skillwire.host import (
     Grant,
     Host,
@@ -48,7 +49,6 @@ from skillwire.host import (
     oauth_for,
     read_servers,
 )
-from skillwire.host.model.refusals import REFUSALS
 from skillwire.host.registry.servers import MAX_SECONDS
 
 ROOT = Path(__file__).parents[2]

@@ -23,10 +23,17 @@ from programs import words_of
 from skillwire.core.manifest import digest_of
 from skillwire.runner import Limits, Policy, Runner, RunRecord
 from skillwire.runner.interface import parse_interfaces
-from skillwire.runner.policy import DEFAULT_UID, MIB, MOST, OPERATOR_LIMITS, SCRIPT_LIMITS
-from skillwire.runner.policy_file import PolicyError, parse_policy
+from skillwire.runner.policy import (
+    DEFAULT_UID,
+    MIB,
+    MOST,
+    OPERATOR_LIMITS,
+    SCRIPT_LIMITS,
+    PolicyError,
+    parse_policy,
+)
 from skillwire.runner.preparation import MAX_ARGUMENTS_SIZE, encode
-from skillwire.runner.proxy_relay import ProxyLimits
+from skillwire.runner.proxy import ProxyLimits
 from skillwire.runner.redaction import MIN_SECRET_SIZE
 from skillwire.runner.runner import MAX_SECRET, PROXY_URL
 from skillwire.runner.sandbox.cgroups import UNUSABLE

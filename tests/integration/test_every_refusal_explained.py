@@ -39,10 +39,10 @@ from integration.web_sites import INDEX, web_site
 from serving import environment
 from skillwire.cli import command as output
 from skillwire.cli.app import run
-from skillwire.cli.why import AREAS
 from skillwire.core.dialects import Dialect
 from skillwire.core.errors import SkillError
 from skillwire.core.finding import RULES
+from skillwire.core.refusals import REFUSALS
 from skillwire.host import (
     HostLimits,
     HostPolicy,
@@ -61,7 +61,6 @@ from skillwire.host.approval.lock import write_lock
 from skillwire.host.calls.session import ConnectionLimits
 from skillwire.host.model.approval import Provenance, ProvenanceVerdict
 from skillwire.host.model.endpoints import SiteEndpoint
-from skillwire.host.model.refusals import REFUSALS
 from skillwire.host.use.explain import Explanation
 from skillwire.host.use.fetch import ArchivePolicy
 from skillwire.runner import Policy
@@ -77,7 +76,6 @@ NEVER_AT_REST = {
     "duplicate-uri": "a server says it of its folders; to a host such entries are invalid",
     "protected-place": "it is about one call of a tool and a place, and about no skill",
     "invalid-arguments": "it is about one call of a tool, whose caller is told, and about no skill",
-    "script-limit": "a server says it of a script; to a host that is the outcome of a run, and no refusal",
 }
 """Codes that no skill and no server is left with, and why."""
 
@@ -613,10 +611,6 @@ def test_each_code_is_explained_by_why(
         if code in REFUSALS:
             assert meaning["sentence"] == REFUSALS[code].sentence
             assert meaning["requirement"] == REFUSALS[code].requirement
-
-
-def test_each_refusal_of_the_host_has_a_place_it_comes_from() -> None:
-    assert AREAS.keys() == REFUSALS.keys()
 
 
 @pytest.mark.parametrize("code", ["lock-invalid", "unsafe-place"])

@@ -35,14 +35,14 @@ from integration.hosting_shop import skill_md as numbered
 from programs import script_command, words_of
 from serving import HttpServer, environment
 from skillwire.core.manifest import digest_of
+from skillwire.core.refusals import REFUSALS
 from skillwire.host import HostLimits, HostPolicy
 from skillwire.host.adapters.mount import Mount
 from skillwire.host.approval.consent import PromptLimits
 from skillwire.host.host import Host
 from skillwire.host.model.approval import Grant, Occasion, Question, Reply
 from skillwire.host.model.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
-from skillwire.host.model.errors import AmbiguousReferenceError, ConfigError, RefusedError
-from skillwire.host.model.refusals import REFUSALS, Refusal
+from skillwire.host.model.errors import AmbiguousReferenceError, ConfigError, Refusal, RefusedError
 from skillwire.host.registry.local import LocalRoot
 from skillwire.host.use.gate import ToolCall, ToolKind, Verdict
 

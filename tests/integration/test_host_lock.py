@@ -24,8 +24,7 @@ from skillwire.host.approval.lock_trust import LockState
 from skillwire.host.host import Host
 from skillwire.host.model.approval import Grant, Occasion, Reply
 from skillwire.host.model.endpoints import HttpEndpoint, ServerConfig
-from skillwire.host.model.errors import LockUntrustedError, RefusedError
-from skillwire.host.model.refusals import Refusal
+from skillwire.host.model.errors import LockUntrustedError, Refusal, RefusedError
 from skillwire.host.use.gate import ToolCall, ToolKind, Verdict
 
 SCRIPT = b"echo 1\n"

@@ -286,7 +286,7 @@ async def test_a_public_name_at_an_address_no_site_has_is_refused(address: str) 
     with pytest.raises(UnsafeAddressError) as caught:
         await SiteClient("https://skills.example", resolve=resolver, seconds=5).index()
 
-    assert caught.value.requirement == "DISC-13"
+    assert caught.value.refusal == "unsafe-address"
 
 
 @pytest.mark.requirement("DISC-13")

@@ -172,8 +172,3 @@ def run(args: Sequence[str]) -> int:
 def _is_completion_request(args: Sequence[str]) -> bool:
     """Return whether a shell asks for completions, which must be answered without the cost of Typer."""
     return len(args) == 2 and args[0] == "completion" and args[1].startswith(("--references=", "--labels="))
-
-
-def main() -> None:
-    """Run the program and exit with its code."""
-    sys.exit(run(sys.argv[1:]))

@@ -47,7 +47,7 @@ class NoSkillError(SkillError):
     """There is no skill where one was expected."""
 
     refusal = "no-skill"
-    requirement = "FMT-01"
+    violates = "FMT-01"
 
 
 class AlreadyExistsError(SkillError):

@@ -1,6 +1,8 @@
-"""What the entry point and all commands share; it imports no library that prints, for fast completion."""
+"""The entry point, and what it and all commands share; it imports no library that prints, for a fast start."""
 
+import sys
 from enum import IntEnum
+from importlib import import_module
 
 CONTEXT = {"help_option_names": ["-h", "--help"]}
 
@@ -12,3 +14,11 @@ class ExitCode(IntEnum):
     NO = 1
     MISUSE = 2
     INTERRUPTED = 130
+
+
+def main() -> None:
+    """Run the program and exit with its code."""
+    args = sys.argv[1:]
+    if args[:1] == ["serve"]:
+        import_module("skillwire.server.handshake").answer_early(args[1:])
+    sys.exit(import_module("skillwire.cli.app").run(args))

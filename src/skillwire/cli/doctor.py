@@ -8,7 +8,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -43,6 +42,7 @@ from skillwire.cli.hosting import DEFAULT_WAIT, LOCK_NAME, Config, Frozen, Lock,
 from skillwire.core import Dialect, RunnerError, SkillError
 from skillwire.host import REFUSALS, NotDeclaredError, ServerConfig, Storage, default_roots, one_line
 from skillwire.runner import Availability, Limits, Policy, Runner, RunRecord, ScriptRun
+from skillwire.search.index import require_fts5
 
 if TYPE_CHECKING:
     from skillwire.host import Listing
@@ -62,23 +62,15 @@ def check_program() -> Iterator[Check]:
         yield _PROGRAM.ok("MCP SDK", f"mcp {version('mcp')}")
     except PackageNotFoundError:
         yield _PROGRAM.problem("MCP SDK", "the package mcp is not installed", "install skillwire again")
-    if _has_full_text_search():
+    try:
+        require_fts5()
         yield _PROGRAM.ok("search", f"SQLite {sqlite3.sqlite_version} with FTS5")
-    else:
+    except SkillError:
         yield _PROGRAM.warning(
             "search",
             f"SQLite {sqlite3.sqlite_version} has no FTS5, so skills cannot be searched",
             "use a Python whose sqlite3 has FTS5",
         )
-
-
-def _has_full_text_search() -> bool:
-    with closing(sqlite3.connect(":memory:")) as database:
-        try:
-            database.execute("CREATE VIRTUAL TABLE probe USING fts5(text)")
-        except sqlite3.Error:
-            return False
-    return True
 
 
 # Check each server: whether it answers, its protocol version, whether it serves skills, and its latency.

@@ -35,12 +35,15 @@ from skillwire.core import Dialect, DuplicateSkillError, InvalidUriError, Source
 from skillwire.runner import RunRecord
 from skillwire.server.config import OptionLayers, config_text
 from skillwire.server.options import (
+    LONGEST_NAME,
     OPTIONS,
     HttpOptions,
     Option,
     OptionError,
     ServeOptions,
     ValueKind,
+    folder_name,
+    is_server_name,
     label,
     values_of,
 )
@@ -120,7 +123,6 @@ def _config_only_option(typed: str) -> Option | None:
     return None if found is None or found.on_command_line else found
 
 
-_LONGEST_NAME = 100
 _MOST_SAME_NAMES = 5
 
 app = new_app()
@@ -258,7 +260,7 @@ def _json_value(value: object) -> object:
 def _serve(output: Output, options: ServeOptions, layers: OptionLayers) -> None:
     running = replace(
         options,
-        default_name=_default_name(options.folders),
+        default_name=folder_name(options.folders),
         policy=options.script_rules,
         more_sources=_upstreams(options),
         # For measurements only: shows what the plain path of the SDK would cost.
@@ -286,17 +288,11 @@ def _serve(output: Output, options: ServeOptions, layers: OptionLayers) -> None:
 
 
 def _check_name(name: str) -> None:
-    if name and (len(name) > _LONGEST_NAME or not name.strip() or visible(name) != name):
+    if not is_server_name(name):
         raise MisuseError(
             f"{quoted(name)} cannot be the name of a server",
-            fix=f"use up to {_LONGEST_NAME} characters on one line, all of them visible",
+            fix=f"use up to {LONGEST_NAME} characters on one line, all of them visible",
         )
-
-
-def _default_name(folders: Sequence[Path]) -> str:
-    """Return the name of the first folder; empty when there is none."""
-    first = os.fsencode(folders[0].resolve().name) if folders else b""
-    return visible(first.decode("utf-8", "replace"), most=_LONGEST_NAME)
 
 
 def _set_up_audit(*, is_wanted: bool) -> None:

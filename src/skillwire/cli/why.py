@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -46,30 +46,6 @@ if TYPE_CHECKING:
 
 
 # Explanations of all refusal codes: the meaning, the requirement behind each, and the remedy.
-
-
-_AREAS: Final[Mapping[str, str]] = {
-    "what a server says or does": "not-declared server-error server-unavailable not-signed-in too-slow "
-    "invalid-answer endless-listing message-too-large flooding foreign-host unsafe-address "
-    "source-unreadable not-found invalid-cursor arguments-needed",
-    "what a skill is": "skill-error invalid-skill invalid-uri invalid-frontmatter invalid-entry "
-    "invalid-archive archives-off archive-budget duplicate-uri over-limit unsafe-paths dynamic-declined "
-    "unverified-file nested-skill missing-dependency entry-remark",
-    "bytes that do not match the listing": "verification-failed size-mismatch digest-mismatch unlisted-file "
-    "frontmatter-mismatch",
-    "names": "unknown-reference ambiguous-reference renamed name-collision confusable-label shadowed "
-    "similar-name vanished reference-changed",
-    "what the user has decided, or not yet": "turned-off manual-only "
-    "hidden-until-approved vetoed provenance-unknown refused untrusted-folder not-approved "
-    "approval-required approval-denied skill-changed keeps-changing too-many-prompts not-in-lock "
-    "lock-untrusted lock-invalid state-tampered",
-    "what a loaded skill may do": "not-loaded not-text invalid-arguments no-such-page cross-origin "
-    "execution writing network scripts-off script-not-found invalid-script-arguments sandbox-unavailable "
-    "script-not-run runner-busy script-limit protected-place",
-    "this host": "invalid-config untrusted-config unsafe-place",
-}
-AREAS: Final = {code: area for area, codes in _AREAS.items() for code in codes.split()}
-"""The area of each refusal code of the host."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +109,7 @@ def explain_code(code: str) -> CodeExplanation | None:
     """Return the explanation of a refusal or finding code; None when it is unknown."""
     if code in REFUSALS:
         kind = REFUSALS[code]
-        return CodeExplanation(
-            code, kind.sentence, AREAS.get(code, "this host"), kind.requirement, kind.remedy
-        )
+        return CodeExplanation(code, kind.sentence, kind.area, kind.requirement, kind.remedy)
     if code in RULES:
         rule = RULES[code]
         remedy = "run `skillwire validate` on the skill's folder, and change what it names"

@@ -101,6 +101,7 @@ from skillwire.core.json import (
     is_unreserved_key,
     open_object,
     parse_strictly,
+    present,
     require_little_memory,
 )
 from skillwire.core.manifest import (
@@ -130,17 +131,6 @@ from skillwire.core.uri import (
     segment_of,
 )
 from skillwire.core.validation import Content, links_in, validate
-from skillwire.core.words import (
-    MAX_QUERY,
-    MAX_TAGS,
-    Word,
-    excerpt_of,
-    index_text,
-    is_spaceless,
-    joined,
-    query_words,
-    tags_of,
-)
 from skillwire.core.yaml12 import JsonValue
 
 __all__ = [
@@ -161,8 +151,6 @@ __all__ = [
     "MAX_JSON_SIZE",
     "MAX_NAME",
     "MAX_PLAIN_LENGTH",
-    "MAX_QUERY",
-    "MAX_TAGS",
     "MAX_TEXT",
     "MAX_TOTAL_SIZE",
     "MAX_URI_LENGTH",
@@ -226,7 +214,6 @@ __all__ = [
     "StrictJsonError",
     "UnlistedFileError",
     "VerificationError",
-    "Word",
     "annotations_in",
     "archive_format",
     "archive_line",
@@ -241,7 +228,6 @@ __all__ = [
     "digest_of",
     "encode",
     "entry_findings",
-    "excerpt_of",
     "files_with_digests",
     "fold_path",
     "folders_of",
@@ -250,14 +236,11 @@ __all__ = [
     "gc_paused",
     "has_digest",
     "hidden_characters",
-    "index_text",
     "is_digest",
     "is_loopback",
     "is_name",
     "is_script",
-    "is_spaceless",
     "is_unreserved_key",
-    "joined",
     "last_segment",
     "limit_findings",
     "links_in",
@@ -274,8 +257,8 @@ __all__ = [
     "parse_uri",
     "path_findings",
     "path_in",
+    "present",
     "published_findings",
-    "query_words",
     "quoted",
     "require_listed_frontmatter",
     "require_little_memory",
@@ -289,7 +272,6 @@ __all__ = [
     "split_prompt",
     "stripped",
     "suggest_name",
-    "tags_of",
     "total_words",
     "validate",
     "visible",

@@ -230,7 +230,9 @@ class SkillEntry:
         Raises:
             LimitError: The skill has too many files, or they are too large together.
         """
-        for finding in limit_findings(self.manifest):
+        if self.manifest is None:
+            return
+        for finding in size_findings(len(self.manifest.references), self.manifest.total_size):
             raise LimitError(finding.message, fix=finding.fix)
 
     def to_json(self) -> JsonObject:

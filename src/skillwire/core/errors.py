@@ -14,7 +14,6 @@
     ├── RunnerError                 a script could not be run
     │   ├── SandboxUnavailableError no sandbox for untrusted scripts is available
     │   ├── RunnerBusyError         too many scripts run or wait already
-    │   └── ScriptLimitError        a script was stopped at a limit
     ├── ScriptNotFoundError         the skill has no such script
     ├── InvalidScriptArgumentsError the arguments do not fit the script
     ├── CredentialError             a credential is missing or invalid
@@ -40,14 +39,15 @@ class SkillError(Exception):
     """Base class of all errors of skillwire.
 
     `code` is the JSON-RPC code it becomes on the wire, `refusal` the stable
-    name the command line, JSON output and tool results use for it, and
-    `requirement` the entry of `docs/requirements.md` behind it. `server` is the
+    name the command line, JSON output and tool results use for it; its texts
+    and the requirement behind it are in `core/refusals.py`. `violates` is the
+    entry of `docs/requirements.md` where that is another one. `server` is the
     label of the server whose answer caused it, where a host knows that.
     """
 
     code: ClassVar[int] = INTERNAL_ERROR
     refusal: ClassVar[str] = "skill-error"
-    requirement: ClassVar[str] = ""
+    violates: str = ""
 
     def __init__(self, message: str, *, fix: str = "") -> None:
         super().__init__(message)
@@ -59,7 +59,6 @@ class InvalidSkillError(SkillError):
     """A skill is not valid."""
 
     refusal = "invalid-skill"
-    requirement = "FMT-01"
 
 
 class InvalidUriError(InvalidSkillError):
@@ -67,7 +66,6 @@ class InvalidUriError(InvalidSkillError):
 
     code = INVALID_PARAMS
     refusal = "invalid-uri"
-    requirement = "URI-10"
 
 
 class FrontmatterError(InvalidSkillError):
@@ -78,7 +76,6 @@ class FrontmatterError(InvalidSkillError):
     """
 
     refusal = "invalid-frontmatter"
-    requirement = "FMT-02"
 
     def __init__(self, message: str, *, reason: str, line: int | None = None, fix: str = "") -> None:
         super().__init__(message, fix=fix)
@@ -90,7 +87,6 @@ class InvalidEntryError(InvalidSkillError):
     """An entry that breaks the extension's rules; `uri` is the requested skill, if there was one."""
 
     refusal = "invalid-entry"
-    requirement = "LIST-10"
 
     def __init__(self, message: str, *, uri: str = "", fix: str = "") -> None:
         super().__init__(message, fix=fix)
@@ -101,7 +97,6 @@ class InvalidArchiveError(InvalidSkillError):
     """An archive that must not be unpacked; nothing of it was written."""
 
     refusal = "invalid-archive"
-    requirement = "ARC-06"
 
     def __init__(self, message: str, *, requirement: str = "ARC-06") -> None:
         super().__init__(message)
@@ -117,7 +112,6 @@ class DuplicateSkillError(InvalidSkillError):
     """
 
     refusal = "duplicate-uri"
-    requirement = "SDK-05"
 
     def __init__(
         self,
@@ -136,7 +130,6 @@ class LimitError(SkillError):
     """A skill, file or listing larger than the extension or the policy allows."""
 
     refusal = "over-limit"
-    requirement = "LIM-02"
 
 
 class NotFoundError(SkillError):
@@ -144,7 +137,6 @@ class NotFoundError(SkillError):
 
     code = INVALID_PARAMS
     refusal = "not-found"
-    requirement = "GET-02"
 
     def __init__(self, message: str, *, uri: str, fix: str = "") -> None:
         super().__init__(message, fix=fix)
@@ -156,14 +148,12 @@ class InvalidCursorError(SkillError):
 
     code = INVALID_PARAMS
     refusal = "invalid-cursor"
-    requirement = "LIST-13"
 
 
 class SourceError(SkillError):
     """A source cannot be read."""
 
     refusal = "source-unreadable"
-    requirement = "SDK-07"
 
 
 class RunnerError(SkillError):
@@ -171,7 +161,6 @@ class RunnerError(SkillError):
 
     code = EXECUTION_FAILED
     refusal = "script-not-run"
-    requirement = "EXEC-16"
 
     def __init__(self, message: str, *, script: str = "", fix: str = "") -> None:
         super().__init__(message, fix=fix)
@@ -185,7 +174,6 @@ class SandboxUnavailableError(RunnerError):
     """
 
     refusal = "sandbox-unavailable"
-    requirement = "EXEC-12"
 
     def __init__(
         self, message: str, *, reason: str = "sandbox_unavailable", backend: str = "bwrap", fix: str = ""
@@ -201,26 +189,11 @@ class RunnerBusyError(RunnerError):
     refusal = "runner-busy"
 
 
-class ScriptLimitError(RunnerError):
-    """A script was stopped at a limit: `limit` names it, with what was `allowed` and what was `used`."""
-
-    refusal = "script-limit"
-
-    def __init__(
-        self, message: str, *, limit: str, allowed: float, used: float, script: str = "", fix: str = ""
-    ) -> None:
-        super().__init__(message, script=script, fix=fix)
-        self.limit = limit
-        self.allowed = allowed
-        self.used = used
-
-
 class ScriptNotFoundError(SkillError):
     """The skill has no such script, or several match: `candidates` are their paths."""
 
     code = INVALID_PARAMS
     refusal = "script-not-found"
-    requirement = "EXEC-15"
 
     def __init__(self, message: str, *, script: str, candidates: Sequence[str] = (), fix: str = "") -> None:
         super().__init__(message, fix=fix)
@@ -233,7 +206,6 @@ class InvalidScriptArgumentsError(SkillError):
 
     code = INVALID_PARAMS
     refusal = "invalid-script-arguments"
-    requirement = "EXEC-15"
 
     def __init__(self, message: str, *, script: str = "", fix: str = "") -> None:
         super().__init__(message, fix=fix)
@@ -248,7 +220,7 @@ class CredentialError(SkillError):
     """
 
     refusal = "not-signed-in"
-    requirement = "SEC-14"
+    violates = "SEC-14"
 
     def __init__(self, message: str, *, reason: str, fix: str = "") -> None:
         super().__init__(message, fix=fix)
@@ -259,7 +231,6 @@ class VerificationError(SkillError):
     """The bytes do not match the entry's digest or size."""
 
     refusal = "verification-failed"
-    requirement = "INT-02"
 
     def __init__(self, message: str, *, uri: str, fix: str = "") -> None:
         super().__init__(message, fix=fix)
@@ -270,7 +241,6 @@ class SizeMismatchError(VerificationError):
     """A file is shorter or longer than the entry says."""
 
     refusal = "size-mismatch"
-    requirement = "INT-03"
 
 
 class DigestMismatchError(VerificationError):
@@ -283,7 +253,6 @@ class UnlistedFileError(VerificationError):
     """The entry does not list the file, so it is not part of the skill."""
 
     refusal = "unlisted-file"
-    requirement = "INT-04"
 
 
 class FrontmatterMismatchError(VerificationError):
@@ -293,7 +262,6 @@ class FrontmatterMismatchError(VerificationError):
     """
 
     refusal = "frontmatter-mismatch"
-    requirement = "INT-05"
 
     def __init__(self, message: str, *, uri: str, differences: Sequence[str], fix: str = "") -> None:
         super().__init__(message, uri=uri, fix=fix)

@@ -189,6 +189,11 @@ def encode(value: object) -> bytes:
         return json.dumps(value, separators=(",", ":")).encode("ascii")
 
 
+def present(**members: object) -> JsonDict:
+    """Return the members that are not None."""
+    return {name: value for name, value in members.items() if value is not None}
+
+
 _LABEL = r"[A-Za-z](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
 _META_KEY = re.compile(rf"({_LABEL}(?:\.{_LABEL})*)/[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 _RESERVED_LABELS = frozenset({"modelcontextprotocol", "mcp"})
@@ -238,11 +243,11 @@ class Members:
         """Return the members of a nested object; its findings count as those of an optional member."""
         return Members(value, self.findings, required=self._optional, optional=self._optional)
 
-    def required_text(self, name: str, *, most: int = MAX_TEXT) -> str | None:
-        """Return a text that is required and not empty; None, with a finding, when it is not."""
+    def required_text(self, name: str, *, most: int = MAX_TEXT, may_be_empty: bool = False) -> str | None:
+        """Return a text that is required, and by default not empty; None, with a finding, when it is not."""
         value = self.value.get(name)
         problem = _text_problem(value, most)
-        if value == "" or problem:
+        if (value == "" and not may_be_empty) or problem:
             self._add(self._required, f"`{name}` {problem or 'is empty'}")
             return None
         return cast(str, value)

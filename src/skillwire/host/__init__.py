@@ -109,12 +109,12 @@ if TYPE_CHECKING:
     from skillwire.host.registry.local import default_roots as default_roots
     from skillwire.host.registry.servers import fresh_seconds as fresh_seconds
     from skillwire.host.state.content import MAX_CACHE_BYTES as MAX_CACHE_BYTES
+    from skillwire.host.state.content import UNPACKED_FOLDER as UNPACKED_FOLDER
     from skillwire.host.state.content import CacheUsage as CacheUsage
     from skillwire.host.state.content import ContentCache as ContentCache
     from skillwire.host.state.content import OriginUsage as OriginUsage
+    from skillwire.host.state.content import UnpackedArchives as UnpackedArchives
     from skillwire.host.state.places import Storage
-    from skillwire.host.state.trees import UNPACKED_FOLDER as UNPACKED_FOLDER
-    from skillwire.host.state.trees import UnpackedArchives as UnpackedArchives
     from skillwire.host.state.trust import FileTrust as FileTrust
     from skillwire.host.state.trust import FolderTrust as FolderTrust
     from skillwire.host.use.explain import Explanation as Explanation
@@ -187,9 +187,10 @@ else:
             "options": "HostLimits HostPolicy",
             "registry.local": "LocalRoot LocalSkills default_roots",
             "registry.servers": "fresh_seconds",
-            "state.content": "CacheUsage ContentCache MAX_CACHE_BYTES OriginUsage",
+            "state.content": (
+                "CacheUsage ContentCache MAX_CACHE_BYTES OriginUsage UNPACKED_FOLDER UnpackedArchives"
+            ),
             "state.places": "Storage",
-            "state.trees": "UNPACKED_FOLDER UnpackedArchives",
             "state.trust": "FileTrust FolderTrust",
             "use.explain": "Explanation Step",
             "use.fetch": "ArchivePolicy NO_ARCHIVES",

@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
-import logging
-import os
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio.to_thread
 
-from skillwire.core import SKILL_FILE, Dialect, Manifest, UnlistedFileError, quoted
+from skillwire.core import SKILL_FILE, quoted
 from skillwire.host.approval.consent import Actor
-from skillwire.host.listing.frozen import ConversationListings, FrozenListing
+from skillwire.host.listing.context import (
+    RESTORED_TOKENS,
+    ConversationListings,
+    Nudges,
+    RestoredTexts,
+)
 from skillwire.host.listing.text import ListingForm
 from skillwire.host.model import (
     Activation,
     ApprovalDeniedError,
-    ApprovalError,
-    ApprovalState,
     CrossOriginError,
     Grant,
-    KnownSkill,
     NotLoadedError,
     Occasion,
-    Preview,
-    ProvenanceResult,
+    OnEvent,
     Question,
-    Refusal,
-    ShowRule,
+    RefusedError,
     SkillActivated,
     TokenCounter,
     UnknownReferenceError,
@@ -38,36 +36,9 @@ from skillwire.host.model import (
     match,
     new_boundary,
 )
-from skillwire.host.use.context import (
-    RESTORED_TOKENS,
-    AnnouncedChanges,
-    Nudges,
-    RestoredTexts,
-    is_present,
-    restore_texts,
-)
-from skillwire.host.use.explain import complete_variable, missing_dependency
-from skillwire.host.use.files import (
-    canonical_file_uri,
-    children_of,
-    directory_lines,
-    dynamic_file_lines,
-    published_directory,
-    text_of,
-    uri_of,
-)
-from skillwire.host.use.gate import Decision, OpenWindow, ToolCall, ToolKind, Verdict, allowed_tools, decide
-from skillwire.host.use.load import (
-    HostServices,
-    content_of,
-    is_current,
-    load,
-    pages_of,
-    preview,
-    recording_refusals,
-    require_unchanged,
-    review,
-)
+from skillwire.host.use.files import canonical_file_uri, text_of, uri_of
+from skillwire.host.use.gate import Decision, ToolCall, ToolGate, ToolKind, Verdict, allowed_tools
+from skillwire.host.use.load import SkillLoader, recording_refusals
 from skillwire.host.use.present import (
     FramedText,
     LoadedSkill,
@@ -78,32 +49,47 @@ from skillwire.host.use.present import (
     frame_resource,
     frame_skill,
 )
-from skillwire.host.use.script_results import ScriptPreview, ScriptResult
-from skillwire.host.use.scripts import preview_script, require_runner, run_script
-from skillwire.host.use.search import SearchPage
+from skillwire.host.use.script_results import ScriptResult
+from skillwire.host.use.scripts import ScriptRuns
+from skillwire.host.use.search import SearchPage, SkillSearch
 from skillwire.host.use.tools import Tool, tools_for
-
-if TYPE_CHECKING:
-    from skillwire.runner import Availability
-
-
-# `ListedConversation`: the list of skills for a model, search, hints before tool calls, and restored texts.
-
 
 RESULTS_PER_PAGE = 10
 CHANGES_SECONDS = 1.0
 
 
-class ListedConversation:
-    """The listing, search and compaction part of a conversation."""
+@dataclass(frozen=True, slots=True)
+class OpenHost:
+    """The parts of an open host that all its conversations share."""
 
-    def __init__(self, services: Callable[[], HostServices], windows: Windows) -> None:
-        self._services = services
-        self._windows = windows
+    loader: SkillLoader
+    gate: ToolGate
+    scripts: ScriptRuns
+    on_event: OnEvent | None = None
+    search: SkillSearch = field(default_factory=SkillSearch)
+
+
+class Conversation:
+    """The context of one model: which skills are loaded in it, and which tool calls they allow.
+
+    Each has its own windows, listings and hints, and shares the parts of its
+    host. A host is the conversation of its own model; `child` makes one for a
+    sub-agent.
+    """
+
+    def __init__(self, host: Conversation | None = None, windows: Iterable[Activation] = ()) -> None:
+        self._host = host or self
+        self._open: OpenHost | None = None
+        self._windows = Windows(windows)
         self._listings = ConversationListings()
         self._nudges = Nudges()
-        self._sent: set[str] = set()
-        self._announced = AnnouncedChanges()
+
+    @property
+    def _parts(self) -> OpenHost:
+        found = self._host._open
+        if found is None:
+            raise RefusedError("the host is not open; use it with `async with`")
+        return found
 
     @property
     def loaded(self) -> tuple[Activation, ...]:
@@ -126,16 +112,7 @@ class ListedConversation:
         to it. `count` counts tokens as the model in use does; without it
         tokens are estimated as UTF-8 bytes divided by four.
         """
-        services = self._services()
-        view = services.registry.view
-        return self._listings.text(
-            view.skills,
-            services.show_rules,
-            form=form,
-            budget_tokens=budget_tokens,
-            count=count,
-            servers=view.servers,
-        )
+        return self._listings.text(self._parts.loader, form=form, budget_tokens=budget_tokens, count=count)
 
     async def listing_changes(self, *, wait_seconds: float = CHANGES_SECONDS) -> str:
         """Return what changed since the listing was made, or since the last call; usually nothing.
@@ -145,18 +122,16 @@ class ListedConversation:
         fresh are asked again. Changes of servers that take longer than
         `wait_seconds` are returned by a later call.
         """
-        services = self._services()
-        view = await services.registry.refresh(wait_seconds=wait_seconds)
-        changes = self._listings.changes(view.skills, services.show_rules)
-        self._announced.add(changes)
-        return changes
+        loader = self._parts.loader
+        view = await loader.registry.refresh(wait_seconds=wait_seconds)
+        return self._listings.changes(view.skills, loader.show_rules)
 
     def close(self, reference: str) -> bool:
         """Unload a skill whose text, and everything derived from it, has left the context."""
         window = self._windows.by_reference(reference)
         if window is None:
             return False
-        self._services().audit.record("close", reference=reference, uri=window.skill.id.uri)
+        self._parts.loader.audit.record("close", reference=reference, uri=window.skill.id.uri)
         return self._windows.close(window.skill.id)
 
     def on_compaction(self, removed: Iterable[str] = ()) -> tuple[Activation, ...]:
@@ -183,11 +158,7 @@ class ListedConversation:
         are left out. Nothing is fetched.
         """
         self.on_compaction(removed)
-        counter = count or self._listings.count
-        listing = self._renewed_listing(budget_tokens, counter)
-        left = budget_tokens - counter(listing) - 1
-        found = restore_texts(self._services(), self._windows, self._windows.shown(), left, counter)
-        return replace(found, listing=listing)
+        return self._listings.after_compaction(self._parts.loader, self._windows, budget_tokens, count)
 
     def restore(self, context: Iterable[str], *, budget_tokens: int = RESTORED_TOKENS) -> str:
         """Return what the model had before and `context` no longer has, within `budget_tokens`.
@@ -199,45 +170,7 @@ class ListedConversation:
         elsewhere, and the model receives no text that it never had. If changes
         were appended to the list, the next call of `listing` makes a new one.
         """
-        given = self._windows.shown()
-        if not given and self._announced.is_empty:
-            return ""
-        texts = tuple(context)
-        listing, count = "", self._listings.count
-        if self._announced.are_lost(texts):
-            listing = self._renewed_listing(budget_tokens, count)
-            budget_tokens -= count(listing) + 1
-        there = {window.boundary for window in given if is_present(window, texts)}
-        lost = [window for window in given if window.boundary in self._sent - there]
-        if not lost:
-            self._sent |= there
-            return listing
-        self._listings.renew()
-        found = restore_texts(self._services(), self._windows, lost, budget_tokens, count)
-        # A text for which there is no room now is not looked for again with every request.
-        self._sent = there | {skill.boundary for skill in found.skills}
-        return replace(found, listing=listing).text
-
-    def _renewed_listing(self, budget_tokens: int, count: TokenCounter) -> str:
-        """Return the current list, which replaces the one in use, in at most half of the budget."""
-        self._listings.renew()
-        listing = self.listing()
-        if count(listing) * 2 > budget_tokens:
-            listing = self._short_listing(budget_tokens // 2, count)
-        self._announced.replace(listing)
-        return listing
-
-    def _short_listing(self, budget_tokens: int, count: TokenCounter) -> str:
-        services = self._services()
-        view, form = services.registry.view, self._listings.form
-        return FrozenListing().text(
-            view.skills,
-            services.show_rules,
-            form=form,
-            budget_tokens=budget_tokens,
-            count=count,
-            servers=view.servers,
-        )
+        return self._listings.restore(self._parts.loader, self._windows, context, budget_tokens)
 
     async def search(
         self,
@@ -256,25 +189,24 @@ class ListedConversation:
         Raises:
             InvalidCursorError: The cursor is not from this search, or the skills have changed since.
         """
-        services = self._services()
-        view = services.registry.view
+        parts, loader = self._parts, self._parts.loader
         found = await anyio.to_thread.run_sync(
             partial(
-                services.search.find,
-                view,
+                parts.search.find,
+                loader.registry.view,
                 query,
                 limit=limit,
                 cursor=cursor,
                 label=label,
-                include=None if everything else services.show_rules.may_model_load,
+                include=None if everything else loader.show_rules.may_model_load,
             )
         )
-        services.audit.record("search", found=found.total)
+        loader.audit.record("search", found=found.total)
         return found
 
     def unanswered_servers(self) -> tuple[str, ...]:
         """Return the labels of the servers whose first listing has not arrived yet."""
-        servers = self._services().registry.view.servers
+        servers = self._parts.loader.registry.view.servers
         return tuple(status.origin.label for status in servers if status.is_unanswered)
 
     def nudge(self, tool: str, server: str = "") -> str:
@@ -283,31 +215,22 @@ class ListedConversation:
         `server` is the label of the tool's MCP server. Each skill is named
         once in a conversation; usually the hint is empty.
         """
-        services = self._services()
+        loader = self._parts.loader
         loaded = {window.skill.id for window in self.loaded}
-        view = services.registry.view
-        return self._nudges.for_call(view, services.show_rules, tool=tool, server=server, loaded=loaded)
-
-
-logger = logging.getLogger(__name__)
-
-
-class Conversation(ListedConversation):
-    """The context of one model: which skills are loaded in it, and which tool calls they allow.
-
-    A host is the conversation of its own model; `child` makes one for a sub-agent.
-    """
+        return self._nudges.for_call(
+            loader.registry.view, loader.show_rules, tool=tool, server=server, loaded=loaded
+        )
 
     def tools(self, *, with_resources: bool = False) -> tuple[Tool, ...]:
         """Return the tools for the model; none when there is neither a skill nor a server.
 
         `with_resources` adds a tool that reads any resource of a server.
         """
-        services = self._services()
-        view = services.registry.view
+        view = self._parts.loader.registry.view
         if not (view.skills or view.servers):
             return ()
-        return tools_for(self, with_resources=with_resources, with_scripts=services.runner is not None)
+        with_scripts = self._parts.scripts.runner is not None
+        return tools_for(self, with_resources=with_resources, with_scripts=with_scripts)
 
     async def load(
         self,
@@ -333,23 +256,30 @@ class Conversation(ListedConversation):
             VerificationError: The content does not match the entry.
             SkillError: The skill cannot be fetched, or is not allowed.
         """
-        services = self._services()
-        with recording_refusals(services.audit, "load", reference):
-            skill = await self._resolved(reference, actor)
+        parts, loader = self._parts, self._parts.loader
+        with recording_refusals(loader.audit, "load", reference):
+            try:
+                skill = await loader.registry.resolve(reference)
+            except UnknownReferenceError as error:
+                if actor == "user" or loader.show_rules.is_static:
+                    raise
+                # An error names similar skills only if the model may know all skills.
+                message = f"no skill is called {quoted(reference)}"
+                raise UnknownReferenceError(message, reference=error.reference) from error
             window = self._windows.find(skill.id)
-            is_again = window is not None and is_current(services, window, skill, arguments)
+            is_again = window is not None and loader.is_current(window, skill, arguments)
             if window is None or not is_again:
-                window = await load(services, skill, actor, arguments)
+                window = await loader.load(skill, actor, arguments)
             framed = frame_skill(
                 window,
                 page,
-                page_length=services.page_length,
+                page_length=loader.page_length,
                 is_again=is_again,
-                is_offline=services.files.is_offline(window.skill),
-                texts=services.texts,
+                is_offline=loader.files.is_offline(window.skill),
+                texts=loader.texts,
             )
         self._windows.open(window, page)
-        services.audit.record(
+        loader.audit.record(
             "load",
             reference=reference,
             origin=window.skill.id.origin.label,
@@ -358,8 +288,8 @@ class Conversation(ListedConversation):
             again=is_again,
             arguments=sorted(window.fetched.arguments),
         )
-        if services.on_event is not None and not is_again:
-            emit(services.on_event, SkillActivated.of(window))
+        if parts.on_event is not None and not is_again:
+            emit(parts.on_event, SkillActivated.of(window))
         return framed
 
     async def read_skill_file(
@@ -379,12 +309,12 @@ class Conversation(ListedConversation):
             SkillChangedError: The skill changed since it was loaded.
             SkillError: The file cannot be fetched.
         """
-        services = self._services()
-        with recording_refusals(services.audit, "read_skill_file", reference):
+        loader = self._parts.loader
+        with recording_refusals(loader.audit, "read_skill_file", reference):
             window = self._require_window(reference)
             uri = uri_of(window.skill, path, relative_to)
-            text = await pages_of(services, window, uri)
-            return frame_file(window, uri, text, page, page_length=services.page_length)
+            text = await loader.pages_of(window, uri)
+            return frame_file(window, uri, text, page, page_length=loader.page_length)
 
     async def read_skill_bytes(self, reference: str, path: str) -> bytes:
         """Return a supporting file's bytes, for the embedding program and not for a model.
@@ -392,9 +322,10 @@ class Conversation(ListedConversation):
         Raises:
             SkillError: As for `read_skill_file`, except that it need not be text.
         """
-        with recording_refusals(self._services().audit, "read_skill_bytes", reference):
+        loader = self._parts.loader
+        with recording_refusals(loader.audit, "read_skill_bytes", reference):
             window = self._require_window(reference)
-            return await content_of(self._services(), window, uri_of(window.skill, path))
+            return await loader.content_of(window, uri_of(window.skill, path))
 
     def list_skill_files(self, reference: str) -> tuple[SkillFileLine, ...]:
         """Return the supporting files of a loaded skill, from the loaded entry; nothing is sent.
@@ -418,32 +349,9 @@ class Conversation(ListedConversation):
             SkillChangedError: There are files that the approved skill does not have.
             SkillError: The directory cannot be read.
         """
-        services = self._services()
-        with recording_refusals(services.audit, "read_skill_directory", reference):
-            window = self._require_window(reference)
-            skill = window.skill
-            inside = path.strip("/")
-            uri = skill.entry.uri.root if inside in ("", ".") else uri_of(skill, inside)
-            if not skill.is_remote or skill.entry.unpacked is not None:
-                return children_of(skill, uri)
-            connection = services.files.connection(skill.id.origin.label)
-            if skill.entry.is_dynamic and skill.dialect is not Dialect.CORE:
-                # Older dialects have no directories; their answer for a skill names the files.
-                return dynamic_file_lines(
-                    await connection.get_skill(skill.entry.uri, arguments=window.fetched.arguments), uri
-                )
-            items = await connection.read_directory(published_directory(skill, uri))
-            if skill.entry.files is None:
-                return directory_lines(skill, items)
-            held = skill.entry.files.uris
-            strange = [item.uri for item in items if not item.is_directory and item.uri not in held]
-            if strange:
-                error = UnlistedFileError(
-                    f"{quoted(strange[0])} is in the directory and not in the skill's manifest",
-                    uri=strange[0],
-                )
-                await require_unchanged(services, skill, error)
-            return children_of(skill, uri)
+        loader = self._parts.loader
+        with recording_refusals(loader.audit, "read_skill_directory", reference):
+            return await loader.directory(self._require_window(reference), path)
 
     async def read_resource(self, server: str, uri: str, *, page: int = 1) -> FramedText:
         """Read any resource of a server, as ordinary content. This never loads a skill.
@@ -458,23 +366,23 @@ class Conversation(ListedConversation):
             NotTextError: The resource is not text.
             SkillError: It cannot be read.
         """
-        services = self._services()
-        with recording_refusals(services.audit, "read_resource", f"{server} {uri}"):
-            connection = services.files.connection(server)
+        loader = self._parts.loader
+        with recording_refusals(loader.audit, "read_resource", f"{server} {uri}"):
+            connection = loader.files.connection(server)
             await self._require_own_origin(ToolCall("read_resource", ToolKind.READ, server=server, uri=uri))
             if (held := self._loaded_file(server, uri)) is not None:
                 window, file = held
-                text = await pages_of(services, window, file)
-                return frame_file(window, file, text, page, page_length=services.page_length)
-            services.audit.record("read", origin=server, uri=uri, source="server")
+                text = await loader.pages_of(window, file)
+                return frame_file(window, file, text, page, page_length=loader.page_length)
+            loader.audit.record("read", origin=server, uri=uri, source="server")
             content = (await connection.read_resource(uri)).content
-            text = services.texts.prepared(
+            text = loader.texts.prepared(
                 (connection.origin, "resource", uri),
                 content,
-                lambda: PagedText.of(text_of(content, uri), services.page_length),
+                lambda: PagedText.of(text_of(content, uri), loader.page_length),
             )
         return frame_resource(
-            connection.origin, uri, text, new_boundary(), page, page_length=services.page_length
+            connection.origin, uri, text, new_boundary(), page, page_length=loader.page_length
         )
 
     def gate(self, call: ToolCall) -> Decision:
@@ -483,44 +391,14 @@ class Conversation(ListedConversation):
         Nobody is asked, and nothing runs. "ask" means that the user has to
         agree to this one call; `authorise` asks.
         """
-        return self._decided(call, self._windows.all())
-
-    def _decided(self, call: ToolCall, among: Iterable[Activation]) -> Decision:
-        services = self._services()
-        windows = [OpenWindow(window.skill, self._grants(window)) for window in among]
-        real = replace(call, path=os.path.realpath(call.path)) if call.path else call
-        decision = decide(real, windows, services.protected, services.private)
-        services.audit.record(
-            "gate",
-            tool=call.name,
-            kind=call.kind.value if call.kind else "",
-            verdict=decision.verdict.value,
-            code=decision.code,
-            skills=list(decision.skills),
-        )
-        return decision
+        return self._parts.gate.decide(call, self._windows.all())
 
     async def authorise(self, call: ToolCall) -> Decision:
         """Decide whether a tool call may run, and ask the user if needed; the verdict is allow or deny.
 
         The answer holds for this one call. If nobody can be asked, it is deny.
         """
-        decision = self.gate(call)
-        if decision.verdict is not Verdict.ASK:
-            return decision
-        question = Question(
-            Occasion.CROSS_ORIGIN if decision.code == "cross-origin" else Occasion.CALL,
-            self._require_window(decision.skills[0]).skill,
-            servers=(*decision.origins, call.server) if call.server else decision.origins,
-            uri=call.uri,
-            call=call.describe(),
-        )
-        try:
-            agreed = await self._services().consent.permit(question)
-        except ApprovalError as error:
-            logger.info("tool call denied: %s", error)
-            agreed = False
-        return replace(decision, verdict=Verdict.ALLOW if agreed else Verdict.DENY)
+        return await self._parts.gate.authorise(call, self._windows.all())
 
     async def request_scripts(self, reference: str, path: str) -> bytes:
         """Ask the user whether the scripts of a loaded skill may be run, showing this one; return its bytes.
@@ -533,12 +411,12 @@ class Conversation(ListedConversation):
             ApprovalError: The user does not agree, or cannot be asked.
             SkillError: The script cannot be fetched.
         """
-        services = self._services()
-        with recording_refusals(services.audit, "request_scripts", reference):
+        loader = self._parts.loader
+        with recording_refusals(loader.audit, "request_scripts", reference):
             window = self._require_window(reference)
             skill = window.skill
             uri = uri_of(skill, path)
-            content = await content_of(services, window, uri)
+            content = await loader.content_of(window, uri)
             line = skill.entry.files.find(uri) if skill.entry.files else None
             question = Question(
                 Occasion.SCRIPTS,
@@ -550,8 +428,8 @@ class Conversation(ListedConversation):
                 script_content=content,
             )
             if line is not None or skill.entry.is_dynamic:
-                await services.consent.request(question, Grant.SCRIPTS)
-            elif not await services.consent.permit(question):
+                await loader.consent.request(question, Grant.SCRIPTS)
+            elif not await loader.consent.permit(question):
                 raise ApprovalDeniedError(
                     f"the user does not allow {quoted(path)} of {skill.reference} to be run",
                     reference=skill.reference,
@@ -581,14 +459,13 @@ class Conversation(ListedConversation):
             SandboxUnavailableError: This machine has no sandbox for it.
             SkillError: It cannot be fetched, does not take these arguments, or could not be run.
         """
-        services = self._services()
-        with recording_refusals(services.audit, "run_script", reference):
-            require_runner(services, reference)
+        audit, scripts = self._parts.loader.audit, self._parts.scripts
+        with recording_refusals(audit, "run_script", reference):
+            scripts.require_runner(reference)
         if actor == "user":
             await self.load(reference, actor=actor)
-        with recording_refusals(services.audit, "run_script", reference):
-            return await run_script(
-                services,
+        with recording_refusals(audit, "run_script", reference):
+            return await scripts.run(
                 self._require_window(reference),
                 script,
                 {} if arguments is None else arguments,
@@ -602,34 +479,22 @@ class Conversation(ListedConversation):
         Raises:
             ApprovalError: The user does not agree, or cannot be asked.
         """
-        services = self._services()
-        with recording_refusals(services.audit, "request_allowed_tools", reference):
+        loader = self._parts.loader
+        with recording_refusals(loader.audit, "request_allowed_tools", reference):
             skill = self._require_window(reference).skill
             tools = allowed_tools(skill)
             if tools:
                 question = Question(Occasion.ALLOWED_TOOLS, skill, tools=tools)
-                await services.consent.request(question, Grant.ALLOWED_TOOLS)
+                await loader.consent.request(question, Grant.ALLOWED_TOOLS)
             return tools
 
     def child(self) -> Conversation:
         """Return a conversation for a sub-agent, in which the same skills are loaded."""
-        return Conversation(self._services, Windows(self._windows.all()))
+        return Conversation(self._host, self._windows.all())
 
     def adopt(self, child: Conversation) -> None:
         """Add the skills that a finished sub-agent loaded: its answer can contain their instructions."""
         self._windows.adopt(child._windows)
-
-    async def _resolved(self, reference: str, actor: Actor) -> KnownSkill:
-        """Return a skill. An error names similar skills only if the model may know all skills."""
-        services = self._services()
-        try:
-            return await services.registry.resolve(reference)
-        except UnknownReferenceError as error:
-            if actor == "user" or services.show_rules.is_static:
-                raise
-            raise UnknownReferenceError(
-                f"no skill is called {quoted(reference)}", reference=error.reference
-            ) from error
 
     def _require_window(self, reference: str) -> Activation:
         window = self._windows.by_reference(reference)
@@ -668,108 +533,4 @@ class Conversation(ListedConversation):
         Whether the skill itself allows its own script depends on more than grants, and is decided elsewhere.
         """
         others = [window for window in self._windows.all() if window.skill.id != own.skill.id]
-        return self._decided(call, others).skills
-
-    def _grants(self, window: Activation) -> frozenset[Grant]:
-        return self._services().consent.grants(window.skill)
-
-
-# `InspectingConversation`: what a person can find out about a skill before it is loaded.
-
-
-class InspectingConversation(Conversation):
-    """A conversation that can also inspect skills without loading them."""
-
-    async def find(self, reference: str) -> KnownSkill:
-        """Return the skill with this reference; an unlisted skill of a server has `label/URI`.
-
-        Raises:
-            UnknownReferenceError: No skill has this reference.
-            AmbiguousReferenceError: Several skills match.
-            SkillError: The server failed, or does not have the skill.
-        """
-        return await self._services().registry.resolve(reference)
-
-    async def preview(self, reference: str, path: str = SKILL_FILE) -> Preview:
-        """Fetch one file of a skill for a person to read. Nothing is loaded.
-
-        Raises:
-            SkillError: The file cannot be fetched, or does not match the entry.
-        """
-        return await preview(self._services(), reference, path)
-
-    def review(self, skill: KnownSkill) -> AsyncGenerator[Preview]:
-        """Yield every file of a skill for a person to read. Nothing is loaded.
-
-        Each file is fetched when the caller asks for it, and checked against
-        the entry in `skill`: `SKILL.md` first, then scripts. The files stay in
-        the cache, so that `compare` can show the lines of both sides when an
-        approved skill has changed.
-
-        Raises:
-            SkillError: A file cannot be fetched, or does not match the entry.
-        """
-        return review(self._services(), skill)
-
-    @property
-    def scripts_availability(self) -> Availability | None:
-        """Whether scripts can run on this machine, and if not, why; None when this host runs no scripts."""
-        runner = self._services().runner
-        return None if runner is None else runner.availability
-
-    async def preview_script(
-        self, reference: str, script: str, arguments: Mapping[str, Any] | None = None
-    ) -> ScriptPreview:
-        """Return what `run_script` would run: the bytes, where, and on which terms. Nothing is run or loaded.
-
-        Without `arguments` none are checked.
-
-        Raises:
-            ScriptsOffError: This host runs no scripts.
-            SkillError: The script does not exist, cannot be fetched, or does not take these arguments.
-        """
-        services = self._services()
-        with recording_refusals(services.audit, "preview_script", reference):
-            skill = await services.registry.resolve(reference)
-            return await preview_script(services, skill, script, arguments)
-
-    def show_rule(self, skill: KnownSkill) -> ShowRule:
-        """Return how the settings show a skill to the model."""
-        return self._services().show_rules.of(skill)
-
-    async def check_provenance(self, skill: KnownSkill) -> ProvenanceResult | None:
-        """Return what the provenance provider says about this content; None when there is no provider."""
-        check = self._services().provenance
-        return None if check is None else await check.result_for(skill)
-
-    async def missing_dependencies(self, skill: KnownSkill) -> Refusal | None:
-        """Return which tools and prompts a skill declares to need and its server does not list.
-
-        Raises:
-            SkillError: The server cannot list its tools or prompts.
-        """
-        return await missing_dependency(self._services().files, skill)
-
-    async def complete(
-        self, label: str, template: str, variable: str, typed: str, *, others: Mapping[str, str] | None = None
-    ) -> tuple[str, ...]:
-        """Return a server's completions for a variable of one of its templates in `view.templates`.
-
-        The values are untrusted text, for a person to choose from. What the
-        template expands to is the URI of a skill, found as `label/URI`.
-
-        Raises:
-            UnknownReferenceError: There is no such server, template or variable.
-            SkillError: The server failed.
-        """
-        services = self._services()
-        view = services.registry.view
-        return await complete_variable(services.files, view, label, template, variable, typed, others)
-
-    def approval_state(self, skill: KnownSkill) -> ApprovalState:
-        """Return whether a skill as it is now is approved, and how."""
-        return self._services().consent.approval_state(skill)
-
-    def previous(self, skill: KnownSkill) -> Manifest | None:
-        """Return the manifest of a skill that the user last approved, if any; nothing is fetched."""
-        return self._services().consent.previous(skill)
+        return self._parts.gate.decide(call, others).skills

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio.to_thread
 
 import skillwire.runner
+from skillwire.core import SKILL_FILE, Manifest
 from skillwire.host.approval.consent import Consent
 from skillwire.host.approval.lock_trust import LockTrust, ProjectLock
 from skillwire.host.approval.provenance import ProvenanceCheck
@@ -19,24 +20,27 @@ from skillwire.host.approval.store import ApprovalStore
 from skillwire.host.connect.config import Servers, read_servers
 from skillwire.host.connect.config_file import require_distinct
 from skillwire.host.connect.connection import AnyConnection, connection_for
-from skillwire.host.conversation import InspectingConversation
+from skillwire.host.conversation import Conversation, OpenHost
 from skillwire.host.model import (
     LOCAL,
     Approval,
+    ApprovalState,
     Ask,
     Comparison,
     Grant,
     KnownSkill,
     OnEvent,
     Origin,
+    Preview,
+    ProvenanceResult,
     Refusal,
     RefusedError,
     RegistryView,
     ServerConfig,
+    ShowRule,
     ShowRules,
     SkillId,
     UnknownReferenceError,
-    Windows,
     match,
     name_of,
     uri_in,
@@ -45,19 +49,29 @@ from skillwire.host.options import HostLimits, HostPolicy, require_kind
 from skillwire.host.registry.local import LocalRoot, LocalSkills, default_roots
 from skillwire.host.registry.registry import Registry
 from skillwire.host.state.audit import AuditLog
-from skillwire.host.state.content import ContentCache
+from skillwire.host.state.content import UNPACKED_FOLDER, ContentCache, UnpackedArchives
 from skillwire.host.state.places import Storage
-from skillwire.host.state.trees import UNPACKED_FOLDER, UnpackedArchives
 from skillwire.host.state.trust import FolderTrust
 from skillwire.host.use.diff import compare, previous_of
-from skillwire.host.use.explain import ExplainContext, Explanation, explain
+from skillwire.host.use.explain import (
+    ExplainContext,
+    Explanation,
+    complete_variable,
+    explain,
+    missing_dependency,
+)
 from skillwire.host.use.fetch import Archives, Files, cached_skills
-from skillwire.host.use.load import HostServices, recording_refusals
-from skillwire.host.use.scripts import recorder
+from skillwire.host.use.gate import ToolGate
+from skillwire.host.use.load import SkillLoader, recording_refusals
+from skillwire.host.use.script_results import ScriptPreview
+from skillwire.host.use.scripts import ScriptRuns, recorder
 from skillwire.runner import Policy
 
+if TYPE_CHECKING:
+    from skillwire.runner import Availability
 
-class Host(InspectingConversation):
+
+class Host(Conversation):
     """The skills of MCP servers and local folders, for one agent.
 
         async with Host.from_config(".mcp.json", approve=ask_user) as host:
@@ -97,7 +111,7 @@ class Host(InspectingConversation):
         scripts: Policy | None = None,
         on_event: OnEvent | None = None,
     ) -> None:
-        super().__init__(self._open_services, Windows())
+        super().__init__()
         found = servers if isinstance(servers, Servers) else Servers(tuple(servers))
         self._servers = tuple(server for server in found.servers if server.is_enabled and server.skills.is_on)
         self._unused = tuple(server for server in found.servers if server not in self._servers)
@@ -112,7 +126,6 @@ class Host(InspectingConversation):
         self._lock = ProjectLock(None if lock is None else Path(lock), is_frozen=self._policy.frozen)
         self._scripts = scripts
         self._on_event = on_event
-        self._shared: HostServices | None = None
         self._stack = AsyncExitStack()
 
     @classmethod
@@ -135,11 +148,11 @@ class Host(InspectingConversation):
             UnsafePlaceError: State or cache overlap with a folder of skills or of the agent's tools.
             InvalidLockError: The lock cannot be read.
         """
-        if self._shared is not None:
+        if self._open is not None:
             raise RefusedError("the host is open already", fix="use one `async with` for each host")
         require_distinct([server.label for server in self._servers])
         async with AsyncExitStack() as stack:
-            self._shared = await self._assemble(stack)
+            self._open = await self._assemble(stack)
             self._stack = stack.pop_all()
         try:
             wait_seconds = self._limits.wait_seconds
@@ -157,7 +170,7 @@ class Host(InspectingConversation):
     @property
     def view(self) -> RegistryView:
         """All skills as far as they are known now, with everything that was refused or renamed."""
-        return self._open_services().registry.view
+        return self._parts.loader.registry.view
 
     @property
     def problems(self) -> tuple[Refusal, ...]:
@@ -185,6 +198,105 @@ class Host(InspectingConversation):
         """The project's lock: whether it is trusted, and what changed in it."""
         return self._lock
 
+    # What a person can find out about a skill without loading it.
+
+    async def find(self, reference: str) -> KnownSkill:
+        """Return the skill with this reference; an unlisted skill of a server has `label/URI`.
+
+        Raises:
+            UnknownReferenceError: No skill has this reference.
+            AmbiguousReferenceError: Several skills match.
+            SkillError: The server failed, or does not have the skill.
+        """
+        return await self._parts.loader.registry.resolve(reference)
+
+    async def preview(self, reference: str, path: str = SKILL_FILE) -> Preview:
+        """Fetch one file of a skill for a person to read. Nothing is loaded.
+
+        Raises:
+            SkillError: The file cannot be fetched, or does not match the entry.
+        """
+        return await self._parts.loader.preview(reference, path)
+
+    def review(self, skill: KnownSkill) -> AsyncGenerator[Preview]:
+        """Yield every file of a skill for a person to read. Nothing is loaded.
+
+        Each file is fetched when the caller asks for it, and checked against
+        the entry in `skill`: `SKILL.md` first, then scripts. The files stay in
+        the cache, so that `compare` can show the lines of both sides when an
+        approved skill has changed.
+
+        Raises:
+            SkillError: A file cannot be fetched, or does not match the entry.
+        """
+        return self._parts.loader.review(skill)
+
+    @property
+    def scripts_availability(self) -> Availability | None:
+        """Whether scripts can run on this machine, and if not, why; None when this host runs no scripts."""
+        runner = self._parts.scripts.runner
+        return None if runner is None else runner.availability
+
+    async def preview_script(
+        self, reference: str, script: str, arguments: Mapping[str, Any] | None = None
+    ) -> ScriptPreview:
+        """Return what `run_script` would run: the bytes, where, and on which terms. Nothing is run or loaded.
+
+        Without `arguments` none are checked.
+
+        Raises:
+            ScriptsOffError: This host runs no scripts.
+            SkillError: The script does not exist, cannot be fetched, or does not take these arguments.
+        """
+        loader = self._parts.loader
+        with recording_refusals(loader.audit, "preview_script", reference):
+            skill = await loader.registry.resolve(reference)
+            return await self._parts.scripts.preview(skill, script, arguments)
+
+    def show_rule(self, skill: KnownSkill) -> ShowRule:
+        """Return how the settings show a skill to the model."""
+        return self._parts.loader.show_rules.of(skill)
+
+    async def check_provenance(self, skill: KnownSkill) -> ProvenanceResult | None:
+        """Return what the provenance provider says about this content; None when there is no provider."""
+        check = self._parts.loader.provenance
+        return None if check is None else await check.result_for(skill)
+
+    async def missing_dependencies(self, skill: KnownSkill) -> Refusal | None:
+        """Return which tools and prompts a skill declares to need and its server does not list.
+
+        Raises:
+            SkillError: The server cannot list its tools or prompts.
+        """
+        return await missing_dependency(self._parts.loader.files, skill)
+
+    async def complete(
+        self, label: str, template: str, variable: str, typed: str, *, others: Mapping[str, str] | None = None
+    ) -> tuple[str, ...]:
+        """Return a server's completions for a variable of one of its templates in `view.templates`.
+
+        The values are untrusted text, for a person to choose from. What the
+        template expands to is the URI of a skill, found as `label/URI`.
+
+        Raises:
+            UnknownReferenceError: There is no such server, template or variable.
+            SkillError: The server failed.
+        """
+        loader = self._parts.loader
+        return await complete_variable(
+            loader.files, loader.registry.view, label, template, variable, typed, others
+        )
+
+    def approval_state(self, skill: KnownSkill) -> ApprovalState:
+        """Return whether a skill as it is now is approved, and how."""
+        return self._parts.loader.consent.approval_state(skill)
+
+    def previous(self, skill: KnownSkill) -> Manifest | None:
+        """Return the manifest of a skill that the user last approved, if any; nothing is fetched."""
+        return self._parts.loader.consent.previous(skill)
+
+    # What a person decides.
+
     async def refresh(
         self,
         labels: Collection[str] | None = None,
@@ -198,13 +310,13 @@ class Host(InspectingConversation):
         `force` asks all of them. `by_user` means that a person asked for it:
         servers that failed are tried at once, and earlier denials are forgotten.
         """
-        services = self._open_services()
+        loader = self._parts.loader
         if by_user:
-            services.consent.reset_prompts()
-        view = await services.registry.refresh(
+            loader.consent.reset_prompts()
+        view = await loader.registry.refresh(
             labels, force=force or by_user, at_once=by_user, wait_seconds=wait_seconds
         )
-        services.audit.record(
+        loader.audit.record(
             "listing", skills=len(view.skills), hidden=len(view.hidden), servers=len(view.servers)
         )
         return view
@@ -221,7 +333,7 @@ class Host(InspectingConversation):
             raise RefusedError(
                 "the lock is frozen, so nothing else can be approved", reference=skill.reference
             )
-        return await self._open_services().consent.approve(skill, frozenset(grants))
+        return await self._parts.loader.consent.approve(skill, frozenset(grants))
 
     def matching(self, reference: str) -> list[SkillId]:
         """Return the skills that a reference matches: the known one, or else the approved ones.
@@ -252,9 +364,9 @@ class Host(InspectingConversation):
         Raises:
             UnknownReferenceError: No known or approved skill matches.
         """
-        services = self._open_services()
-        skills = self.matching(reference) or [(await services.registry.resolve(reference)).id]
-        return any([await services.consent.revoke(skill) for skill in skills])
+        loader = self._parts.loader
+        skills = self.matching(reference) or [(await loader.registry.resolve(reference)).id]
+        return any([await loader.consent.revoke(skill) for skill in skills])
 
     async def explain(self, reference: str, *, wait_seconds: float | None = None) -> Explanation:
         """Explain why a skill is found, renamed, hidden or refused, and what to do about it.
@@ -271,7 +383,7 @@ class Host(InspectingConversation):
             self._storage.audit,
         )
         return await explain(
-            self._open_services(),
+            self._parts.loader,
             reference,
             is_loaded=loaded,
             context=context,
@@ -289,11 +401,11 @@ class Host(InspectingConversation):
             UnavailableError: Its server cannot be reached.
             SkillError: The server failed, or does not have the skill.
         """
-        services = self._open_services()
-        with recording_refusals(services.audit, "compare", reference):
-            skill = await services.registry.resolve(reference)
+        loader = self._parts.loader
+        with recording_refusals(loader.audit, "compare", reference):
+            skill = await loader.registry.resolve(reference)
             previous = await anyio.to_thread.run_sync(previous_of, skill, self._store, self._lock)
-            return await compare(services, self._cache, skill, previous, full=full)
+            return await compare(loader.files, self._cache, loader.audit, skill, previous, full=full)
 
     async def forget_server(self, label: str) -> None:
         """Delete the approvals and the cached files of a server that the user has removed."""
@@ -301,18 +413,18 @@ class Host(InspectingConversation):
         await anyio.to_thread.run_sync(store.forget_origin, label)
         await anyio.to_thread.run_sync(cache.forget_label, label)
         await anyio.to_thread.run_sync(unpacked.forget_label, label)
-        self._open_services().audit.record("forget", origin=label)
+        self._parts.loader.audit.record("forget", origin=label)
 
     async def trust_folder(self, folder: Path) -> RegistryView:
         """Trust a project's folder, and return all skills, now with those of the folder."""
         await anyio.to_thread.run_sync(self._trust.trust, folder)
-        self._open_services().audit.record("trust-folder")
+        self._parts.loader.audit.record("trust-folder")
         return await self.refresh([LOCAL])
 
     async def distrust_folder(self, folder: Path) -> RegistryView:
         """Stop trusting a project's folder, and return all skills, now without those of the folder."""
         await anyio.to_thread.run_sync(self._trust.distrust, folder)
-        self._open_services().audit.record("distrust-folder")
+        self._parts.loader.audit.record("distrust-folder")
         return await self.refresh([LOCAL])
 
     async def trust_lock(self, content: bytes) -> None:
@@ -325,7 +437,7 @@ class Host(InspectingConversation):
             RefusedError: This host has no lock.
         """
         await anyio.to_thread.run_sync(self._lock.trust, content)
-        self._open_services().audit.record("lock-trusted", skills=len(self._lock.approvals))
+        self._parts.loader.audit.record("lock-trusted", skills=len(self._lock.approvals))
 
     async def write_lock(self) -> bytes:
         """Write the approvals of this machine into the project's lock, and trust it; return its content.
@@ -335,10 +447,10 @@ class Host(InspectingConversation):
         """
         origins = [server.origin for server in self._servers]
         content = await anyio.to_thread.run_sync(self._lock.write, self.approvals, origins)
-        self._open_services().audit.record("lock-written", skills=len(self._lock.approvals))
+        self._parts.loader.audit.record("lock-written", skills=len(self._lock.approvals))
         return content
 
-    async def _assemble(self, stack: AsyncExitStack) -> HostServices:
+    async def _assemble(self, stack: AsyncExitStack) -> OpenHost:
         policy, storage, limits = self._policy, self._storage, self._limits
         await anyio.to_thread.run_sync(self._prepare_storage)
         self._store = ApprovalStore(storage.state, key=storage.state_key)
@@ -383,28 +495,25 @@ class Host(InspectingConversation):
         for connection in connections.values():
             stack.callback(connection.begin_closing)
         await stack.enter_async_context(registry)
-        fetcher = Files(connections, self._cache, self._archives, audit)
         runner = (
             None if self._scripts is None else skillwire.runner.Runner(self._scripts, record=recorder(audit))
         )
         if runner is not None:
             await stack.enter_async_context(runner)
-        return HostServices(
+        loader = SkillLoader(
             registry,
-            fetcher,
+            Files(connections, self._cache, self._archives, audit),
             consent,
             audit,
-            self._protected,
-            self._private,
-            limits.page_length,
             self._show_rules,
-            provenance=ProvenanceCheck(policy.provenance, audit),
-            on_event=self._on_event,
-            runner=runner,
+            provenance=None if policy.provenance is None else ProvenanceCheck(policy.provenance, audit),
+            page_length=limits.page_length,
         )
+        gate = ToolGate(consent, audit, self._protected, self._private)
+        return OpenHost(loader, gate, ScriptRuns(loader, runner), self._on_event)
 
     async def _close(self) -> None:
-        self._shared = None
+        self._open = None
         await self._stack.aclose()
 
     def _prepare_storage(self) -> None:
@@ -414,13 +523,8 @@ class Host(InspectingConversation):
         self._private = tuple(os.path.realpath(folder) for folder in folders)
         self._protected = () if self._lock.path is None else (os.path.realpath(self._lock.path),)
 
-    def _open_services(self) -> HostServices:
-        if self._shared is None:
-            raise RefusedError("the host is not open; use it with `async with`")
-        return self._shared
-
     def _open_store(self) -> ApprovalStore:
-        self._open_services()
+        assert self._parts
         return self._store
 
     async def _offline(self, origin: Origin) -> Sequence[KnownSkill]:

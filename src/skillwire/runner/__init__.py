@@ -22,8 +22,16 @@ if TYPE_CHECKING:
         SkippedOutput,
         Usage,
     )
-    from skillwire.runner.policy import Interpreter, Limits, Policy, ScriptRule, SecretSource
-    from skillwire.runner.policy_file import PolicyError, load_policy, parse_policy
+    from skillwire.runner.policy import (
+        Interpreter,
+        Limits,
+        Policy,
+        PolicyError,
+        ScriptRule,
+        SecretSource,
+        load_policy,
+        parse_policy,
+    )
     from skillwire.runner.preparation import (
         ReadFile,
         RunSlot,
@@ -40,8 +48,7 @@ else:
         {
             "interface": "ScriptInterface ScriptRun",
             "outcome": "Ending LimitHit Outcome OutputFile Recorder RunRecord SkippedOutput Usage",
-            "policy": "Interpreter Limits Policy ScriptRule SecretSource",
-            "policy_file": "PolicyError load_policy parse_policy",
+            "policy": "Interpreter Limits Policy PolicyError ScriptRule SecretSource load_policy parse_policy",
             "preparation": "ReadFile RunSlot find_script interfaces_of prepare scripts_of",
             "runner": "Runner",
             "sandbox.sandbox": "Availability",

@@ -13,10 +13,9 @@ from skillwire.core import (
     parse_strictly,
     quoted,
 )
-from skillwire.runner.policy import SCRIPT_LIMITS, is_host, is_secret_name, limit_problem
+from skillwire.runner.policy import FOLDER, SCRIPT_LIMITS, is_host, is_secret_name, limit_problem
 from skillwire.runner.schema import schema_problem
 
-FOLDER: Final = "scripts/"
 MANIFEST_PATH: Final = "scripts/manifest.json"
 MAX_MANIFEST_SIZE: Final = 256 * 1024
 MAX_SCRIPTS: Final = 512

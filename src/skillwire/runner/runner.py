@@ -4,7 +4,6 @@ import logging
 import os
 import secrets
 import signal
-import socket
 import time
 from collections.abc import Generator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -54,32 +53,6 @@ _PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")
 _TOLERANCE = 4096
 
 
-class _RunProxy:
-    """The network access of one run: starts the proxy when the sandbox hands over its listening socket."""
-
-    def __init__(self, allowed: tuple[str, ...]) -> None:
-        self._allowed = allowed
-        self._proxy: AllowListProxy | None = None
-
-    def start(self, listener: socket.socket) -> None:
-        self._proxy = AllowListProxy(listener, self._allowed)
-        self._proxy.start()
-
-    def close(self) -> None:
-        if self._proxy is not None:
-            self._proxy.close()
-
-    @property
-    def traffic(self) -> str:
-        """The hosts reached and the bytes sent and received, for the audit record."""
-        if self._proxy is None:
-            return ""
-        seen = self._proxy.traffic
-        refused = " ".join(f"{why}={count}" for why, count in sorted(seen.refusals.items()))
-        words = (*seen.reached, f"up={seen.up_bytes}", f"down={seen.down_bytes}", refused)
-        return " ".join(word for word in words if word)
-
-
 @dataclass(frozen=True, slots=True)
 class PreparedRun:
     """A run that is ready for a sandbox, with its granted limits, secrets and hosts."""
@@ -89,7 +62,7 @@ class PreparedRun:
     job: Job
     redactor: Redactor
     network: tuple[str, ...]
-    proxy: _RunProxy | None
+    proxy: AllowListProxy | None
 
     def outcome(self, raw: RawOutcome) -> Outcome:
         """Return the outcome of the raw result, redacted and safe to show."""
@@ -138,7 +111,7 @@ class PreparedRun:
             limits=_limits_line(self.job.limits),
             secrets=tuple(sorted(self.job.secrets)),
             network=self.network,
-            traffic=self.proxy.traffic if self.proxy else "",
+            traffic=str(self.proxy.traffic) if self.proxy else "",
             outcome=outcome,
             detail=detail,
             duration_seconds=round(seconds, 6),
@@ -179,7 +152,7 @@ def assemble(run: ScriptRun, policy: Policy, interpreters: Mapping[str, Interpre
     environment = dict(ENVIRONMENT)
     if network:
         environment |= dict.fromkeys(_PROXY_VARIABLES, PROXY_URL)
-    proxy = _RunProxy(network) if network else None
+    proxy = AllowListProxy(network) if network else None
     job = Job(
         script=f"/skill/{run.script}",
         files=run.files,
@@ -332,6 +305,10 @@ class Runner:
     def has_interpreter(self, path: str) -> bool:
         """Return whether there is an interpreter for a script, by its suffix."""
         return PurePosixPath(path).suffix in self.suffixes
+
+    async def wait_until_ready(self, seconds: float) -> bool:
+        """Wait until all sandboxes that are started in advance are ready, and return False on timeout."""
+        return self._pool is not None and await anyio.to_thread.run_sync(self._pool.wait_until_full, seconds)
 
     @contextmanager
     def admit(

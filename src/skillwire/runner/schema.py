@@ -1,21 +1,20 @@
-"""Untrusted JSON Schemas (2020-12): which are supported, and how references are resolved.
+"""The part of JSON Schema (2020-12) in which a script declares its arguments.
 
 The schema and the value are both untrusted, so the cost of a check must be
 bounded. General validators do not guarantee this: regular expressions
 backtrack, references multiply, and each failure inside `anyOf` is reported
-with its value. So schemas are evaluated here (`validating.py`), up to a
-maximum number of steps, and only up to the first failure.
+with its value. So schemas are evaluated here, up to a maximum number of steps,
+and only up to the first failure.
 
-`pattern` and `format` are not evaluated; the script itself must check them,
-inside its sandbox. A schema is refused if it has keywords that cannot be
-ignored without changing the meaning of others: `patternProperties`,
-`unevaluatedItems`, `unevaluatedProperties`, `$dynamicRef`, a nested `$id`,
-and references outside the schema itself. Nothing is fetched.
+The supported keywords are those of `_SHAPES`; a schema with any other is
+refused, because ignoring it could change what the schema means. `pattern`
+and `format` are accepted and not evaluated: the script itself must check
+them, inside its sandbox. References lead to schemas inside the same schema,
+and nothing is fetched.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from operator import ge, gt, le, lt
 from typing import Final, TypeAlias, cast
 from urllib.parse import unquote
@@ -25,182 +24,41 @@ import orjson
 from skillwire.core import JsonValue, quoted
 
 MAX_SCHEMA_SIZE: Final = 64 * 1024
-MISSING: Final = object()
-"""The target of a reference that points at nothing."""
-
-TYPES: Final = frozenset({"null", "boolean", "object", "array", "number", "integer", "string"})
-
-_VERSIONS = frozenset(
-    {"https://json-schema.org/draft/2020-12/schema", "https://json-schema.org/draft/2020-12/schema#"}
-)
-_UNUSABLE = frozenset(
-    {"patternProperties", "unevaluatedItems", "unevaluatedProperties", "$dynamicRef", "$recursiveRef"}
-)
-_SCHEMA = frozenset(
-    {"additionalProperties", "items", "contains", "propertyNames", "not", "if", "then", "else"}
-)
-_SCHEMAS = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})
-_NAMED_SCHEMAS = frozenset({"properties", "$defs", "dependentSchemas"})
-
-
-def schema_problem(schema: object) -> str:
-    """Return why a schema cannot be used, as a predicate; empty when it can."""
-    if not isinstance(schema, dict):
-        return "is not an object"
-    try:
-        if len(orjson.dumps(schema)) > MAX_SCHEMA_SIZE:
-            return f"is larger than {MAX_SCHEMA_SIZE} bytes"
-    except TypeError:
-        return "holds a number beyond 64 bits, or something that has no JSON form"
-    root = cast("dict[str, JsonValue]", schema)
-    if root.get("$schema", "") not in ("", *_VERSIONS):
-        return "is a JSON Schema of another version than 2020-12"
-    return _first_problem(root)
-
-
-def target_of(root: Mapping[str, JsonValue], reference: str) -> object:
-    """Return the target of a reference inside a schema, or `MISSING`."""
-    if not reference.startswith("#/"):
-        return root if reference == "#" else MISSING
-    found: object = root
-    for part in unquote(reference[2:]).split("/"):
-        key = part.replace("~1", "/").replace("~0", "~")
-        if isinstance(found, dict):
-            found = cast("dict[str, object]", found).get(key, MISSING)
-        elif isinstance(found, list) and key.isascii() and key.isdecimal() and len(key) < 6:
-            items = cast("list[object]", found)
-            found = items[int(key)] if int(key) < len(items) else MISSING
-        else:
-            return MISSING
-    return found
-
-
-def _first_problem(root: dict[str, JsonValue]) -> str:
-    """Return the first problem of any subschema, checking each once."""
-    waiting: list[tuple[str, object]] = [("", root)]
-    seen: set[int] = set()
-    while waiting:
-        place, schema = waiting.pop()
-        if isinstance(schema, bool) or id(schema) in seen:
-            continue
-        if not isinstance(schema, dict):
-            return f"has no schema at {quoted('#' + place)}"
-        seen.add(id(cast(object, schema)))
-        members = cast("dict[str, JsonValue]", schema)
-        problem = _problem_of(members, is_root=members is root)
-        if problem:
-            return f"has {problem} at {quoted('#' + place)}" if place else f"has {problem}"
-        if "$ref" in members:
-            reference = cast(str, members["$ref"])
-            target = target_of(root, reference)
-            if target is MISSING:
-                return f"refers to {quoted(reference)}, which does not exist in it"
-            waiting.append((reference[1:], target))
-        waiting += [(f"{place}/{name}", inner) for name, inner in _inner(members)]
-    return ""
-
-
-def _inner(members: Mapping[str, JsonValue]) -> Iterator[tuple[str, object]]:
-    for keyword, value in members.items():
-        if keyword in _SCHEMA:
-            yield keyword, value
-        elif keyword in _SCHEMAS:
-            for position, inner in enumerate(cast("list[JsonValue]", value)):
-                yield f"{keyword}/{position}", inner
-        elif keyword in _NAMED_SCHEMAS:
-            for name, inner in cast("dict[str, JsonValue]", value).items():
-                yield f"{keyword}/{name}", inner
-
-
-def _problem_of(members: Mapping[str, JsonValue], *, is_root: bool) -> str:
-    for keyword, value in members.items():
-        if keyword in _UNUSABLE or (keyword == "$id" and not is_root):
-            return f"`{keyword}`, which is not supported,"
-        is_good = _SHAPES.get(keyword)
-        if is_good is not None and not is_good(value):
-            return f"a malformed `{keyword}`"
-    return ""
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _is_positive(value: object) -> bool:
-    return _is_number(value) and cast(float, value) > 0
-
-
-def _is_count(value: object) -> bool:
-    return _is_number(value) and cast(float, value) >= 0 and cast(float, value) == int(cast(float, value))
-
-
-def _is_flag(value: object) -> bool:
-    return isinstance(value, bool)
-
-
-def _is_list(value: object) -> bool:
-    return isinstance(value, list)
-
-
-def _is_filled_list(value: object) -> bool:
-    return isinstance(value, list) and len(cast("list[object]", value)) > 0
-
-
-def _is_object(value: object) -> bool:
-    return isinstance(value, dict)
-
-
-def _are_names(value: object) -> bool:
-    if not isinstance(value, list):
-        return False
-    names = cast("list[object]", value)
-    return all(isinstance(name, str) for name in names) and len(set(names)) == len(names)
-
-
-def _are_named_names(value: object) -> bool:
-    return isinstance(value, dict) and all(map(_are_names, cast("dict[str, object]", value).values()))
-
-
-def _is_type(value: object) -> bool:
-    if isinstance(value, str):
-        return value in TYPES
-    return _is_filled_list(value) and _are_names(value) and TYPES.issuperset(cast("list[str]", value))
-
-
-_SHAPES: Mapping[str, Callable[[object], bool]] = {
-    "$ref": _is_text,
-    "$id": _is_text,
-    "type": _is_type,
-    "enum": _is_list,
-    "pattern": _is_text,
-    "format": _is_text,
-    "uniqueItems": _is_flag,
-    "multipleOf": _is_positive,
-    "required": _are_names,
-    "dependentRequired": _are_named_names,
-    **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), _is_number),
-    **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems"), _is_count),
-    **dict.fromkeys(("minProperties", "maxProperties", "minContains", "maxContains"), _is_count),
-    **dict.fromkeys(_SCHEMAS, _is_filled_list),
-    **dict.fromkeys(_NAMED_SCHEMAS, _is_object),
-}
-
-
-# Validate a value against a JSON Schema at a bounded cost. See `schema.py`.
-
-
 MAX_STEPS: Final = 3_000_000
-"""The most steps of one check: about one for each schema that a value is checked against."""
+"""The most steps of one check: about one for each keyword that a value is checked against."""
+
+_VERSIONS = ("https://json-schema.org/draft/2020-12/schema", "https://json-schema.org/draft/2020-12/schema#")
+_ANNOTATIONS = (
+    "$comment",
+    "title",
+    "description",
+    "default",
+    "examples",
+    "deprecated",
+    "readOnly",
+    "writeOnly",
+)
+_ROOT_ONLY = ("$schema", "$id")
+_SCHEMA = ("items", "additionalProperties")
+_SCHEMAS = ("allOf", "anyOf", "oneOf")
+_NAMED_SCHEMAS = ("properties", "$defs", "definitions")
+_BOUNDS = {
+    "minimum": (ge, "less than"),
+    "maximum": (le, "more than"),
+    "exclusiveMinimum": (gt, "not more than"),
+    "exclusiveMaximum": (lt, "not less than"),
+}
+_SIZES = {
+    "minLength": (str, ge, "less", "characters"),
+    "maxLength": (str, le, "more", "characters"),
+    "minItems": (list, ge, "less", "items"),
+    "maxItems": (list, le, "more", "items"),
+    "minProperties": (dict, ge, "less", "members"),
+    "maxProperties": (dict, le, "more", "members"),
+}
 
 Schema: TypeAlias = "Mapping[str, JsonValue]"
 Path: TypeAlias = "tuple[Path, str | int] | None"
-
-_SHOWN = 40
-_LONG_DIVISION = 20
 
 
 class CostlyCheckError(Exception):
@@ -215,6 +73,31 @@ class Failure:
     problem: str
 
 
+def schema_problem(schema: object) -> str:
+    """Return why a schema cannot be used, as a predicate; empty when it can."""
+    if not isinstance(schema, dict):
+        return "is not an object"
+    try:
+        if len(orjson.dumps(schema)) > MAX_SCHEMA_SIZE:
+            return f"is larger than {MAX_SCHEMA_SIZE} bytes"
+    except TypeError:
+        return "holds a number beyond 64 bits, or something that has no JSON form"
+    root = cast("dict[str, JsonValue]", schema)
+    if root.get("$schema", _VERSIONS[0]) not in _VERSIONS:
+        return "is a JSON Schema of another version than 2020-12"
+    references: list[str] = []
+    places: set[str] = set()
+    for place, members in _subschemas(root):
+        problem = _problem_of(members, is_root=not places)
+        if problem:
+            return f"has {problem} at {quoted(place)}" if places else f"has {problem}"
+        places.add(place)
+        if isinstance(members, dict) and "$ref" in members:
+            references.append(cast(str, members["$ref"]))
+    missing = next((one for one in references if _place_of(one) not in places), None)
+    return "" if missing is None else f"refers to {quoted(missing)}, which is not a schema in it"
+
+
 def first_failure(schema: Schema, value: JsonValue) -> Failure | None:
     """Return the first failure of `value` against a schema without problems; None when it is valid.
 
@@ -227,366 +110,217 @@ def first_failure(schema: Schema, value: JsonValue) -> Failure | None:
         raise CostlyCheckError from None
 
 
-class _SchemaCheck:
-    """One check of a value against a schema: the root for references, and the steps left."""
-
-    def __init__(self, root: Schema) -> None:
-        self._root = root
-        self._left = MAX_STEPS
-        self._targets: dict[str, JsonValue] = {}
-
-    def spend(self, steps: int) -> None:
-        self._left -= steps
-        if self._left < 0:
-            raise CostlyCheckError
-
-    def failure(self, schema: JsonValue, value: JsonValue, path: Path) -> Failure | None:
-        self.spend(1)
-        if isinstance(schema, bool):
-            return None if schema else _failed(path, "is not allowed")
-        members = cast("dict[str, JsonValue]", schema)
-        for keyword, wanted in members.items():
-            check = _KEYWORDS.get(keyword)
-            if check is not None:
-                self.spend(1)
-                failure = check(self, wanted, members, value, path)
-                if failure is not None:
-                    return failure
-        return None
-
-    def target(self, reference: str) -> JsonValue:
-        """Return the schema that a reference points at, from a cache."""
-        if reference not in self._targets:
-            self._targets[reference] = cast(JsonValue, target_of(self._root, reference))
-        return self._targets[reference]
-
-    def allows(self, schema: JsonValue, value: JsonValue) -> bool:
-        return self.failure(schema, value, None) is None
-
-    def key(self, value: JsonValue) -> Hashable:
-        """Return a key that is the same for equal values: 1 and 1.0 are equal, 1 and true are not."""
-        self.spend(1)
-        if isinstance(value, list):
-            return ("list", tuple(map(self.key, value)))
-        if isinstance(value, dict):
-            return ("object", frozenset((name, self.key(item)) for name, item in value.items()))
-        return (value, isinstance(value, bool))
+def _subschemas(root: Schema) -> Iterator[tuple[str, object]]:
+    """Yield each schema in a schema, with the reference to it; itself first."""
+    waiting: list[tuple[str, object]] = [("#", root)]
+    while waiting:
+        place, schema = waiting.pop()
+        yield place, schema
+        for keyword, value in cast(Schema, schema).items() if isinstance(schema, dict) else ():
+            if keyword in _SCHEMA:
+                waiting.append((f"{place}/{keyword}", value))
+            elif keyword in _SCHEMAS:
+                inner = enumerate(cast("list[JsonValue]", value))
+                waiting += [(f"{place}/{keyword}/{position}", one) for position, one in inner]
+            elif keyword in _NAMED_SCHEMAS:
+                named = cast(Schema, value).items()
+                waiting += [(f"{place}/{keyword}/{_escaped(name)}", one) for name, one in named]
 
 
-Keyword: TypeAlias = Callable[[_SchemaCheck, JsonValue, Schema, JsonValue, Path], Failure | None]
-"""Takes the keyword's value, the schema around it, a value and its path; the types were checked before."""
+def _problem_of(schema: object, *, is_root: bool) -> str:
+    if isinstance(schema, bool):
+        return ""
+    if not isinstance(schema, dict):
+        return "no schema"
+    for keyword, value in cast("dict[str, JsonValue]", schema).items():
+        if keyword.startswith("x-") or (is_root and keyword in _ROOT_ONLY):
+            continue
+        is_good = _SHAPES.get(keyword)
+        if is_good is None:
+            return f"the keyword {quoted(keyword)}, which is not supported,"
+        if not is_good(value):
+            return f"a malformed `{keyword}`"
+    return ""
 
 
-def _ref(
-    check: _SchemaCheck, wanted: JsonValue, around: Schema, value: JsonValue, path: Path
-) -> Failure | None:
-    return check.failure(check.target(cast(str, wanted)), value, path)
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
 
 
-def _type(
-    check: _SchemaCheck, wanted: JsonValue, around: Schema, value: JsonValue, path: Path
-) -> Failure | None:
-    names = cast("list[str]", wanted if isinstance(wanted, list) else [wanted])
-    if any(_TYPES[name](value) for name in names):
-        return None
-    return _failed(path, f"is not of type {' or '.join(names)}")
-
-
-def _enum(
-    check: _SchemaCheck, wanted: JsonValue, around: Schema, value: JsonValue, path: Path
-) -> Failure | None:
-    allowed = cast("list[JsonValue]", wanted)
-    key = check.key(value)
-    if any(check.key(option) == key for option in allowed):
-        return None
-    options = [option for option in allowed if isinstance(option, str)]
-    if options and len(options) == len(allowed):
-        return _failed(path, f"is not one of {quoted(', '.join(options))}")
-    return _failed(path, f"is not one of the {len(allowed)} allowed values")
-
-
-def _const(
-    check: _SchemaCheck, wanted: JsonValue, around: Schema, value: JsonValue, path: Path
-) -> Failure | None:
-    if check.key(value) == check.key(wanted):
-        return None
-    return _failed(path, "is not the only allowed value")
-
-
-def _all_of(
-    check: _SchemaCheck, wanted: JsonValue, around: Schema, value: JsonValue, path: Path
-) -> Failure | None:
-    schemas = cast("list[JsonValue]", wanted)
-    for schema in schemas:
-        failure = check.failure(schema, value, path)
-        if failure is not None:
-            return failure
-    return None
-
-
-def _any_of(
-    check: _SchemaCheck, wanted: JsonValue, around: Schema, value: JsonValue, path: Path
-) -> Failure | None:
-    schemas = cast("list[JsonValue]", wanted)
-    if any(check.allows(schema, value) for schema in schemas):
-        return None
-    return _failed(path, f"matches none of the {len(schemas)} allowed schemas")
-
-
-def _one_of(
-    check: _SchemaCheck, wanted: JsonValue, around: Schema, value: JsonValue, path: Path
-) -> Failure | None:
-    schemas = cast("list[JsonValue]", wanted)
-    count = sum(check.allows(schema, value) for schema in schemas)
-    if count == 1:
-        return None
-    return _failed(path, f"matches {count or 'none'} of {len(schemas)} schemas, and must match exactly one")
-
-
-def _not(
-    check: _SchemaCheck, wanted: JsonValue, around: Schema, value: JsonValue, path: Path
-) -> Failure | None:
-    return _failed(path, "matches a schema that is not allowed") if check.allows(wanted, value) else None
-
-
-def _if(
-    check: _SchemaCheck, wanted: JsonValue, around: Schema, value: JsonValue, path: Path
-) -> Failure | None:
-    branch = around.get("then" if check.allows(wanted, value) else "else", True)
-    return check.failure(branch, value, path)
-
-
-def _multiple_of(
-    check: _SchemaCheck, wanted: JsonValue, around: Schema, value: JsonValue, path: Path
-) -> Failure | None:
-    check.spend(_LONG_DIVISION)
-    # In decimal: 0.3 is a multiple of 0.1, although their nearest doubles are not.
-    if not _is_json_number(value) or Fraction(str(value)) % Fraction(str(wanted)) == 0:
-        return None
-    return _failed(path, f"is not a multiple of {_shown(wanted)}")
-
-
-def _bound(is_good: Callable[[float, float], bool], problem: str) -> Keyword:
-    def run(
-        check: _SchemaCheck, wanted: JsonValue, around: Schema, value: JsonValue, path: Path
-    ) -> Failure | None:
-        if not _is_json_number(value) or is_good(cast(float, value), cast(float, wanted)):
-            return None
-        return _failed(path, f"is {problem} {_shown(wanted)}")
-
-    return run
-
-
-def _size(
-    kind: type[str] | type[list[object]] | type[dict[str, object]],
-    is_good: Callable[[float, float], bool],
-    problem: str,
-    unit: str,
-) -> Keyword:
-    def run(
-        check: _SchemaCheck, wanted: JsonValue, around: Schema, value: JsonValue, path: Path
-    ) -> Failure | None:
-        if not isinstance(value, kind) or is_good(len(value), cast(float, wanted)):
-            return None
-        return _failed(path, f"has {problem} than {_shown(wanted)} {unit}")
-
-    return run
-
-
-def _items(
-    check: _SchemaCheck, wanted: JsonValue, around: Schema, value: JsonValue, path: Path
-) -> Failure | None:
-    if not isinstance(value, list):
-        return None
-    first = len(cast("list[JsonValue]", around.get("prefixItems", [])))
-    for position in range(first, len(value)):
-        failure = check.failure(wanted, value[position], (path, position))
-        if failure is not None:
-            return failure
-    return None
-
-
-def _prefix_items(
-    check: _SchemaCheck, wanted: JsonValue, around: Schema, value: JsonValue, path: Path
-) -> Failure | None:
-    schemas = cast("list[JsonValue]", wanted)
-    if not isinstance(value, list):
-        return None
-    for position, (schema, item) in enumerate(zip(schemas, value, strict=False)):
-        failure = check.failure(schema, item, (path, position))
-        if failure is not None:
-            return failure
-    return None
-
-
-def _contains(
-    check: _SchemaCheck, wanted: JsonValue, around: Schema, value: JsonValue, path: Path
-) -> Failure | None:
-    if not isinstance(value, list):
-        return None
-    count = sum(check.allows(wanted, item) for item in value)
-    least, most = around.get("minContains", 1), around.get("maxContains", len(value))
-    if cast(float, least) <= count <= cast(float, most):
-        return None
-    return _failed(path, f"has {count} items that match `contains`, which is not an allowed number")
-
-
-def _unique_items(
-    check: _SchemaCheck, wanted: JsonValue, around: Schema, value: JsonValue, path: Path
-) -> Failure | None:
-    if not isinstance(value, list) or not wanted:
-        return None
-    seen: set[Hashable] = set()
-    for position, item in enumerate(value):
-        key = check.key(item)
-        if key in seen:
-            return _failed((path, position), "is a duplicate")
-        seen.add(key)
-    return None
-
-
-def _properties(
-    check: _SchemaCheck, wanted: JsonValue, around: Schema, value: JsonValue, path: Path
-) -> Failure | None:
-    schemas = cast("dict[str, JsonValue]", wanted)
-    if not isinstance(value, dict):
-        return None
-    check.spend(len(schemas))
-    for name, schema in schemas.items():
-        if name in value:
-            failure = check.failure(schema, value[name], (path, name))
-            if failure is not None:
-                return failure
-    return None
-
-
-def _additional_properties(
-    check: _SchemaCheck, wanted: JsonValue, around: Schema, value: JsonValue, path: Path
-) -> Failure | None:
-    if not isinstance(value, dict):
-        return None
-    check.spend(len(value))
-    declared = cast("dict[str, JsonValue]", around.get("properties", {}))
-    for name, item in value.items():
-        if name not in declared:
-            failure = check.failure(wanted, item, (path, name))
-            if failure is not None:
-                return failure
-    return None
-
-
-def _property_names(
-    check: _SchemaCheck, wanted: JsonValue, around: Schema, value: JsonValue, path: Path
-) -> Failure | None:
-    if not isinstance(value, dict):
-        return None
-    for name in value:
-        if not check.allows(wanted, name):
-            return _failed((path, name), "has a name that is not allowed")
-    return None
-
-
-def _required(
-    check: _SchemaCheck, wanted: JsonValue, around: Schema, value: JsonValue, path: Path
-) -> Failure | None:
-    names = cast("list[str]", wanted)
-    if not isinstance(value, dict):
-        return None
-    check.spend(len(names))
-    missing = next((name for name in names if name not in value), None)
-    return None if missing is None else _failed((path, missing), "is missing")
-
-
-def _dependent_required(
-    check: _SchemaCheck, wanted: JsonValue, around: Schema, value: JsonValue, path: Path
-) -> Failure | None:
-    needs = cast("dict[str, JsonValue]", wanted)
-    if not isinstance(value, dict):
-        return None
-    for name, others in needs.items():
-        check.spend(1)
-        if name in value:
-            failure = _required(check, others, around, value, path)
-            if failure is not None:
-                return failure
-    return None
-
-
-def _dependent_schemas(
-    check: _SchemaCheck, wanted: JsonValue, around: Schema, value: JsonValue, path: Path
-) -> Failure | None:
-    schemas = cast("dict[str, JsonValue]", wanted)
-    if not isinstance(value, dict):
-        return None
-    for name, schema in schemas.items():
-        check.spend(1)
-        if name in value:
-            failure = check.failure(schema, value, path)
-            if failure is not None:
-                return failure
-    return None
-
-
-def _is_json_number(value: JsonValue) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _is_integer(value: JsonValue) -> bool:
-    return _is_json_number(value) and (isinstance(value, int) or cast(float, value).is_integer())
+def _is_integer(value: object) -> bool:
+    return _is_number(value) and (isinstance(value, int) or cast(float, value).is_integer())
 
 
-def _shown(number: JsonValue) -> str:
-    text = str(number)
-    return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
+def _is_filled_list(value: object) -> bool:
+    return isinstance(value, list) and len(cast("list[object]", value)) > 0
+
+
+def _are_names(value: object) -> bool:
+    names = cast("list[object]", value) if isinstance(value, list) else [None]
+    return all(isinstance(name, str) for name in names) and len(set(names)) == len(names)
+
+
+_TYPES: Mapping[str, Callable[[object], bool]] = {
+    "null": lambda value: value is None,
+    "boolean": lambda value: isinstance(value, bool),
+    "object": lambda value: isinstance(value, dict),
+    "array": lambda value: isinstance(value, list),
+    "string": _is_text,
+    "number": _is_number,
+    "integer": _is_integer,
+}
+
+
+def _is_type(value: object) -> bool:
+    names = cast("list[object]", value) if isinstance(value, list) else [value]
+    return _is_filled_list(names) and _are_names(names) and _TYPES.keys() >= set(cast("list[str]", names))
+
+
+_SHAPES: Mapping[str, Callable[[object], bool]] = {
+    "type": _is_type,
+    "enum": _TYPES["array"],
+    "required": _are_names,
+    "uniqueItems": _TYPES["boolean"],
+    **dict.fromkeys(("const", *_ANNOTATIONS, *_SCHEMA), lambda value: True),
+    **dict.fromkeys(("$ref", "pattern", "format"), _is_text),
+    **dict.fromkeys(_BOUNDS, _is_number),
+    **dict.fromkeys(_SIZES, lambda value: _is_integer(value) and cast(float, value) >= 0),
+    **dict.fromkeys(_SCHEMAS, _is_filled_list),
+    **dict.fromkeys(_NAMED_SCHEMAS, _TYPES["object"]),
+}
+"""The supported keywords, and the test of their values; schemas in them are tested on their own."""
+
+
+class _SchemaCheck:
+    """One check of a value against a schema: the targets of references, and the steps left."""
+
+    def __init__(self, root: Schema) -> None:
+        self._targets = dict(_subschemas(root))
+        self._left = MAX_STEPS
+
+    def failure(self, schema: JsonValue, value: JsonValue, path: Path) -> Failure | None:
+        self._spend(1)
+        if isinstance(schema, bool):
+            return None if schema else _failed(path, "is not allowed")
+        members = cast("dict[str, JsonValue]", schema)
+        self._spend(len(members))
+        failure = self._own_failure(members, value, path)
+        if failure is not None:
+            return failure
+        for inner, part, place in self._parts(members, value, path):
+            failure = self.failure(inner, part, place)
+            if failure is not None:
+                return failure
+        return self._choice_failure(members, value, path)
+
+    def _own_failure(self, schema: Schema, value: JsonValue, path: Path) -> Failure | None:
+        """Check what the schema says of the value itself, without its inner schemas."""
+        types = schema.get("type", [])
+        names = cast("list[str]", types if isinstance(types, list) else [types])
+        if names and not any(_TYPES[name](value) for name in names):
+            return _failed(path, f"is not of type {' or '.join(names)}")
+        if "enum" in schema or "const" in schema:
+            problem = self._value_problem(schema, value)
+            if problem:
+                return _failed(path, problem)
+        for keyword, wanted in schema.items():
+            limit = cast(float, wanted)
+            if keyword in _BOUNDS and _is_number(value):
+                is_good, problem = _BOUNDS[keyword]
+                if not is_good(cast(float, value), limit):
+                    return _failed(path, f"is {problem} {limit}")
+            elif keyword in _SIZES:
+                kind, is_good, problem, unit = _SIZES[keyword]
+                if isinstance(value, kind) and not is_good(len(cast("list[JsonValue]", value)), limit):
+                    return _failed(path, f"has {problem} than {limit} {unit}")
+        if isinstance(value, dict):
+            required = cast("list[str]", schema.get("required", []))
+            self._spend(len(required))
+            missing = next((name for name in required if name not in value), None)
+            return None if missing is None else _failed((path, missing), "is missing")
+        return self._duplicate(value, path) if schema.get("uniqueItems") and isinstance(value, list) else None
+
+    def _value_problem(self, schema: Schema, value: JsonValue) -> str:
+        key = self._key(value)
+        if "const" in schema and key != self._key(schema["const"]):
+            return "is not the only allowed value"
+        allowed = cast("list[JsonValue]", schema.get("enum", [value]))
+        if any(self._key(option) == key for option in allowed):
+            return ""
+        if allowed and all(isinstance(option, str) for option in allowed):
+            return f"is not one of {quoted(', '.join(cast('list[str]', allowed)))}"
+        return f"is not one of the {len(allowed)} allowed values"
+
+    def _duplicate(self, items: list[JsonValue], path: Path) -> Failure | None:
+        seen: set[Hashable] = set()
+        for position, item in enumerate(items):
+            key = self._key(item)
+            if key in seen:
+                return _failed((path, position), "is a duplicate")
+            seen.add(key)
+        return None
+
+    def _parts(
+        self, schema: Schema, value: JsonValue, path: Path
+    ) -> Iterator[tuple[JsonValue, JsonValue, Path]]:
+        """Yield the inner schemas that must all hold, each with what it must hold for."""
+        if "$ref" in schema:
+            yield cast(JsonValue, self._targets[_place_of(cast(str, schema["$ref"]))]), value, path
+        for inner in cast("list[JsonValue]", schema.get("allOf", [])):
+            yield inner, value, path
+        if isinstance(value, list) and "items" in schema:
+            for position, item in enumerate(value):
+                yield schema["items"], item, (path, position)
+        elif isinstance(value, dict):
+            self._spend(len(value))
+            declared = cast("dict[str, JsonValue]", schema.get("properties", {}))
+            others = schema.get("additionalProperties", True)
+            for name, item in value.items():
+                yield declared.get(name, others), item, (path, name)
+
+    def _choice_failure(self, schema: Schema, value: JsonValue, path: Path) -> Failure | None:
+        any_of = cast("list[JsonValue]", schema.get("anyOf", []))
+        if any_of and all(self.failure(inner, value, None) for inner in any_of):
+            return _failed(path, f"matches none of the {len(any_of)} allowed schemas")
+        one_of = cast("list[JsonValue]", schema.get("oneOf", []))
+        count = sum(self.failure(inner, value, None) is None for inner in one_of)
+        if not one_of or count == 1:
+            return None
+        problem = f"matches {count or 'none'} of {len(one_of)} schemas, and must match exactly one"
+        return _failed(path, problem)
+
+    def _key(self, value: JsonValue) -> Hashable:
+        """Return a key that is the same for equal values: 1 and 1.0 are equal, 1 and true are not."""
+        self._spend(1)
+        if isinstance(value, list):
+            return ("list", tuple(map(self._key, value)))
+        if isinstance(value, dict):
+            return ("object", frozenset((name, self._key(item)) for name, item in value.items()))
+        return (value, isinstance(value, bool))
+
+    def _spend(self, steps: int) -> None:
+        self._left -= steps
+        if self._left < 0:
+            raise CostlyCheckError
 
 
 def _failed(path: Path, problem: str) -> Failure:
     parts: list[str] = []
     while path is not None:
         path, key = path
-        parts.append(str(key).replace("~", "~0").replace("/", "~1"))
+        parts.append(_escaped(str(key)))
     return Failure("".join(f"/{part}" for part in reversed(parts)), problem)
 
 
-_TYPES: Mapping[str, Callable[[JsonValue], bool]] = {
-    "null": lambda value: value is None,
-    "boolean": lambda value: isinstance(value, bool),
-    "object": lambda value: isinstance(value, dict),
-    "array": lambda value: isinstance(value, list),
-    "string": lambda value: isinstance(value, str),
-    "number": _is_json_number,
-    "integer": _is_integer,
-}
+def _place_of(reference: str) -> str:
+    """Return the place that a reference names, as `_subschemas` spells it; empty outside the schema."""
+    return f"#{unquote(reference[1:])}" if reference.startswith("#") else ""
 
-_KEYWORDS: Mapping[str, Keyword] = {
-    "$ref": _ref,
-    "type": _type,
-    "enum": _enum,
-    "const": _const,
-    "allOf": _all_of,
-    "anyOf": _any_of,
-    "oneOf": _one_of,
-    "not": _not,
-    "if": _if,
-    "multipleOf": _multiple_of,
-    "minimum": _bound(ge, "less than"),
-    "maximum": _bound(le, "more than"),
-    "exclusiveMinimum": _bound(gt, "not more than"),
-    "exclusiveMaximum": _bound(lt, "not less than"),
-    "minLength": _size(str, ge, "less", "characters"),
-    "maxLength": _size(str, le, "more", "characters"),
-    "minItems": _size(list, ge, "less", "items"),
-    "maxItems": _size(list, le, "more", "items"),
-    "minProperties": _size(dict, ge, "less", "members"),
-    "maxProperties": _size(dict, le, "more", "members"),
-    "items": _items,
-    "prefixItems": _prefix_items,
-    "contains": _contains,
-    "uniqueItems": _unique_items,
-    "properties": _properties,
-    "additionalProperties": _additional_properties,
-    "propertyNames": _property_names,
-    "required": _required,
-    "dependentRequired": _dependent_required,
-    "dependentSchemas": _dependent_schemas,
-}
+
+def _escaped(name: str) -> str:
+    """Return a name as a part of a JSON Pointer."""
+    return name.replace("~", "~0").replace("/", "~1")

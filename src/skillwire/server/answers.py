@@ -32,7 +32,7 @@ from skillwire.server.browse import MAX_COMPLETED, children_of, completions, sch
 from skillwire.server.limits import DEFAULT_PAGE_SIZE
 from skillwire.server.meta import NO_ANNOTATIONS, MetaAnnotator
 from skillwire.server.visibility import EVERYTHING_LISTED, ListingFilter, ListingRules
-from skillwire.sources.combined import CombinedSource
+from skillwire.sources.combined import CombinedSource, ServedFile
 from skillwire.sources.snapshot import Snapshot, possible_skills
 from skillwire.wire.core import (
     LIST_RESOURCES,
@@ -349,20 +349,24 @@ class Answers:
             NotFoundError: No skill has such a file.
             SourceError: It cannot be read as published.
         """
-        before = self.source.snapshot
-        content = await self.source.read_file(uri)
-        snapshot, wanted, digest = self.source.snapshot, canonical_uri(uri), ""
-        is_skill_file = wanted in snapshot.by_uri
-        # If the snapshot was replaced meanwhile, the digest may not belong to these bytes.
-        if snapshot is before:
-            try:
-                file = snapshot.locate(wanted)[1]
-                digest = "" if file is None else file.digest
-            except NotFoundError:
-                is_skill_file = segment_of(wanted) == SKILL_FILE  # Not in the snapshot.
+        return self._file(uri, await self.source.read(uri))
+
+    def read_small(self, uri: str) -> FileContent | None:
+        """Return the file at `uri` without waiting; None when only `read` can answer. Thread-safe.
+
+        Raises:
+            NotFoundError: No listed skill has such a file.
+        """
+        file = self.source.read_small(uri)
+        return None if file is None else self._file(uri, file)
+
+    def _file(self, uri: str, file: ServedFile) -> FileContent:
+        content, snapshot, entry, line = file
+        wanted = canonical_uri(uri) if line is None else line.uri
+        is_skill_file = segment_of(wanted) == SKILL_FILE if entry is None else wanted == entry.uri.text
         own_type = self.annotator.media_type if is_skill_file else ""
         media_type = own_type or snapshot.media_types.get(wanted) or media_type_of(wanted)
-        return FileContent(uri, media_type, content, digest)
+        return FileContent(uri, media_type, content, "" if line is None else line.digest)
 
     def read_result(self, file: FileContent, *, modern: bool) -> JsonDict:
         """Return the result of `resources/read`. A file without a digest gets `ttlMs` 0."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, cast
 
 from skillwire.core import SkillError, quoted, visible
-from skillwire.runner.policy_file import Table, TableError
+from skillwire.core.toml import Table, TableError
 from skillwire.server.access.settings import AccessError, read_owner_writable
 from skillwire.server.options import (
     OPTIONS,

@@ -2,12 +2,13 @@
 
 import logging
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
+
+from skillwire.sources.background import QUIET_SECONDS, LogFilter
 
 if sys.platform != "win32":
     import resource
@@ -20,7 +21,6 @@ DEFAULT_PAGE_SIZE: Final = 250
 # Other file descriptors: skill files, the search index, pipes of scripts, the event loop.
 _RESERVED_FILES: Final = 512
 _FEWEST_CONNECTIONS: Final = 16
-_QUIET_SECONDS: Final = 60.0
 
 logger = logging.getLogger(__name__)
 
@@ -120,8 +120,7 @@ class ConnectionCounts:
     closed: int = 0
     by_reason: Counter[CloseReason] = field(default_factory=Counter[CloseReason])
     on_close: Callable[[CloseReason], None] = lambda reason: None
-    clock: Callable[[], float] = time.monotonic
-    _logged_at: dict[CloseReason, float] = field(default_factory=dict[CloseReason, float])
+    warnings: LogFilter = field(default_factory=lambda: LogFilter(QUIET_SECONDS))
 
     @property
     def open(self) -> int:
@@ -133,11 +132,8 @@ class ConnectionCounts:
         self.by_reason[reason] += 1
         self.on_close(reason)
         text = _LOG_TEXTS.get(reason)
-        now = self.clock()
-        if text is None or now - self._logged_at.get(reason, -_QUIET_SECONDS) < _QUIET_SECONDS:
-            return
-        self._logged_at[reason] = now
-        logger.warning("%s (%s: %d so far)", text, reason, self.by_reason[reason])
+        if text is not None and self.warnings.admits(reason):
+            logger.warning("%s (%s: %d so far)", text, reason, self.by_reason[reason])
 
 
 def raise_open_file_limit(connections: int) -> int:

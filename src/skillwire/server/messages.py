@@ -1,7 +1,6 @@
 """JSON-RPC messages from HTTP or stdio: the size limit, parsing, and errors for malformed ones."""
 
 import logging
-import time
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, cast
@@ -26,6 +25,7 @@ from skillwire.core import (
     SourceError,
     visible,
 )
+from skillwire.sources.background import LogFilter
 
 # Translates internal errors to errors that a peer may read.
 
@@ -35,9 +35,8 @@ MAX_ECHO: Final = 256
 MAX_MESSAGE: Final = 1_000
 """The maximum length of an error message."""
 
-# A source that cannot be read fails every request, so only one warning is logged in this time.
-_QUIET_SECONDS = 10.0
-_logged_at = -_QUIET_SECONDS
+# A source that cannot be read fails every request, so only one warning in ten seconds is logged.
+_warnings = LogFilter(10.0)
 
 logger = logging.getLogger(__name__)
 
@@ -66,12 +65,8 @@ def wire_errors() -> Generator[None]:
 
 
 def _log_source(error: SourceError) -> None:
-    """Log why a source cannot be read, as a warning at most once in `_QUIET_SECONDS`."""
-    global _logged_at
-    now = time.monotonic()
-    level = logging.WARNING if now - _logged_at >= _QUIET_SECONDS else logging.INFO
-    if level == logging.WARNING:
-        _logged_at = now
+    """Log why a source cannot be read, as a warning only now and then."""
+    level = logging.WARNING if _warnings.admits() else logging.INFO
     cause = f" ({error.__cause__})" if error.__cause__ else ""
     logger.log(level, "a request failed: %s%s", error, cause)
 

@@ -6,6 +6,7 @@ line (`cli/serve.py`) and the configuration file (`config.py`) are made from
 `OPTIONS`. The other fields are set by code alone. All values can be pickled.
 """
 
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
@@ -13,7 +14,7 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast, get_type_hints
 
-from skillwire.core import InvalidUriError, SkillError, quoted
+from skillwire.core import InvalidUriError, SkillError, quoted, visible
 from skillwire.runner import Policy, load_policy
 from skillwire.runner.preparation import MAX_ARGUMENTS_SIZE
 from skillwire.server.access.settings import AccessSettings, Oidc, Rate
@@ -27,6 +28,8 @@ _T = TypeVar("_T")
 
 _OPTION: Final = "option"
 _MAX_PORT: Final = 65_535
+LONGEST_NAME: Final = 100
+"""The maximum length of the name of a server."""
 _RATE: Final = re.compile(r"(?P<rate>\d{1,7}(?:\.\d{1,3})?)(?:/(?P<burst>\d{1,7}))?")
 _BURST_SECONDS: Final = 5
 
@@ -360,6 +363,8 @@ class ServeOptions:
 
     default_name: str = ""
     """The name of the server when `name` is empty."""
+    summary: str = ""
+    """A text for the instructions that stands for the summary of the skills."""
     policy: Policy | None = None
     """What scripts may use, with `scripts`; by default that of `script_policy`."""
     more_sources: Callable[[], Sequence[Source]] | None = None
@@ -435,6 +440,17 @@ OPTIONS: Final[Mapping[str, Option]] = _collected(ServeOptions, {})
 def label(name: str) -> str:
     """Return how a message names an option."""
     return OPTIONS[name].label
+
+
+def is_server_name(name: str) -> bool:
+    """Return whether a server can have this name: empty for that of its folder, else one visible line."""
+    return not name or (len(name) <= LONGEST_NAME and bool(name.strip()) and visible(name) == name)
+
+
+def folder_name(folders: Sequence[Path]) -> str:
+    """Return the name of a server of these folders, that of the first; empty when there is none."""
+    first = os.fsencode(folders[0].resolve().name) if folders else b""
+    return visible(first.decode("utf-8", "replace"), most=LONGEST_NAME)
 
 
 def values_of(options: object) -> dict[str, object]:

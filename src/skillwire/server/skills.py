@@ -28,6 +28,7 @@ from skillwire.core import (
     media_type_of,
     segment_of,
 )
+from skillwire.search.index import require_fts5
 from skillwire.server.answers import Answers, FileContent, ResultSettings
 from skillwire.server.changes import ChangeNotifier
 from skillwire.server.dialects.base import DialectServer, DialectSkills, Render
@@ -39,7 +40,7 @@ from skillwire.server.dialects.resources import ListMarch
 from skillwire.server.find_tool import FindTool
 from skillwire.server.meta import NO_ANNOTATIONS, MetaAnnotator
 from skillwire.server.outputs import RunsScripts, Scripts
-from skillwire.server.search import ServerSearch, require_fts5
+from skillwire.server.search import ServerSearch
 from skillwire.server.visibility import EVERYTHING_LISTED, ListingRules, summary_of
 from skillwire.sources.combined import CombinedSource, is_reserved
 from skillwire.sources.directory.source import DirectorySource
@@ -208,7 +209,7 @@ class Skills:
         find_tool: bool = False,
         scripts: Scripts | RunsScripts | None = None,
         listing: ListingRules = EVERYTHING_LISTED,
-        instructions: bool = False,
+        instructions: bool | str = False,
     ) -> None:
         self.result_settings = result_settings
         self.annotator = annotator
@@ -230,7 +231,7 @@ class Skills:
         self._follow_links = follow_links
         self._built = MemorySource()
         self._listing = listing
-        self._has_summary = instructions
+        self._instructions = instructions
         self._summary: tuple[object, str] = (None, "")
         self._unlisted: set[str] = set()
         self._sources: list[Source] = [self._built]
@@ -406,7 +407,9 @@ class Skills:
 
     def summary(self) -> str:
         """Return the summary of the listed skills for the server's instructions, or an empty text."""
-        if not self._has_summary or self._answers is None:
+        if isinstance(self._instructions, str):
+            return self._instructions
+        if not self._instructions or self._answers is None:
             return ""
         listed = self._answers.listed
         if self._summary[0] is not listed:

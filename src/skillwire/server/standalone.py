@@ -65,7 +65,7 @@ def _skills(
         find_tool=options.find,
         scripts=scripts,
         listing=options.listing,
-        instructions=options.instructions,
+        instructions=options.summary or options.instructions,
     )
 
 

@@ -26,9 +26,10 @@ from mcp.shared.message import SessionMessage
 from mcp_types import PROTOCOL_VERSION_META_KEY
 from pydantic_core import PydanticSerializationError
 
-from skillwire.core import encode
+from skillwire.core import encode, visible
 from skillwire.server.fast.hot import HotAnswers
 from skillwire.server.fast.requests import FastRequest, response
+from skillwire.server.handshake import Opening, take_opening, with_fixed_summary
 from skillwire.server.limits import MAX_MESSAGE_BYTES
 from skillwire.server.messages import MalformedMessageError, parse_message, too_large
 from skillwire.server.options import ServeOptions
@@ -70,8 +71,11 @@ class StdioConnection:
         outgoing: int,
         listen: ListenHandler | None = None,
         message_bytes: int = MAX_MESSAGE_BYTES,
+        opening: Opening = Opening(),
     ) -> None:
         self._server = server
+        self._opening = opening
+        self._is_replayed = anyio.Event()
         self._hot = hot
         self._reader = None if hot is None else hot.new_reader()
         self._listen = listen
@@ -136,9 +140,25 @@ class StdioConnection:
         async with answers:
             async for item in answers:
                 message = item.message
-                await self._send(_encode_message(message) + b"\n")
-                if isinstance(message, types.JSONRPCResponse | types.JSONRPCError) and message.id is not None:
+                data = _encode_message(message)
+                is_response = isinstance(message, types.JSONRPCResponse | types.JSONRPCError)
+                if is_response and self._opening.request and not self._is_replayed.is_set():
+                    self._note_replay(data)
+                else:
+                    await self._send(data + b"\n")
+                if is_response and message.id is not None:
                     self._note_answer(message.id, refused=isinstance(message, types.JSONRPCError))
+
+    async def replay(self, requests: "SdkRequests") -> None:
+        """Pass the message that was answered early to the SDK, and discard its answer."""
+        if self._opening.request:
+            await self.pass_to_sdk(self._opening.request, requests)
+            await self._is_replayed.wait()
+
+    def _note_replay(self, answer: bytes) -> None:
+        self._is_replayed.set()
+        if answer != self._opening.answer:
+            logger.info("the skills changed since the first answer: %s", visible(answer.decode(), most=1000))
 
     def _note_answer(self, identifier: types.RequestId, *, refused: bool) -> None:
         if identifier == self._handshake and self._era == "handshake" and not refused:
@@ -156,7 +176,9 @@ class StdioConnection:
         rest = b""
         skipping = False
         size = _CHUNK
-        while chunk := os.read(self._incoming, size):
+        received = self._opening.unread
+        while chunk := received or os.read(self._incoming, size):
+            received = b""
             # A large buffer costs time even if it is not filled, so only a long message gets one.
             size = _CHUNK if len(chunk) < size else _LARGEST_CHUNK
             if not rest and not skipping and chunk.find(b"\n") == len(chunk) - 1:
@@ -309,6 +331,7 @@ class _StdinReader:
     def run(self) -> None:
         # The portal is gone when the server stopped first.
         with suppress(RuntimeError, OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
+            self._portal.call(self._connection.replay, self._requests)
             for line in self._connection.lines():
                 if self._connection.is_over:
                     break
@@ -365,11 +388,12 @@ async def serve_stdio(
         SkillError: The skills cannot be opened.
     """
     limit_malloc_arenas()
-    skill_server = SkillServer(options)
+    skill_server = SkillServer(with_fixed_summary(options))
     with standard_streams() as (incoming, outgoing):
         async with skill_server.skills.open(), anyio.create_task_group() as group:
             freeze_gc()
             on_ready(skill_server)
+            opening = take_opening()
             connection = StdioConnection(
                 skill_server.server,
                 skill_server.hot if options.is_fast else None,
@@ -377,6 +401,7 @@ async def serve_stdio(
                 outgoing=outgoing,
                 listen=skill_server.listen,
                 message_bytes=options.message_bytes,
+                opening=opening,
             )
             group.start_soon(_stop_on_signal, connection)
             await connection.run()

@@ -258,19 +258,28 @@ def pointer_to(
 
 def summary_of(entries: Sequence[SkillEntry], *, has_find_tool: bool) -> str:
     """Return the summary of a server's listed skills, sorted by URI: how to read them, then their names."""
-    ways = f"{LIST_SKILLS} and resources/list list them"
-    if has_find_tool:
-        ways += ", and the tool find_skills searches them, including unlisted ones"
-    heading = (
-        f"This server publishes {_count_text(len(entries))}: folders of instructions for tasks, each with a "
-        f"SKILL.md. Before a task that one of them fits, read its SKILL.md with resources/read; {ways}."
-    )
+    heading = _heading(_count_text(len(entries)), has_find_tool=has_find_tool)
     text = ""
     for longest in _SUMMARY_DESCRIPTIONS:
         text, is_whole = _write_lines(heading, entries, MAX_SUMMARY_BYTES, longest)
         if is_whole:
             break
     return text
+
+
+def general_summary(*, has_find_tool: bool) -> str:
+    """Return the summary of a server whose skills are too many to be named: how to read them."""
+    return _heading("many Agent Skills", has_find_tool=has_find_tool)
+
+
+def _heading(skills: str, *, has_find_tool: bool) -> str:
+    ways = f"{LIST_SKILLS} and resources/list list them"
+    if has_find_tool:
+        ways += ", and the tool find_skills searches them, including unlisted ones"
+    return (
+        f"This server publishes {skills}: folders of instructions for tasks, each with a "
+        f"SKILL.md. Before a task that one of them fits, read its SKILL.md with resources/read; {ways}."
+    )
 
 
 def _write_lines(heading: str, entries: Sequence[SkillEntry], most: int, longest: int) -> tuple[str, bool]:

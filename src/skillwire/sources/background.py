@@ -1,8 +1,9 @@
-"""Tasks that run during an `async with` block, and end with it."""
+"""Tasks that run during an `async with` block, and end with it; logs of what they repeat."""
 
 import logging
+import math
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Hashable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
@@ -74,10 +75,30 @@ async def open_all(managers: Sequence[AbstractAsyncContextManager[Any]]) -> Asyn
         raise failures[0]
 
 
-# Pausing the garbage collector while many long-lived objects are created.
+# `LogFilter` and `FailureLog`: what happens repeatedly is not logged every time.
 
 
-# `FailureLog`: logs a repeated failure when it starts and when it ends, not every time.
+_MAX_KEYS = 10_000
+
+
+class LogFilter:
+    """Admits a message, identified by a key, once in a number of seconds; by default only once."""
+
+    def __init__(self, seconds: float = math.inf, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._seconds = seconds
+        self._clock = clock
+        self._logged_at: dict[Hashable, float] = {}
+
+    def admits(self, *key: Hashable) -> bool:
+        """Return whether a message is to be logged now, and note that it is."""
+        now = self._clock()
+        before = self._logged_at.get(key)
+        if before is not None and now - before < self._seconds:
+            return False
+        if len(self._logged_at) >= _MAX_KEYS:
+            self._logged_at.clear()
+        self._logged_at[key] = now
+        return True
 
 
 # The same failure within this time is not logged again.

@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
-from typing import Any, TypeVar, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import anyio
 import anyio.to_thread
@@ -17,6 +17,7 @@ from skillwire.core import (
     DuplicateSkillError,
     Finding,
     InvalidUriError,
+    ManifestFile,
     NotFoundError,
     SkillEntry,
     SkillUri,
@@ -334,8 +335,22 @@ def without_entry(part: Snapshot, entry: SkillEntry, report: Report) -> Snapshot
 logger = logging.getLogger(__name__)
 
 _READ_ATTEMPTS = 3
+MAX_SMALL_FILE: Final = 64 * 1024
+"""The maximum size of a file that is read without a thread: a thread costs more than the read."""
 
 Result = TypeVar("Result")
+
+
+class ServedFile(NamedTuple):
+    """The bytes of a file, and the snapshot, the entry and the line of the manifest that they belong to.
+
+    A file of a dynamic skill has no line, and one of an unlisted skill no entry either.
+    """
+
+    content: bytes
+    snapshot: Snapshot
+    entry: SkillEntry | None = None
+    line: ManifestFile | None = None
 
 
 class CombinedSource(SnapshotSource):
@@ -356,6 +371,9 @@ class CombinedSource(SnapshotSource):
         self._reported_reserved: set[str] = set()
         # The snapshots of our own sources can be served unchanged when they are the only part.
         self._whole = tuple(isinstance(source, SnapshotSource) for source in self._sources)
+        self._read_now: tuple[Callable[[SkillEntry, ManifestFile], bytes | None] | None, ...] = tuple(
+            getattr(source, "read_now", None) for source in self._sources
+        )
         self._merged = merge([Snapshot.of(())] * len(self._sources))
         self._merging = anyio.Lock()
         super().__init__()
@@ -416,24 +434,60 @@ class CombinedSource(SnapshotSource):
             NotFoundError: No source serves such a file.
             SourceError: The file keeps changing, or cannot be read.
         """
+        return (await self.read(uri)).content
+
+    async def read(self, uri: str) -> ServedFile:
+        """Return a file, with what the snapshot that its bytes match says about it.
+
+        Raises:
+            NotFoundError: No source serves such a file.
+            SourceError: The file keeps changing, or cannot be read.
+        """
         for _ in range(_READ_ATTEMPTS):
+            snapshot = self.snapshot
             try:
-                entry, file = self.snapshot.locate(uri)
+                entry, line = snapshot.locate(uri)
             except NotFoundError:
-                if self._is_refused(uri):
+                if self._is_refused(uri) or is_reserved(uri, self._reserved):
                     raise
-                if is_reserved(uri, self._reserved):
-                    raise
-                return await self._query_plain_sources(lambda source: source.read_file(uri), uri)
-            content = await self._owner_of(entry).read_file(uri if file is None else file.published)
-            if file is None:
-                return content
+                content = await self._query_plain_sources(lambda source: source.read_file(uri), uri)
+                return ServedFile(content, snapshot)
+            if line is None:
+                return ServedFile(await self._owner_of(entry).read_file(uri), snapshot, entry)
+            content = (
+                self.read_now(entry, line)
+                if 0 <= line.size <= MAX_SMALL_FILE
+                else await anyio.to_thread.run_sync(self.read_now, entry, line)
+            )
+            if content is not None:
+                return ServedFile(content, snapshot, entry, line)
+            content = await self._owner_of(entry).read_file(line.published)
             try:
-                file.verify(content)
-                return content
+                line.verify(content)
+                return ServedFile(content, snapshot, entry, line)
             except VerificationError:
                 await self.refresh()
         raise SourceError(f"{uri} is changing and cannot be served as published")
+
+    def read_small(self, uri: str) -> ServedFile | None:
+        """Return a small file without waiting; None when only `read` can answer. Thread-safe.
+
+        Raises:
+            NotFoundError: No listed skill has such a file.
+        """
+        snapshot = self.snapshot
+        entry, line = snapshot.locate(uri)
+        if line is None or not 0 <= line.size <= MAX_SMALL_FILE:
+            return None
+        content = self.read_now(entry, line)
+        return None if content is None else ServedFile(content, snapshot, entry, line)
+
+    def read_now(self, entry: SkillEntry, line: ManifestFile) -> bytes | None:
+        """Return the bytes of a file if they match `line`; None when its source cannot tell at once."""
+        for read_now, part in zip(self._read_now, self._merged.parts, strict=True):
+            if entry.uri.text in part.by_uri:
+                return None if read_now is None else read_now(entry, line)
+        return None
 
     def _is_refused(self, uri: str) -> bool:
         """Return whether a file belongs to a skill that more than one source claims."""

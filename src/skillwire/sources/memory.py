@@ -13,6 +13,7 @@ from skillwire.core import (
     SKILL_FILE,
     DuplicateSkillError,
     JsonValue,
+    ManifestFile,
     NotFoundError,
     Skill,
     SkillEntry,
@@ -164,6 +165,11 @@ class MemorySource(SnapshotSource):
         skill, _ = self._skills[entry.uri.text]
         assert isinstance(skill, DynamicSkill), "only a dynamic skill has no manifest"
         return await skill.read(entry.uri.relative_path(uri))
+
+    def read_now(self, entry: SkillEntry, line: ManifestFile) -> bytes | None:
+        """Return the bytes of a file if they match `line`."""
+        content = self._contents.get(line.uri)
+        return content if content is not None and line == ManifestFile.of(line.uri, content) else None
 
     def place_of(self, uri: SkillUri) -> str:
         """Return where a published skill comes from, for the operator of the server."""

@@ -139,10 +139,11 @@ class Snapshot:
         """
         if directory.count("/") > _DEEP:
             directory = self._common_part(directory)
-        for folder in self_and_ancestors(directory):
-            entry = self.by_uri.get(f"{folder}/{SKILL_FILE}")
+        while directory.count("/") >= 2:
+            entry = self.by_uri.get(f"{directory}/{SKILL_FILE}")
             if entry is not None:
                 yield entry
+            directory = directory.rpartition("/")[0]
 
     def _common_part(self, directory: str) -> str:
         """Return the part of a directory's URI, in whole segments, that it shares with any skill's URI.
@@ -275,12 +276,15 @@ def _completed(entry: SkillEntry, lines: Mapping[str, ManifestFile]) -> SkillEnt
 class Source(Protocol):
     """A place from which skills come. Three methods are enough.
 
-    Three more are used where a source has them, all about a skill it publishes:
+    Four more are used where a source has them, all about a skill it publishes:
     `place_of(uri: SkillUri) -> str` returns where it comes from, for the operator
     of the server, `modified_at(uri: SkillUri) -> float | None` when its `SKILL.md`
-    was last modified, in POSIX seconds, and
+    was last modified, in POSIX seconds,
     `order_of(uri: SkillUri) -> Sequence[str]` the paths of its supporting files
-    in the order of its author.
+    in the order of its author, and
+    `read_now(entry: SkillEntry, line: ManifestFile) -> bytes | None` the bytes of
+    a file of the entry if they match the line, without waiting and from any
+    thread; when it returns None, `read_file` is called.
     """
 
     def list_skills(self) -> AsyncIterator[SkillEntry]:

@@ -26,6 +26,7 @@ from skillwire.core import (
     annotations_in,
     is_unreserved_key,
     open_object,
+    present,
     quoted,
 )
 
@@ -61,7 +62,7 @@ class SkillDependencies:
         return bool(self.tools or self.prompts or self.resources)
 
     def to_json(self) -> JsonDict:
-        return _present(
+        return present(
             tools=list(self.tools) or None,
             prompts=[{"type": PROMPT_REFERENCE, "name": name} for name in self.prompts] or None,
             resources=[{"type": RESOURCE_REFERENCE, "uri": uri} for uri in self.resources] or None,
@@ -85,7 +86,7 @@ class PrimitiveItem:
 
     def to_json(self) -> JsonDict:
         return {
-            **_present(
+            **present(
                 name=self.name,
                 title=self.title,
                 description=self.description,
@@ -113,7 +114,7 @@ class PrimitiveFile:
     meta: Mapping[str, JsonValue] | None = None
 
     def to_json(self) -> JsonDict:
-        return _present(
+        return present(
             name=self.name,
             title=self.title,
             uri=self.uri,
@@ -136,7 +137,7 @@ class SkillDefinition:
 
     def to_json(self) -> JsonDict:
         return {
-            **_present(
+            **present(
                 description=self.description,
                 instructions=self.instructions,
                 dependencies=self.dependencies.to_json() or None,
@@ -185,11 +186,7 @@ def parse_definition(value: object) -> tuple[SkillDefinition | None, list[Findin
     )
     if members is None:
         return None, findings
-    instructions = (
-        ""
-        if members.value.get("instructions") == ""
-        else members.required_text("instructions", most=MAX_TOTAL_SIZE)
-    )
+    instructions = members.required_text("instructions", most=MAX_TOTAL_SIZE, may_be_empty=True)
     if instructions is None:
         return None, findings
     definition = SkillDefinition(
@@ -244,11 +241,6 @@ def _files(members: Members) -> tuple[PrimitiveFile, ...]:
                 PrimitiveFile(name, uri, title, description, media_type, required, inner.mapping("_meta"))
             )
     return tuple(found)
-
-
-def _present(**members: object) -> JsonDict:
-    """Return the members that are not None."""
-    return {name: value for name, value in members.items() if value is not None}
 
 
 # Declarations in the frontmatter for dialects that identify skills by name.

@@ -25,6 +25,7 @@ from skillwire.core import (
     Members,
     SkillUri,
     open_object,
+    present,
     quoted,
 )
 
@@ -61,7 +62,7 @@ class Annotations:
     last_modified: str | None = None
 
     def to_json(self) -> JsonDict:
-        return _present(
+        return present(
             audience=list(self.audience) or None, priority=self.priority, lastModified=self.last_modified
         )
 
@@ -79,7 +80,7 @@ class ExecItem:
 
     def to_json(self) -> JsonDict:
         return {
-            **_present(
+            **present(
                 name=self.name,
                 title=self.title,
                 description=self.description,
@@ -104,7 +105,7 @@ class ExecFile:
     input_schema: Mapping[str, JsonValue] | None = None
 
     def to_json(self) -> JsonDict:
-        return _present(
+        return present(
             name=self.name,
             description=self.description,
             path=self.path,
@@ -128,7 +129,7 @@ class ExecSkill:
 
     def to_json(self) -> JsonDict:
         return {
-            **_present(
+            **present(
                 name=self.name,
                 description=self.description,
                 instructions=self.instructions,
@@ -151,7 +152,7 @@ class ReferenceContent:
 
     def to_json(self) -> JsonDict:
         """Write the bytes as text exactly when they are UTF-8, else as base64."""
-        head = _present(uri=self.uri, mimeType=self.media_type)
+        head = present(uri=self.uri, mimeType=self.media_type)
         try:
             return {**head, "text": self.content.decode("utf-8")}
         except UnicodeDecodeError:
@@ -185,8 +186,7 @@ def parse_skill(result: object) -> tuple[ExecSkill | None, list[Finding]]:
     if members is None:
         return None, findings
     name, description = _name(members, "exec-skill-invalid"), _description(members)
-    empty = members.value.get("instructions") == ""
-    instructions = "" if empty else members.required_text("instructions", most=MAX_TOTAL_SIZE)
+    instructions = members.required_text("instructions", most=MAX_TOTAL_SIZE, may_be_empty=True)
     if name is None or description is None or instructions is None:
         return None, findings
     skill = ExecSkill(
@@ -250,9 +250,9 @@ def _description(members: Members) -> str | None:
 
 def _content(members: Members) -> bytes | None:
     if "text" in members.value:
-        text = "" if members.value["text"] == "" else members.required_text("text", most=MAX_TOTAL_SIZE)
+        text = members.required_text("text", most=MAX_TOTAL_SIZE, may_be_empty=True)
         return None if text is None else text.encode()
-    blob = "" if members.value["blob"] == "" else members.required_text("blob", most=_MAX_BLOB)
+    blob = members.required_text("blob", most=_MAX_BLOB, may_be_empty=True)
     try:
         return None if blob is None else b64decode(blob, validate=True)
     except ValueError:
@@ -315,11 +315,6 @@ def _files(members: Members, kind: str) -> tuple[ExecFile, ...]:
         schema = inner.mapping("inputSchema")
         found.append(ExecFile(name, description, path, _annotations(inner), schema))
     return tuple(found)
-
-
-def _present(**members: object) -> JsonDict:
-    """Return the members that are not None."""
-    return {name: value for name, value in members.items() if value is not None}
 
 
 # The untrusted result of `skills/execute`: parts of content, and whether the script failed.

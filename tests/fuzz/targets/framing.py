@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from mcp.server.lowlevel import Server
 
 from skillwire.host.calls.session import MessageCap
-from skillwire.host.connect.messages import EventMeter, LineBuffer
+from skillwire.host.connect.messages import EventMeter
+from skillwire.host.connect.stdio import LineBuffer
 from skillwire.host.model.errors import MessageTooLargeError
 from skillwire.server.stdio import StdioConnection
 

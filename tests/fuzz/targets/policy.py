@@ -3,8 +3,7 @@
 from fuzz.properties import require_fit
 from skillwire.core.manifest import is_digest
 from skillwire.core.uri import SkillUri
-from skillwire.runner.policy import SCRIPT_LIMITS, is_host
-from skillwire.runner.policy_file import PolicyError, parse_policy
+from skillwire.runner.policy import SCRIPT_LIMITS, PolicyError, is_host, parse_policy
 
 
 def check(data: bytes) -> None:

@@ -26,7 +26,8 @@ def check(data: bytes) -> None:
             assert known[1].request._replace(id=fresh.id) == fresh
             assert known[0] + known[1].rest == _answer(fresh)
         if request is not None:
-            reader.cache_reply(body, request, _answer(request), state)
+            for _ in range(2):  # What is asked once is not kept.
+                reader.cache_reply(body, request, _answer(request), state)
 
 
 def _check_meaning(body: bytes, request: FastRequest) -> None:

@@ -15,12 +15,12 @@ def _no_errors(*_: object) -> Iterator[Any]:
     return iter(())
 
 
-# A pattern is a remark here, and a number is a multiple as people write it, not as doubles divide.
-_IGNORED = {"pattern", "multipleOf", "format", "contentSchema"}
+# A pattern is a remark here.
+_IGNORED = {"pattern", "format"}
 _validators: Any = jsonschema.validators
 _Other = _validators.extend(_validators.Draft202012Validator, dict.fromkeys(_IGNORED, _no_errors))
-# What makes another evaluator look for things elsewhere, or read another language.
-_ELSEWHERE = {"$id", "$anchor", "$dynamicAnchor", "$schema", "$vocabulary", "multipleOf", "definitions"}
+# What makes another evaluator look for things elsewhere.
+_ELSEWHERE = {"$id", "$schema"}
 
 
 def check(data: bytes) -> None:

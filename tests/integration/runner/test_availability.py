@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import signal
 import tempfile
 from collections.abc import Generator
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 
+from escape.watching import processes
 from integration.runner.running import DEADLINE, needs_sandbox, ran, script_run
 from skillwire.core.errors import EXECUTION_FAILED, SandboxUnavailableError
 from skillwire.runner import Availability, Interpreter, Outcome, Policy, Runner, RunRecord
@@ -216,44 +218,46 @@ async def test_scripts_never_run_as_root() -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives up who it is")
 async def test_root_becomes_the_user_of_the_policy_before_anything_starts() -> None:
-    """Judged from outside: the owner of the process, as the kernel has it."""
-    owners: set[int] = set()
+    """Judged from outside: the owners of the script and of all between it and this process."""
+    mark = f"u{os.getpid()}"
+    code = (
+        "import ctypes, os, signal\n"
+        "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])\n"
+        f"ctypes.CDLL(None).prctl(15, b{mark!r}, 0, 0, 0)\n"
+        "signal.sigwait([signal.SIGUSR1])\n"
+        "print(os.getuid())\n"
+    )
     outcomes: list[Outcome] = []
-    others = grandchildren()
+    owners: list[set[int]] = []
 
     async def run(runner: Runner) -> None:
-        outcomes.append(await runner.run(script_run("import os, time\ntime.sleep(1)\nprint(os.getuid())")))
+        outcomes.append(await runner.run(script_run(code)))
 
     with anyio.fail_after(DEADLINE):
         async with Runner(Policy(uid=54321, pool=0)) as runner, anyio.create_task_group() as tasks:
             tasks.start_soon(run, runner)
-            while not owners:
+            while not (found := [pid for pid, one in processes().items() if one.name == mark]):
                 await anyio.sleep(0.02)
-                owners |= owners_of(grandchildren() - others)
+            owners += [owners_of(pid) for pid in line_of_parents(found[0])]
+            os.kill(found[0], signal.SIGUSR1)
 
-    assert owners == {54321}
+    assert owners == [{54321}] * 3  # Of the script, the init of its sandbox, and bubblewrap.
     assert [outcome.stdout for outcome in outcomes] == ["1000\n"]
 
 
-def grandchildren() -> set[int]:
-    """Return the processes that were started by those this one started."""
-    return {pid for child in children(os.getpid()) for pid in children(child)}
-
-
-def owners_of(processes: set[int]) -> set[int]:
-    found: set[int] = set()
-    for pid in processes:
-        try:
-            status = Path(f"/proc/{pid}/status").read_text("ascii", "replace")
-        except OSError:
-            continue  # It ended this moment.
-        found.update(int(number) for number in status.partition("Uid:")[2].splitlines()[0].split())
+def line_of_parents(pid: int) -> list[int]:
+    """Return a process and its parents, up to this process."""
+    everyone = processes()
+    found: list[int] = []
+    while pid != os.getpid():
+        found.append(pid)
+        pid = everyone[pid].parent
     return found
 
 
-def children(pid: int) -> list[int]:
-    lists = Path(f"/proc/{pid}").glob("task/*/children")
-    return [int(child) for one in lists for child in one.read_text("ascii").split()]
+def owners_of(pid: int) -> set[int]:
+    status = Path(f"/proc/{pid}/status").read_text("ascii", "replace")
+    return set(map(int, status.partition("Uid:")[2].splitlines()[0].split()))
 
 
 # Control groups

@@ -14,7 +14,7 @@ from integration.runner.running import DEADLINE, SKILL, needs_sandbox, ran, scri
 from skillwire.core.errors import RunnerError
 from skillwire.core.manifest import digest_of
 from skillwire.runner import Outcome, Policy, Runner, RunRecord, ScriptInterface
-from skillwire.runner.policy_file import load_policy
+from skillwire.runner.policy import load_policy
 
 pytestmark = [needs_sandbox, pytest.mark.requirement("EXEC-11", "EXEC-12")]
 

@@ -13,7 +13,7 @@ from integration.runner.running import needs_sandbox
 from skillwire.core.errors import InvalidScriptArgumentsError, RunnerError
 from skillwire.core.uri import SkillUri
 from skillwire.runner import Ending, Outcome, Policy, Runner, prepare
-from skillwire.runner.policy_file import load_policy
+from skillwire.runner.policy import load_policy
 from skillwire.sources import DirectorySource
 
 pytestmark = needs_sandbox

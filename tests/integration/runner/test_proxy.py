@@ -19,8 +19,7 @@ import pytest
 from integration.web_sites import Certificate, endless, web_site
 from integration.web_sites import Page as WebPage
 from skillwire.core.addresses import Address
-from skillwire.runner.proxy import AllowListProxy, Resolve, is_refused_address
-from skillwire.runner.proxy_relay import ProxyLimits
+from skillwire.runner.proxy import AllowListProxy, ProxyLimits, Resolve, is_refused_address
 
 HOST = "api.example.org"
 SECONDS = 10.0
@@ -76,10 +75,14 @@ def proxied(
     listener = socket.create_server(("127.0.0.1", 0), backlog=64)
     port = listener.getsockname()[1]
     proxy = AllowListProxy(
-        listener, allowed, resolve=resolve or Names(), limits=limits or ProxyLimits(), is_refused=is_refused
+        allowed, resolve=resolve or Names(), limits=limits or ProxyLimits(), is_refused=is_refused
     )
-    with proxy:
+    proxy.start(listener)
+    try:
         yield Running(proxy, port)
+    finally:
+        proxy.close()
+    assert listener.fileno() == -1
     assert not [thread for thread in threading.enumerate() if thread.name == "skillwire-proxy"]
 
 
@@ -654,13 +657,11 @@ def test_closing_does_not_wait_for_a_flood() -> None:
 
 
 def test_a_proxy_can_be_closed_twice_or_before_it_began() -> None:
-    listener = socket.create_server(("127.0.0.1", 0))
-    proxy = AllowListProxy(listener, [HOST])
+    proxy = AllowListProxy([HOST])
 
     proxy.close()
     proxy.close()
 
-    assert listener.fileno() == -1
     with proxied(HOST) as running:
         running.proxy.close()
         running.proxy.close()

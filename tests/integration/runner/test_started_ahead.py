@@ -16,11 +16,10 @@ async def test_a_sandbox_that_was_started_ahead_has_the_limits_of_its_run() -> N
 
     with anyio.fail_after(DEADLINE):
         async with Runner(Policy(pool=1, concurrent=1), record=records.append) as runner:
+            assert await runner.wait_until_ready(DEADLINE)
             outcome = await runner.run(run)
-            while not records[-1].is_pooled:
-                await anyio.sleep(0.3)
-                outcome = await runner.run(run)
 
+    assert records[-1].is_pooled
     assert outcome.limit is not None
     assert (outcome.limit.name, outcome.limit.allowed) == ("wall_seconds", 0.5)
 
@@ -32,7 +31,7 @@ async def test_a_run_that_needs_another_disk_gets_a_sandbox_of_its_own() -> None
 
     with anyio.fail_after(DEADLINE):
         async with Runner(Policy(pool=1, concurrent=1), record=records.append) as runner:
-            await anyio.sleep(0.5)
+            assert await runner.wait_until_ready(DEADLINE)
             outcome = await runner.run(run)
 
     assert outcome.stdout == f"{8 * MIB}\n"
@@ -51,9 +50,10 @@ async def test_what_one_run_leaves_behind_no_other_finds() -> None:
 
     with anyio.fail_after(DEADLINE):
         async with Runner(Policy(pool=2, concurrent=2), record=records.append) as runner:
-            said = [(await runner.run(script_run(code))).stdout]
-            while len(said) < 4 or not any(record.is_pooled for record in records):
-                await anyio.sleep(0.3)
-                said.append((await runner.run(script_run(code))).stdout)
+            said: set[str] = set()
+            for _ in range(4):
+                assert await runner.wait_until_ready(DEADLINE)
+                said.add((await runner.run(script_run(code))).stdout)
 
-    assert set(said) == {"[[], [], [], [], ['scripts']]\n"}
+    assert all(record.is_pooled for record in records)
+    assert said == {"[[], [], [], [], ['scripts']]\n"}

@@ -30,7 +30,7 @@ from skillwire.host.connect.oauth import FileTokenStorage, free_port, oauth_for,
 from skillwire.host.host import Host
 from skillwire.host.model.approval import Question, Reply
 from skillwire.host.model.endpoints import HttpEndpoint, ServerConfig
-from skillwire.host.model.refusals import Refusal
+from skillwire.host.model.errors import Refusal
 from skillwire.host.state.places import Storage
 
 SECONDS = 20.0

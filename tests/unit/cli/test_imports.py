@@ -5,9 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import orjson
 import pytest
 
 from folders import write_skill
+from serving import Json, handshake, modern
+from skillwire.server.handshake import MOST_SKILLS
 
 PROGRAM = """
 import sys
@@ -74,3 +77,39 @@ def test_a_command_of_the_host_loads_neither_the_sandbox_nor_a_server(tmp_path: 
 
     assert loaded >= SDK
     assert not loaded & UNUSED
+
+
+HANDSHAKE = """
+import sys
+import threading
+from types import SimpleNamespace
+from skillwire.cli.common import main
+
+def run(args):
+    for thread in threading.enumerate():
+        if thread.name == "handshake":
+            thread.join()
+    print("loaded:", *sorted(sys.modules), file=sys.stderr)
+
+sys.modules["skillwire.cli.app"] = SimpleNamespace(run=run)
+main()
+"""
+
+
+@pytest.mark.parametrize("skills", [1, MOST_SKILLS + 1])
+@pytest.mark.parametrize("first", [handshake(), modern("server/discover")], ids=["legacy", "modern"])
+def test_the_first_answer_over_stdio_needs_neither_the_sdk_nor_an_event_loop(
+    tmp_path: Path, skills: int, first: Json
+) -> None:
+    for number in range(skills):
+        write_skill(tmp_path / "skills" / f"s{number}")
+    command = [sys.executable, "-c", HANDSHAKE, "serve", "skills"]
+    result = subprocess.run(
+        command, input=orjson.dumps(first) + b"\n", capture_output=True, timeout=60, cwd=tmp_path
+    )
+
+    loaded = set(result.stderr.decode().splitlines()[-1].removeprefix("loaded: ").split())
+
+    assert "result" in orjson.loads(result.stdout)
+    assert "skillwire.server.handshake" in loaded
+    assert not loaded & {*SDK, "asyncio", "httpx2", "pydantic", "rich", "starlette", "typer", "watchfiles"}

@@ -24,54 +24,6 @@ def digest(content: bytes) -> str:
     return "sha256:" + hashlib.sha256(content).hexdigest()
 
 
-@pytest.mark.requirement("TOOL-01")
-@pytest.mark.requirement("TOOL-02")
-def test_json_holds_the_core_entry_of_every_skill(here: Path, skillwire: Command) -> None:
-    text = skill_md("refunds", body="See [the policy](references/policy.md).\n")
-    write_files(
-        here, {"skills/acme/refunds/SKILL.md": text, "skills/acme/refunds/references/policy.md": b"No."}
-    )
-    write_skill(here / "skills" / "hello")
-
-    outcome = skillwire("manifest", "skills", "--json")
-
-    assert (outcome.code, outcome.err) == (0, "")
-    assert outcome.json == {
-        "schema": "skillwire/manifest/1",
-        "skills": [
-            {
-                "uri": "skill://acme/refunds/SKILL.md",
-                "frontmatter": {"name": "refunds", "description": "Use when testing refunds."},
-                "resources": [
-                    {"uri": "skill://acme/refunds/SKILL.md", "digest": digest(text), "size": len(text)},
-                    {"uri": "skill://acme/refunds/references/policy.md", "digest": digest(b"No."), "size": 3},
-                ],
-            },
-            {
-                "uri": "skill://hello/SKILL.md",
-                "frontmatter": {"name": "hello", "description": "Use when testing hello."},
-                "resources": [
-                    {
-                        "uri": "skill://hello/SKILL.md",
-                        "digest": digest(skill_md("hello")),
-                        "size": len(skill_md("hello")),
-                    }
-                ],
-            },
-        ],
-        "quarantined": [],
-    }
-
-
-@pytest.mark.requirement("TOOL-02")
-def test_the_same_folder_gives_the_same_document_each_time(here: Path, skillwire: Command) -> None:
-    write_skill(here / "skills" / "one", {"b.md": "b", "a.md": "a"})
-
-    first, second = skillwire("manifest", "skills", "--json"), skillwire("manifest", "skills", "--json")
-
-    assert first == second
-
-
 @pytest.mark.requirement("TOOL-02")
 def test_people_see_uri_name_description_files_and_limits(here: Path, skillwire: Command) -> None:
     write_skill(here / "skills" / "refunds", {"references/policy.md": b"No."})

@@ -45,18 +45,6 @@ def test_a_name_may_be_a_path_below_a_folder_that_does_not_exist_yet(here: Path,
     assert names_in(here) == ["skills"]
 
 
-def test_json_names_what_was_created(here: Path, skillwire: Command) -> None:
-    outcome = skillwire("new", "acme/refunds", "--with", "assets, references", "--json")
-
-    assert (outcome.code, outcome.err) == (0, "")
-    assert outcome.json == {
-        "schema": "skillwire/new/1",
-        "path": "acme/refunds",
-        "name": "refunds",
-        "files": ["SKILL.md", "assets/template.md", "references/guide.md"],
-    }
-
-
 @pytest.mark.parametrize(
     "description",
     [

@@ -10,20 +10,6 @@ from commands import Command
 from folders import skill_md, write_files, write_skill
 
 
-def finding(
-    code: str, rule: str, severity: str, file: str, line: int | None, message: str, fix: str
-) -> object:
-    return {
-        "code": code,
-        "rule": rule,
-        "severity": severity,
-        "file": file,
-        "line": line,
-        "message": message,
-        "fix": fix,
-    }
-
-
 @pytest.mark.requirement("TOOL-01")
 def test_a_folder_of_good_skills_is_good(here: Path, skillwire: Command) -> None:
     write_skill(here / "skills" / "refunds")
@@ -110,67 +96,16 @@ def test_json_is_one_document_with_every_finding(here: Path, skillwire: Command)
 
     outcome = skillwire("validate", ".", "--json")
 
-    assert (outcome.code, outcome.err) == (1, "")
-    assert outcome.json == {
-        "schema": "skillwire/validate/1",
-        "ok": False,
-        "errors": [],
-        "skills": [
-            {
-                "path": "empty",
-                "findings": [
-                    finding(
-                        "frontmatter-missing",
-                        "FMT-02",
-                        "error",
-                        "empty/SKILL.md",
-                        1,
-                        "the file is empty",
-                        "start it with frontmatter that holds `name` and `description`",
-                    )
-                ],
-            },
-            {
-                "path": "good",
-                "name": "good",
-                "findings": [
-                    finding(
-                        "unlinked-file",
-                        "FMT-08",
-                        "info",
-                        "good/lonely.md",
-                        None,
-                        "nothing in SKILL.md or the files it mentions names this file",
-                        "link to it from SKILL.md, or remove it",
-                    )
-                ],
-            },
-        ],
-        "folders": [
-            {
-                "path": "lower",
-                "findings": [
-                    finding(
-                        "skill-file-case",
-                        "FMT-01",
-                        "error",
-                        "lower/skill.md",
-                        None,
-                        "the file is named 'skill.md'; its name must be exactly SKILL.md",
-                        "rename it to SKILL.md",
-                    )
-                ],
-            }
-        ],
-        "summary": {
-            "skills": 2,
-            "skillsWithErrors": 1,
-            "skillsWithWarnings": 0,
-            "errors": 2,
-            "warnings": 0,
-            "notes": 1,
-        },
-    }
+    assert (outcome.code, outcome.err, outcome.json["ok"]) == (1, "", False)
+    assert [
+        (place["path"], place.get("name"), [found["code"] for found in place["findings"]])
+        for place in (*outcome.json["skills"], *outcome.json["folders"])
+    ] == [
+        ("empty", None, ["frontmatter-missing"]),
+        ("good", "good", ["unlinked-file"]),
+        ("lower", None, ["skill-file-case"]),
+    ]
+    assert [outcome.json["summary"][what] for what in ("skills", "errors", "notes")] == [2, 2, 1]
 
 
 @pytest.mark.requirement("FMT-01")
@@ -197,21 +132,6 @@ def test_a_folder_without_skills_does_not_hide_the_others(here: Path, skillwire:
     outcome = skillwire("validate", "empty", "skills")
 
     assert (outcome.code, outcome.lines[-1]) == (1, "1 skill: good; 1 error")
-
-
-@pytest.mark.parametrize("path", ["gone", "file", "loop", "x" * 5000])
-def test_what_is_neither_a_folder_nor_a_file_of_a_skill_is_misuse(
-    here: Path, skillwire: Command, path: str
-) -> None:
-    write_files(here, {"file": b""})
-    (here / "loop").symlink_to("loop")
-
-    outcome = skillwire("validate", path, "--json")
-
-    assert outcome.code == 2
-    assert outcome.err.startswith("error: ")
-    assert outcome.json["schema"] == "skillwire/validate/1"
-    assert outcome.json["error"]["code"] == "no-such-folder"
 
 
 @pytest.mark.parametrize("path", ["gone", "file", "loop", "x" * 5000])

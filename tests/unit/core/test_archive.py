@@ -261,15 +261,6 @@ def test_formats_are_found_by_media_type_whatever_its_case_and_parameters() -> N
 
 
 @pytest.mark.requirement("ARC-02")
-def test_an_unsupported_format_is_passed_over_for_a_supported_one() -> None:
-    offered = ["application/x-7z-compressed", "application/zip"]
-
-    usable = [format for text in offered if (format := ArchiveFormat.of_media_type(text))]
-
-    assert usable == [ZIP]
-
-
-@pytest.mark.requirement("ARC-02")
 def test_formats_are_found_by_suffix_where_no_media_type_is_given() -> None:
     found = [ArchiveFormat.of_path(path) for path in ["a/b.tar.gz", "b.TGZ", "b.zip", "b.tar", "zip", "b.gz"]]
 
@@ -300,15 +291,7 @@ def test_what_was_packed_comes_back_sorted_by_path(format: ArchiveFormat) -> Non
     )
 
 
-@both_formats
-def test_packing_twice_gives_the_same_bytes_whatever_the_order(format: ArchiveFormat) -> None:
-    files = {"SKILL.md": SKILL, "b/c.md": b"c", "a.md": b"a"}
-
-    archives = {pack(files, format), pack(dict(reversed(files.items())), format)}
-
-    assert len(archives) == 1
-
-
+@pytest.mark.requirement("TOOL-02")
 def test_a_packed_tar_tells_nothing_about_the_machine_it_was_made_on() -> None:
     data = pack({"SKILL.md": SKILL, "run.sh": b""}, TAR_GZ, executables=["run.sh"])
 
@@ -318,6 +301,7 @@ def test_a_packed_tar_tells_nothing_about_the_machine_it_was_made_on() -> None:
     assert members == [("SKILL.md", 0o644, 0, 0, "", "", 0), ("run.sh", 0o755, 0, 0, "", "", 0)]
 
 
+@pytest.mark.requirement("TOOL-02")
 def test_a_packed_zip_tells_nothing_about_the_machine_it_was_made_on() -> None:
     data = pack({"SKILL.md": SKILL, "run.sh": b""}, ZIP, executables=["run.sh"])
 
@@ -334,20 +318,7 @@ def test_a_packed_zip_tells_nothing_about_the_machine_it_was_made_on() -> None:
 @both_formats
 @pytest.mark.parametrize(
     ("path", "requirement"),
-    [
-        ("../x", "ARC-06"),
-        ("/x", "ARC-06"),
-        ("./x", "ARC-06"),
-        ("a//b", "ARC-06"),
-        ("a/", "ARC-06"),
-        ("", "ARC-06"),
-        ("a\\b", "ARC-06"),
-        ("c:x", "ARC-06"),
-        ("a\nb", "ARC-06"),
-        ("\udc80", "ARC-06"),
-        ("skill.MD", "ARC-09"),
-        ("SKILL.md/x", "ARC-09"),
-    ],
+    [("../x", "ARC-06"), ("c:x", "ARC-06"), ("skill.MD", "ARC-09"), ("SKILL.md/x", "ARC-09")],
 )
 def test_a_path_that_unpacking_would_refuse_cannot_be_packed(
     format: ArchiveFormat, path: str, requirement: str
@@ -557,44 +528,18 @@ def test_a_wrapper_directory_is_refused_and_named(format: ArchiveFormat) -> None
 
 
 @both_formats
-@pytest.mark.parametrize("name", ["README.md", "skill.md", "docs/README.md"])
+@pytest.mark.parametrize("names", [[], ["README.md"], ["skill.md"], ["docs/README.md"]], ids=str)
 @pytest.mark.requirement("ARC-03")
-def test_an_archive_without_a_skill_is_refused(format: ArchiveFormat, name: str) -> None:
-    assert refusal_of(archive(format, Entry(name)), format) == "ARC-03"
-
-
-@both_formats
-@pytest.mark.requirement("ARC-03")
-def test_an_archive_of_nothing_is_refused(format: ArchiveFormat) -> None:
-    assert refusal_of(archive(format), format) == "ARC-03"
+def test_an_archive_without_a_skill_is_refused(format: ArchiveFormat, names: list[str]) -> None:
+    assert refusal_of(archive(format, *map(Entry, names)), format) == "ARC-03"
 
 
 @both_formats
 @pytest.mark.parametrize(
     "name",
     [
-        "../evil",
-        "a/../../evil",
-        "a/../b",
-        "..",
-        "/etc/passwd",
-        "//server/share",
-        "C:/evil",
-        "c:evil",
-        "C:\\evil",
-        "\\\\server\\share\\evil",
-        "..\\evil",
-        "a\\b",
-        "a//b",
-        "a/./b",
-        "././b",
-        ".",
-        "%2e%2e/evil",
-        "a%2fb",
-        "a\x1b[2Jb",
-        "a\nb",
-        "a\x85b",
-        "a\x7f",
+        *("../evil", "a/../b", "..", "/etc/passwd", "//server/share", "C:/evil", "c:evil", "..\\evil"),
+        *("a//b", "././b", ".", "%2e%2e/evil", "a\x1b[2Jb"),
     ],
 )
 @pytest.mark.requirement("ARC-06")
@@ -614,44 +559,29 @@ def test_a_dangerous_directory_is_refused(format: ArchiveFormat, name: str) -> N
     assert refusal_of(data, format) == "ARC-06"
 
 
+LATIN_1 = tarfile.TarInfo("r\udce9f.md").tobuf(tarfile.GNU_FORMAT, "utf-8", "surrogateescape")
+ODD_NAMES = {
+    **{
+        f"extended header: {name!r}": raw_tar(pax(record("path", name)) + tar_header("harmless"))
+        for name in ("../evil", "/evil", "a\0b", "a/", "")
+    },
+    "long name of GNU tar": raw_tar(
+        tar_header("././@LongLink", tarfile.GNUTYPE_LONGNAME, size=8) + b"../evil\0" + bytes(504),
+        tar_header("harmless"),
+    ),
+    "tar, Latin-1": raw_tar(LATIN_1),
+    "tar, no text": raw_tar(pax(b"20 path=" + b"\xff" * 11 + b"\n"), tar_header("x")),
+    "zip, Latin-1": raw_zip(RAW_ROOT, RawEntry(b"r\xe9f.md", flags=0x800)),
+    "zip, half a pair": raw_zip(RAW_ROOT, RawEntry(b"r\xed\xa0\x80f.md", flags=0x800)),
+    "zip, not marked as Unicode": raw_zip(RAW_ROOT, RawEntry("réf.md".encode())),
+    "zip, with a NUL": raw_zip(RAW_ROOT, RawEntry(b"a.md\0.exe")),
+}
+
+
+@pytest.mark.parametrize("data", ODD_NAMES.values(), ids=ODD_NAMES.keys())
 @pytest.mark.requirement("ARC-06")
-def test_a_name_hidden_in_an_extended_header_is_refused() -> None:
-    names = ["../evil", "/evil", "a\0b", "a/", ""]
-    hidden = [raw_tar(pax(record("path", name)) + tar_header("harmless")) for name in names]
-
-    assert [refusal_of(data, TAR_GZ) for data in hidden] == ["ARC-06"] * len(names)
-
-
-@pytest.mark.requirement("ARC-06")
-def test_a_name_hidden_in_a_long_name_of_gnu_tar_is_refused() -> None:
-    long = tar_header("././@LongLink", tarfile.GNUTYPE_LONGNAME, size=8) + b"../evil\0" + bytes(504)
-
-    assert refusal_of(raw_tar(long + tar_header("harmless")), TAR_GZ) == "ARC-06"
-
-
-@pytest.mark.requirement("ARC-06")
-def test_a_name_that_is_not_unicode_is_refused() -> None:
-    latin = tarfile.TarInfo("r\udce9f.md").tobuf(tarfile.GNU_FORMAT, "utf-8", "surrogateescape")
-    binary = b"20 path=" + b"\xff" * 11 + b"\n"
-
-    refusals = [
-        refusal_of(raw_tar(latin), TAR_GZ),
-        refusal_of(raw_tar(pax(binary), tar_header("x")), TAR_GZ),
-        refusal_of(raw_zip(RAW_ROOT, RawEntry(b"r\xe9f.md", flags=0x800)), ZIP),
-        refusal_of(raw_zip(RAW_ROOT, RawEntry(b"r\xed\xa0\x80f.md", flags=0x800)), ZIP),
-    ]
-
-    assert refusals == ["ARC-06"] * 4
-
-
-@pytest.mark.requirement("ARC-06")
-def test_a_zip_name_that_is_neither_ascii_nor_marked_as_unicode_is_refused() -> None:
-    assert refusal_of(raw_zip(RAW_ROOT, RawEntry("réf.md".encode())), ZIP) == "ARC-06"
-
-
-@pytest.mark.requirement("ARC-06")
-def test_a_zip_name_with_a_null_character_is_refused() -> None:
-    assert refusal_of(raw_zip(RAW_ROOT, RawEntry(b"a.md\0.exe")), ZIP) == "ARC-06"
+def test_a_dangerous_name_is_refused_wherever_and_however_it_is_written(data: bytes) -> None:
+    assert refusal_of(data, ZIP if data.startswith(b"PK") else TAR_GZ) == "ARC-06"
 
 
 @both_formats
@@ -977,15 +907,6 @@ def test_the_fifth_archive_of_45_mib_exceeds_its_servers_budget(format: ArchiveF
 
 @both_formats
 @pytest.mark.requirement("ARC-11")
-def test_a_spent_budget_refuses_even_a_small_archive(format: ArchiveFormat) -> None:
-    data = archive(format, ROOT)
-
-    with pytest.raises(LimitError):
-        unpack(data, format, budget=UnpackBudget(0))
-
-
-@both_formats
-@pytest.mark.requirement("ARC-11")
 def test_a_budget_can_be_spent_to_the_last_byte(format: ArchiveFormat) -> None:
     data = archive(format, ROOT, Entry("big", bytes(100_000)))
     cost = len(gzip.decompress(data)) if format is TAR_GZ else len(SKILL) + 100_000
@@ -1010,18 +931,6 @@ def test_a_file_larger_than_what_is_left_of_the_budget_is_not_even_decompressed(
         unpack(archive(format, ROOT, Entry("big", bytes(100_000))), format, budget=budget)
 
     assert budget.remaining > 45_000
-
-
-@pytest.mark.requirement("ARC-11")
-def test_a_tar_stream_may_be_as_long_as_its_limit_and_no_longer() -> None:
-    limits = ArchiveLimits(max_files=1, max_total_size=len(SKILL))
-    plain = gzip.decompress(raw_tar())
-
-    unpacked = unpack(gzip.compress(plain.ljust(limits.max_stream_size, b"\0")), TAR_GZ, limits=limits)
-
-    assert len(unpacked) == 1
-    with pytest.raises(LimitError):
-        unpack(gzip.compress(plain.ljust(limits.max_stream_size + 1, b"\0")), TAR_GZ, limits=limits)
 
 
 @both_formats
@@ -1115,43 +1024,32 @@ def test_two_names_for_the_same_bytes_of_a_zip_are_refused() -> None:
     assert refusal_of(raw_zip(RAW_ROOT, twin), ZIP) == "ARC-15"
 
 
+ONE_FILE = ArchiveLimits(max_files=1, max_total_size=len(SKILL))
+PLAIN = gzip.decompress(raw_tar())
+COMMENT = "x" * (MAX_METADATA - 15)
+EXACT_AND_TOO_MUCH = {
+    "stream": [gzip.compress(PLAIN.ljust(ONE_FILE.max_stream_size + more, b"\0")) for more in (0, 1)],
+    "gzip members": [tar_gz(ROOT) + gzip.compress(b"") * (MAX_GZIP_MEMBERS - less) for less in (1, 0)],
+    "metadata": [raw_tar(pax(record("comment", COMMENT + more))) for more in ("", "x")],
+    "records": [raw_tar(pax(b"5 a=\n" * (MAX_RECORDS + more))) for more in (0, 1)],
+}
+
+
+@pytest.mark.parametrize(("exact", "larger"), EXACT_AND_TOO_MUCH.values(), ids=EXACT_AND_TOO_MUCH.keys())
 @pytest.mark.requirement("ARC-11")
-def test_endless_gzip_members_are_refused() -> None:
-    data = tar_gz(ROOT)
-
-    assert len(unpack(data + gzip.compress(b"") * (MAX_GZIP_MEMBERS - 1), TAR_GZ)) == 1
+def test_a_tar_may_reach_each_of_its_limits_and_not_exceed_it(exact: bytes, larger: bytes) -> None:
+    assert len(unpack(exact, TAR_GZ, limits=ONE_FILE)) == 1
     with pytest.raises(LimitError):
-        unpack(data + gzip.compress(b"") * MAX_GZIP_MEMBERS, TAR_GZ)
+        unpack(larger, TAR_GZ, limits=ONE_FILE)
 
 
+@pytest.mark.parametrize(
+    "headers", [pax(record("comment", COMMENT)) * 400, pax(b"") * 5000], ids=["long", "many"]
+)
 @pytest.mark.requirement("ARC-11")
-def test_metadata_is_accepted_up_to_its_limit() -> None:
-    filler = "x" * (MAX_METADATA - 15)
-    exact, larger = record("comment", filler), record("comment", filler + "x")
-    assert len(exact) == MAX_METADATA
-
-    assert len(unpack(raw_tar(pax(exact)), TAR_GZ)) == 1
+def test_metadata_without_end_is_refused(headers: bytes) -> None:
     with pytest.raises(LimitError):
-        unpack(raw_tar(pax(larger)), TAR_GZ)
-
-
-@pytest.mark.requirement("ARC-11")
-def test_metadata_without_end_is_refused() -> None:
-    filler = pax(record("comment", "x" * (MAX_METADATA - 15)))
-
-    with pytest.raises(LimitError):
-        unpack(raw_tar(filler * 400), TAR_GZ)
-    with pytest.raises(LimitError):
-        unpack(raw_tar(pax(b"") * 5000), TAR_GZ)
-
-
-@pytest.mark.requirement("ARC-11")
-def test_records_are_accepted_up_to_their_limit() -> None:
-    exact, larger = b"5 a=\n" * MAX_RECORDS, b"5 a=\n" * (MAX_RECORDS + 1)
-
-    assert len(unpack(raw_tar(pax(exact)), TAR_GZ)) == 1
-    with pytest.raises(LimitError):
-        unpack(raw_tar(pax(larger)), TAR_GZ)
+        unpack(raw_tar(headers), TAR_GZ)
 
 
 # Damage and ambiguity

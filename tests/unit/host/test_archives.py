@@ -23,7 +23,7 @@ from skillwire.host.model.errors import ArchiveBudgetError, ArchivesOffError
 from skillwire.host.model.origin import KnownSkill
 from skillwire.host.state import folders
 from skillwire.host.state.audit import AuditLog
-from skillwire.host.state.trees import UnpackedArchives
+from skillwire.host.state.content import UnpackedArchives
 from skillwire.host.use.fetch import NO_ARCHIVES, ArchivePolicy, Archives
 from unit.host.covered import FILES, URL, archive, in_archive
 from unit.host.known_skills import server, skill_md

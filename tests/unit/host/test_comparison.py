@@ -10,7 +10,6 @@ import pytest
 from skillwire.cli.render import comparison_lines
 from skillwire.core.entry import SkillEntry
 from skillwire.core.manifest import Manifest, ManifestFile, digest_of
-from skillwire.host.approval.consent import Consent, PromptLimits
 from skillwire.host.approval.lock_trust import LockTrust, ProjectLock
 from skillwire.host.approval.store import ApprovalStore
 from skillwire.host.model.approval import Approval, Grant, now
@@ -24,14 +23,10 @@ from skillwire.host.model.comparison import (
 )
 from skillwire.host.model.errors import UnavailableError
 from skillwire.host.model.origin import KnownSkill
-from skillwire.host.model.show_rules import ShowRules
-from skillwire.host.registry.registry import Registry
 from skillwire.host.state.audit import AuditLog
-from skillwire.host.state.content import ContentCache
-from skillwire.host.state.trees import UnpackedArchives
+from skillwire.host.state.content import ContentCache, UnpackedArchives
 from skillwire.host.use.diff import MOST_FILES, compare, previous_of
 from skillwire.host.use.fetch import ArchivePolicy, Archives, Files
-from skillwire.host.use.load import HostServices
 from unit.host.covered import FILES as COVERED
 from unit.host.covered import URL, archive, in_archive, with_skill_file
 from unit.host.known_skills import LOCAL, known, skill_md
@@ -48,20 +43,10 @@ class Bench:
         self.store = ApprovalStore(folder / "state")
         self.lock = ProjectLock()
         self.cache = ContentCache(folder / "cache")
-        audit = AuditLog(folder / "state" / "audit.jsonl")
-        consent = Consent(
-            self.store,
-            self.lock,
-            audit,
-            ask=None,
-            dynamic="decline",
-            granted_by="",
-            limits=PromptLimits(),
-        )
+        audit = self.audit = AuditLog(folder / "state" / "audit.jsonl")
         self.trees = UnpackedArchives(folder / "cache" / "trees")
         self.archives = Archives(ArchivePolicy(), self.trees, audit)
-        fetcher = Files({}, self.cache, self.archives, audit)
-        self.services = HostServices(Registry([]), fetcher, consent, audit, (), (), 24_000, ShowRules())
+        self.files = Files({}, self.cache, self.archives, audit)
 
     def keep(self, skill: KnownSkill, files: Mapping[str, bytes], *, body: str = "Do it.\n") -> None:
         """Put the bytes of a skill's files into the cache."""
@@ -78,7 +63,7 @@ class Bench:
         if skill.is_remote:
             self.store.observe(skill.id, skill.entry)
         previous = previous_of(skill, self.store, self.lock)
-        return await compare(self.services, self.cache, skill, previous, full=full)
+        return await compare(self.files, self.cache, self.audit, skill, previous, full=full)
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -17,18 +16,16 @@ from skillwire.host.approval.lock_trust import ProjectLock
 from skillwire.host.approval.store import ApprovalStore
 from skillwire.host.calls.listing import RefusedEntry
 from skillwire.host.model.approval import Approval, Grant, Question, Reply, now
-from skillwire.host.model.errors import UnavailableError
+from skillwire.host.model.errors import Refusal, UnavailableError
 from skillwire.host.model.origin import Origin, OriginKind, SkillId
-from skillwire.host.model.refusals import Refusal
 from skillwire.host.model.show_rules import ShowRule, ShowRules
 from skillwire.host.registry.local import LocalRoot, LocalSkills
 from skillwire.host.registry.registry import Registry
 from skillwire.host.state.audit import AuditLog
-from skillwire.host.state.content import ContentCache
-from skillwire.host.state.trees import UnpackedArchives
+from skillwire.host.state.content import ContentCache, UnpackedArchives
 from skillwire.host.use.explain import ExplainContext, Explanation, Step, explain
 from skillwire.host.use.fetch import NO_ARCHIVES, Archives, Files
-from skillwire.host.use.load import HostServices
+from skillwire.host.use.load import SkillLoader
 from unit.host.registry.remotes import MemoryRemote, entry_at
 
 ROOT = "skill://shop/refunds"
@@ -65,9 +62,7 @@ class Bench:
         trees = UnpackedArchives(folder / "cache" / "trees")
         archives = Archives(NO_ARCHIVES, trees, audit)
         fetcher = Files({}, ContentCache(folder / "cache"), archives, audit)
-        self.services = HostServices(
-            registry, fetcher, self.consent, audit, (), (), 24_000, ShowRules(show=show)
-        )
+        self.loader = SkillLoader(registry, fetcher, self.consent, audit, ShowRules(show=show))
 
     async def _ask(self, question: Question) -> Reply:
         self.asked.append(question)
@@ -82,7 +77,7 @@ class Bench:
         wait_seconds: float | None = None,
     ) -> Explanation:
         return await explain(
-            self.services,
+            self.loader,
             reference,
             is_loaded=is_loaded,
             context=context,
@@ -99,7 +94,7 @@ def remote() -> MemoryRemote:
 async def bench(tmp_path: Path, remote: MemoryRemote) -> AsyncIterator[Bench]:
     (tmp_path / "skills").mkdir()
     bench = Bench(tmp_path, remote)
-    async with bench.services.registry:
+    async with bench.loader.registry:
         yield bench
 
 
@@ -123,7 +118,7 @@ async def test_a_skill_that_would_be_asked_about_can_be_loaded(bench: Bench) -> 
 
 
 async def test_what_is_granted_is_named(bench: Bench) -> None:
-    skill = await bench.services.registry.resolve("acme/refunds")
+    skill = await bench.loader.registry.resolve("acme/refunds")
     await bench.consent.approve(skill, frozenset({Grant.LOAD, Grant.SCRIPTS}))
 
     chain = await bench.explain("acme/refunds", is_loaded=True)
@@ -137,7 +132,7 @@ async def test_where_nobody_can_be_asked_the_approval_is_what_is_missing(
     tmp_path: Path, remote: MemoryRemote
 ) -> None:
     bench = Bench(tmp_path, remote, can_ask=False)
-    async with bench.services.registry:
+    async with bench.loader.registry:
         chain = await bench.explain("acme/refunds")
 
     refusal = step(chain, "approval").refusal
@@ -147,7 +142,7 @@ async def test_where_nobody_can_be_asked_the_approval_is_what_is_missing(
 
 async def test_a_name_that_others_have_too_is_pointed_out(bench: Bench, tmp_path: Path) -> None:
     write_skill(tmp_path / "skills" / "refunds")
-    await bench.services.registry.refresh()
+    await bench.loader.registry.refresh()
 
     chain, local = await bench.explain("acme/refunds"), await bench.explain("refunds")
 
@@ -222,7 +217,7 @@ async def test_a_server_in_trouble_is_named_before_the_reference_that_it_hides(
 async def test_a_server_that_answers_with_an_error_does_not_raise_here(
     bench: Bench, remote: MemoryRemote
 ) -> None:
-    await bench.services.registry.refresh()
+    await bench.loader.registry.refresh()
     remote.failure = SourceError("it broke")
 
     chain = await bench.explain("acme/skill://shop/gone")
@@ -266,10 +261,10 @@ def test_the_words_of_a_step_stay_on_their_line() -> None:
 
 async def test_what_was_never_approved_is_told_from_what_changed(bench: Bench, remote: MemoryRemote) -> None:
     before = await bench.explain("acme/refunds")
-    skill = await bench.services.registry.resolve("acme/refunds")
+    skill = await bench.loader.registry.resolve("acme/refunds")
     await bench.consent.approve(skill, frozenset({Grant.LOAD}))
     remote.listed[ROOT] = entry_at(ROOT, body=b"other")
-    await bench.services.registry.refresh(force=True)
+    await bench.loader.registry.refresh(force=True)
     after = await bench.explain("acme/refunds")
 
     assert codes(before) == ["not-approved"]
@@ -281,7 +276,7 @@ async def test_what_was_never_approved_is_told_from_what_changed(bench: Bench, r
 async def test_the_label_of_a_server_explains_the_server(bench: Bench, remote: MemoryRemote) -> None:
     finding = Finding("uri-name-mismatch", "the path does not end in the name")
     remote.refused = (RefusedEntry(0, "skill://shop/broken/SKILL.md", (finding,)),)
-    await bench.services.registry.refresh()
+    await bench.loader.registry.refresh()
 
     chain = await bench.explain("acme")
 
@@ -302,7 +297,7 @@ async def test_a_local_skill_comes_before_a_server_of_the_same_name(bench: Bench
 @pytest.mark.requirement("NEG-05")
 async def test_a_server_without_skills_says_so(bench: Bench, remote: MemoryRemote) -> None:
     remote.speaks_of_skills = False
-    await bench.services.registry.refresh()
+    await bench.loader.registry.refresh()
 
     server, skill = await bench.explain("acme"), await bench.explain("acme/refunds")
 
@@ -335,7 +330,7 @@ async def test_a_server_that_is_turned_off_or_wrong_is_the_whole_reason(bench: B
 
 
 async def test_a_label_nobody_has_brings_those_that_are_like_it(bench: Bench) -> None:
-    await bench.services.registry.refresh()
+    await bench.loader.registry.refresh()
 
     chain = await bench.explain("acne/refunds")
 
@@ -347,7 +342,7 @@ async def test_a_label_nobody_has_brings_those_that_are_like_it(bench: Bench) ->
 
 async def test_a_name_that_was_mistyped_brings_the_one_that_was_meant(bench: Bench, tmp_path: Path) -> None:
     write_skill(tmp_path / "skills" / "deploy")
-    await bench.services.registry.refresh()
+    await bench.loader.registry.refresh()
 
     refusal = step(await bench.explain("depoly"), "found").refusal
 
@@ -361,9 +356,9 @@ async def test_a_bare_name_that_is_not_found_points_at_the_folders_that_are_not_
     write_skill(tmp_path / "project" / "skills" / "deploy")
     bench = Bench(tmp_path, remote)
     root = LocalRoot(tmp_path / "project" / "skills", "project", tmp_path / "project")
-    registry = Registry([remote], LocalSkills([root]))
-    async with registry:
-        chain = await explain(replace(bench.services, registry=registry), "deploy", is_loaded=False)
+    bench.loader.registry = Registry([remote], LocalSkills([root]))
+    async with bench.loader.registry:
+        chain = await bench.explain("deploy")
 
     assert codes(chain) == ["untrusted-folder", "unknown-reference"]
     assert str(tmp_path / "project") in step(chain, "hidden").found
@@ -390,7 +385,7 @@ async def test_settings_that_hide_a_skill_from_the_model_are_named(
         (ShowRule.OFF, "turned-off", False),
     ):
         bench = Bench(tmp_path, remote, show={"acme/refunds": rule})
-        async with bench.services.registry:
+        async with bench.loader.registry:
             chain = await bench.explain("acme/refunds")
 
         assert codes(chain)[0] == code
@@ -398,7 +393,7 @@ async def test_settings_that_hide_a_skill_from_the_model_are_named(
 
 
 async def test_an_approval_for_another_endpoint_is_pointed_out(bench: Bench) -> None:
-    skill = await bench.services.registry.resolve("acme/refunds")
+    skill = await bench.loader.registry.resolve("acme/refunds")
     assert skill.entry.manifest is not None
     elsewhere = SkillId(Origin(OriginKind.SERVER, "acme", "sha256:" + "0" * 64), skill.id.uri)
     approval = Approval(elsewhere, skill.entry.manifest, frozenset({Grant.LOAD}), now())
@@ -409,11 +404,11 @@ async def test_an_approval_for_another_endpoint_is_pointed_out(bench: Bench) -> 
 
 
 async def test_what_was_approved_and_is_gone_is_remembered(bench: Bench, remote: MemoryRemote) -> None:
-    skill = await bench.services.registry.resolve("acme/refunds")
+    skill = await bench.loader.registry.resolve("acme/refunds")
     approval = await bench.consent.approve(skill, frozenset({Grant.LOAD}))
     assert approval is not None
     remote.listed.clear()
-    await bench.services.registry.refresh(force=True)
+    await bench.loader.registry.refresh(force=True)
 
     chain = await bench.explain("acme/refunds", context=ExplainContext(approvals=(approval,)))
 
@@ -430,7 +425,7 @@ async def test_approvals_that_count_no_more_are_part_of_the_chain(bench: Bench) 
 
 
 async def test_refusals_since_the_last_load_are_remembered_from_the_log(bench: Bench) -> None:
-    audit = bench.services.audit
+    audit = bench.loader.audit
     audit.record("refusal", reference="acme/refunds", code="size-mismatch", during="load")
     audit.record("load", reference="acme/refunds")
     audit.record("refusal", reference="acme/other", code="not-loaded", during="read_skill_file")

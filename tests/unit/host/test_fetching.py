@@ -14,8 +14,7 @@ from skillwire.host.connect.connection import Connection
 from skillwire.host.model.approval import DynamicFiles
 from skillwire.host.model.origin import KnownSkill, SkillId
 from skillwire.host.state.audit import AuditLog
-from skillwire.host.state.content import ContentCache
-from skillwire.host.state.trees import UnpackedArchives
+from skillwire.host.state.content import ContentCache, UnpackedArchives
 from skillwire.host.use.fetch import NO_ARCHIVES, Archives, Files
 from unit.host.known_skills import server, skill_md
 

@@ -138,7 +138,7 @@ def test_a_long_text_comes_in_pages_that_add_up_to_it() -> None:
 @given(st.text(), st.integers(min_value=1, max_value=50))
 def test_pages_are_the_text_cut_into_pieces(text: str, length: int) -> None:
     cut = PagedText.of(text, length)
-    pages = [cut.page(number + 1) for number in range(len(cut))]
+    pages = [cut.page(number + 1) for number in range(len(cut.starts))]
 
     assert "".join(pages) == text
     assert all(len(page) <= length for page in pages)

@@ -7,8 +7,8 @@ import pytest
 from requirements import register
 from skillwire.core.errors import NotFoundError, SkillError
 from skillwire.core.finding import Finding
-from skillwire.host.model.errors import AmbiguousReferenceError, InvalidAnswerError
-from skillwire.host.model.refusals import REFUSALS, Refusal
+from skillwire.core.refusals import REFUSALS
+from skillwire.host.model.errors import AmbiguousReferenceError, InvalidAnswerError, Refusal
 
 
 def every_error(kind: type[SkillError] = SkillError) -> list[type[SkillError]]:

@@ -9,12 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skillwire.core.errors import RunnerError
-from skillwire.runner.policy import MIB, MOST, Interpreter, Limits, Policy
-from skillwire.runner.policy_file import (
+from skillwire.runner.policy import (
     MAX_POLICY_SIZE,
     MAX_SECRET_SIZE,
+    MIB,
+    MOST,
     EnvironmentSecret,
     FileSecret,
+    Interpreter,
+    Limits,
+    Policy,
     PolicyError,
     load_policy,
     parse_policy,

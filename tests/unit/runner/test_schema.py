@@ -44,16 +44,13 @@ def keywords_with(inner: st.SearchStrategy[JsonValue]) -> st.SearchStrategy[Json
             "type": types | st.lists(types, min_size=1, max_size=3, unique=True),
             "enum": st.lists(values, min_size=1, max_size=3),
             "const": values,
-            "multipleOf": st.sampled_from([1, 2, 0.5]),
             **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), small),
             **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems"), counts),
-            **dict.fromkeys(("minProperties", "maxProperties", "minContains", "maxContains"), counts),
-            **dict.fromkeys(("items", "contains", "additionalProperties", "propertyNames"), inner),
-            **dict.fromkeys(("not", "if", "then", "else"), inner),
-            **dict.fromkeys(("allOf", "anyOf", "oneOf", "prefixItems"), several),
-            **dict.fromkeys(("properties", "dependentSchemas"), named),
+            **dict.fromkeys(("minProperties", "maxProperties"), counts),
+            **dict.fromkeys(("items", "additionalProperties"), inner),
+            **dict.fromkeys(("allOf", "anyOf", "oneOf"), several),
+            "properties": named,
             "required": known_names,
-            "dependentRequired": st.dictionaries(keys, known_names, max_size=2),
             "uniqueItems": st.booleans(),
             "title": st.just("words"),
             "$ref": st.sampled_from(["#/$defs/one", "#/$defs/two", "#/$defs/tree"]),
@@ -90,14 +87,6 @@ def test_a_value_is_taken_exactly_when_another_validator_takes_it(
     failure = first_failure(whole, value)
 
     assert (failure is None) == is_valid(whole, value)
-
-
-@pytest.mark.parametrize(
-    ("value", "multiple", "is_one"),
-    [(0.3, 0.1, True), (0.0075, 0.0001, True), (0.00751, 0.0001, False), (1e308, 0.5, True), (7, 2, False)],
-)
-def test_multiples_are_those_of_the_numbers_as_written(value: float, multiple: float, is_one: bool) -> None:
-    assert (first_failure({"multipleOf": multiple}, value) is None) == is_one
 
 
 @pytest.mark.parametrize(
@@ -149,11 +138,7 @@ UNUSABLE: list[object] = [
     {"$ref": "#/required/00000000001", "required": ["a"]},
     {"$ref": 5},
     {"$ref": "#/words", "words": {"type": 5}},
-    {"$dynamicRef": "#node"},
-    {"properties": {"a": {"$id": "http://example.com/", "$ref": "#/properties"}}},
-    {"patternProperties": {}},
-    {"unevaluatedProperties": False},
-    {"unevaluatedItems": False},
+    {"$ref": "%23"},
     {"type": []},
     {"type": ["string", "string"]},
     {"type": {}},
@@ -169,10 +154,8 @@ UNUSABLE: list[object] = [
     {"maxItems": 1.5},
     {"maxItems": True},
     {"minimum": "1"},
-    {"multipleOf": 0},
     {"uniqueItems": 1},
     {"pattern": 5},
-    {"dependentRequired": {"a": "b"}},
     {"maximum": 10**30},
     {"description": "x" * MAX_SCHEMA_SIZE},
     {"const": object()},
@@ -184,10 +167,46 @@ def test_a_schema_that_is_none_or_cannot_be_evaluated_has_a_problem(schema: obje
     assert schema_problem(schema)
 
 
+@pytest.mark.parametrize(
+    "keyword",
+    [
+        *("$anchor", "$dynamicAnchor", "$dynamicRef", "$id", "$recursiveRef", "$schema", "$vocabulary"),
+        *("contains", "minContains", "maxContains", "prefixItems", "unevaluatedItems"),
+        *("dependentRequired", "dependentSchemas", "patternProperties", "propertyNames"),
+        *("if", "then", "else", "not", "multipleOf", "unevaluatedProperties", "dependencies", "nullable"),
+    ],
+)
+def test_a_keyword_that_is_not_supported_is_refused_by_name_wherever_it_is(keyword: str) -> None:
+    inner: JsonValue = {"items": {"anyOf": [True, {keyword: {}}]}}
+
+    problem = schema_problem({"properties": {"a/b": inner}})
+
+    assert problem == (
+        f"has the keyword '{keyword}', which is not supported, at '#/properties/a~1b/items/anyOf/1'"
+    )
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": "urn:a", "$comment": "words"},
+        {"title": "words", "description": "words", "default": 1, "examples": [1], "x-order": 1},
+        {
+            "$ref": "#/properties/a~1b%25",
+            "properties": {"a/b%": {"items": {"$ref": "#/definitions/a"}}},
+            "definitions": {"a": {"oneOf": [{"$ref": "#/definitions/a/oneOf/1"}, {"format": "uri"}]}},
+        },
+    ],
+)
+def test_remarks_and_references_inside_are_supported(schema: dict[str, JsonValue]) -> None:
+    assert schema_problem(schema) == ""
+    assert first_failure(schema, {}) is None or "definitions" in schema
+
+
 @settings(deadline=None, max_examples=300)
 @given(
     st.dictionaries(
-        st.sampled_from(["type", "items", "allOf", "properties", "$ref", "required", "if"]), values
+        st.sampled_from(["type", "items", "allOf", "properties", "$ref", "required", "enum"]), values
     )
 )
 def test_no_schema_without_a_problem_makes_the_check_fail(schema: dict[str, JsonValue]) -> None:
@@ -214,14 +233,13 @@ def many(schema: JsonValue, number: int) -> list[JsonValue]:
 
 COSTLY: list[tuple[dict[str, JsonValue], object]] = [
     ({"$ref": "#"}, {}),
-    ({"anyOf": [{"$ref": "#/$defs/a"}], "$defs": {"a": {"not": {"$ref": "#/$defs/a"}}}}, {}),
+    ({"anyOf": [{"$ref": "#/$defs/a"}], "$defs": {"a": {"oneOf": [{"$ref": "#/$defs/a"}]}}}, {}),
     (LAUGHS, {}),
     ({"properties": {"a": {"allOf": many({"items": {}}, 1000)}}}, {"a": [0] * 400_000}),
     (
         {"properties": {"a": {"items": {"enum": list(range(5000))}}}},
         {"a": [-1.5, 4999] + [4999] * 100_000},
     ),
-    ({"properties": {"a": {"items": {"multipleOf": 1e-300}}}}, {"a": [1e300] * 300_000}),
     (
         {"allOf": many({"properties": {"x" * 9: {}}, "additionalProperties": True}, 900)},
         {str(n): 0 for n in range(9999)},
@@ -232,7 +250,7 @@ COSTLY: list[tuple[dict[str, JsonValue], object]] = [
 @pytest.mark.parametrize(
     ("schema", "value"),
     COSTLY,
-    ids=["itself", "itself-again", "laughs", "items", "enum", "division", "members"],
+    ids=["itself", "itself-again", "laughs", "items", "enum", "members"],
 )
 def test_a_schema_that_costs_too_much_is_given_up_in_time(
     schema: dict[str, JsonValue], value: JsonValue

@@ -49,27 +49,17 @@ def test_a_skill_lists_its_direct_children_alone() -> None:
     }
 
 
-@pytest.mark.requirement("DIR-06")
-def test_a_nested_skill_is_a_directory_of_its_own() -> None:
-    assert kinds(snapshot(OUTER, INNER), "skill://acme/outer/b/inner") == {
-        "skill://acme/outer/b/inner/SKILL.md": False,
-        "skill://acme/outer/b/inner/f.md": False,
-    }
-
-
-@pytest.mark.requirement("DIR-06")
-def test_prefixes_are_directories_and_names_that_begin_alike_are_not_mixed_up() -> None:
-    found = snapshot(OUTER, INNER, OTHER)
-
-    assert kinds(found, "skill://acme") == {"skill://acme/outer": True}
-    assert kinds(found, "skill://acme-two") == {"skill://acme-two/other": True}
-    assert kinds(found, "skill://acm") is None
-    assert kinds(found, "skill://acme/out") is None
-
-
 @pytest.mark.requirement("DIR-03")
 @pytest.mark.parametrize(
-    "uri", ["skill://nope", "skill://acme/outer/a.md", "skill://acme/outer/b/x", "other://acme"]
+    "uri",
+    [
+        "skill://nope",
+        "skill://acm",
+        "skill://acme/out",
+        "skill://acme/outer/a.md",
+        "skill://acme/outer/b/x",
+        "other://acme",
+    ],
 )
 def test_what_is_no_directory_has_no_children(uri: str) -> None:
     assert children_of(snapshot(OUTER, INNER), uri) is None

@@ -8,12 +8,13 @@ from mcp.shared.exceptions import MCPError
 from skillwire.core.errors import SourceError
 from skillwire.server import messages
 from skillwire.server.messages import wire_errors
+from skillwire.sources.background import LogFilter
 
 
 def test_a_place_that_cannot_be_read_is_said_in_one_line_however_many_ask(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(messages, "_logged_at", -messages._QUIET_SECONDS)  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(messages, "_warnings", LogFilter(10.0))
 
     with caplog.at_level(logging.WARNING):
         for number in range(5):

@@ -24,6 +24,7 @@ from skillwire.server.fast.requests import FastRequest, RequestReader, parse_req
 from skillwire.server.options import ServeOptions
 from skillwire.server.standalone import SkillServer
 from skillwire.sources import DynamicSkill, Snapshot
+from skillwire.sources.combined import MAX_SMALL_FILE
 from skillwire.wire.core import read_cursor, write_entry
 
 VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
@@ -378,83 +379,52 @@ def text_of(parts: Sequence[bytes] | None) -> Any:
     return json.loads(b"".join(parts))
 
 
-async def test_the_first_read_fetches_a_file_and_the_second_finds_it(served: SkillServer) -> None:
-    hot, request = served.hot, asked("resources/read", uri="skill://built/a%20b.md")
+@pytest.mark.parametrize("uri", ["skill://built/a%20b.md", "SKILL://built/a%20b.m%64"])
+async def test_a_small_file_is_read_at_once_and_under_the_uri_it_was_asked_for(
+    served: SkillServer, uri: str
+) -> None:
+    hot, request = served.hot, asked("resources/read", uri=uri)
     async with served.skills.open():
-        before = hot.result(request, modern=False)
+        at_once = hot.result(request, modern=False)
         fetched = await hot.fetch(request, modern=False)
-        after = hot.result(request, modern=False)
 
-    assert before is None
-    assert text_of(fetched) == text_of(after)
-    assert text_of(after) == {
-        "contents": [{"mimeType": "text/markdown", "text": "é", "uri": "skill://built/a%20b.md"}]
-    }
+    assert text_of(at_once) == text_of(fetched)
+    assert text_of(at_once) == {"contents": [{"mimeType": "text/markdown", "text": "é", "uri": uri}]}
 
 
-async def test_another_spelling_of_a_file_is_read_and_not_kept(served: SkillServer) -> None:
-    hot, request = served.hot, asked("resources/read", uri="SKILL://built/a%20b.m%64")
-    async with served.skills.open():
-        fetched = await hot.fetch(request, modern=False)
-        after = hot.result(request, modern=False)
+async def test_a_large_file_is_fetched(tmp_path: Path) -> None:
+    write_skill(tmp_path / "tea", {"small.md": "x" * MAX_SMALL_FILE, "large.md": "x" * (MAX_SMALL_FILE + 1)})
+    standalone = SkillServer(ServeOptions(folders=(tmp_path,), watch=False))
+    async with standalone.skills.open():
+        small = await read(standalone, "skill://tea/small.md")
+        large = await read(standalone, "skill://tea/large.md")
 
-    assert text_of(fetched)["contents"][0]["uri"] == "SKILL://built/a%20b.m%64"
-    assert after is None
+    assert (small, large) == (("x" * MAX_SMALL_FILE, True), ("x" * (MAX_SMALL_FILE + 1), False))
 
 
 async def read(served: SkillServer, uri: str) -> tuple[str | None, bool]:
-    """Read a file as servers do; return its text, and whether it was at hand."""
+    """Read a file as servers do; return its text, and whether it was read at once."""
     request = asked("resources/read", uri=uri)
     ready = served.hot.result(request, modern=True)
     parts = ready or await served.hot.fetch(request, modern=True)
     return (None if parts is None else text_of(parts)["contents"][0]["text"]), ready is not None
 
 
-async def test_a_file_that_is_removed_or_replaced_is_not_answered_from_memory(served: SkillServer) -> None:
+async def test_a_file_that_is_removed_or_replaced_is_not_answered_as_before(served: SkillServer) -> None:
     uri = "skill://built/a%20b.md"
     replacement = Skill("built", description="Use when testing.", body="New.\n").with_reference(
         "a b.md", "new"
     )
     async with served.skills.open():
-        before = [await read(served, uri) for _ in range(2)]
+        before = await read(served, uri)
         served.skills.remove(SkillUri.build("built"))
         await served.skills.source.refresh()
         removed = await read(served, uri)
         served.skills.add(replacement)
         await served.skills.source.refresh()
-        replaced = [await read(served, uri) for _ in range(2)]
+        replaced = await read(served, uri)
 
-    assert before == [("é", False), ("é", True)]
-    assert removed == (None, False)
-    assert replaced == [("new", False), ("new", True)]
-
-
-async def test_a_file_that_stayed_the_same_is_still_at_hand_after_a_change(served: SkillServer) -> None:
-    uri = "skill://built/a%20b.md"
-    async with served.skills.open():
-        await read(served, uri)
-        served.skills.add(Skill("added", description="Use when testing.", body="x"))
-        await served.skills.source.refresh()
-
-        after = await read(served, uri)
-
-    assert after == ("é", True)
-
-
-async def test_what_was_kept_is_forgotten_when_the_skills_are_closed(served: SkillServer) -> None:
-    uri = "skill://built/SKILL.md"
-    replacement = Skill("built", description="Use when testing.", body="New.\n")
-    async with served.skills.open():
-        await read(served, uri)
-        await read(served, uri)
-    served.skills.remove(SkillUri.build("built"))
-    served.skills.add(replacement)
-
-    async with served.skills.open():
-        text, was_at_hand = await read(served, uri)
-
-    assert text == replacement.skill_md.decode()
-    assert not was_at_hand
+    assert (before, removed, replaced) == (("é", True), (None, False), ("new", True))
 
 
 @pytest.mark.parametrize("modern", [True, False])
@@ -472,18 +442,15 @@ async def test_what_a_dynamic_skill_says_is_left_to_the_plain_path(modern: bool)
     assert made == []
 
 
-async def test_a_file_that_changes_while_it_is_read_is_left_to_the_plain_path(tmp_path: Path) -> None:
+async def test_a_file_that_has_changed_is_not_read_at_once_and_fetched_as_it_is_now(tmp_path: Path) -> None:
     write_skill(tmp_path / "tea", {"a.md": "old"})
     standalone = SkillServer(ServeOptions(folders=(tmp_path,), watch=False))
-    request = asked("resources/read", uri="skill://tea/a.md")
     async with standalone.skills.open():
         write_files(tmp_path, {"tea/a.md": "newer"})
 
-        answers = [await standalone.hot.fetch(request, modern=True) for _ in range(2)]
+        answers = [await read(standalone, "skill://tea/a.md") for _ in range(2)]
 
-    # The first read finds that the catalog is out of date; which digest its bytes have is not certain then.
-    assert answers[0] is None
-    assert text_of(answers[1])["contents"][0]["text"] == "newer"
+    assert answers == [("newer", False), ("newer", True)]
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,9 @@ def test_an_address_is_a_host_and_a_port(text: str, address: tuple[str, int]) ->
     assert HttpOptions(text).address == address
 
 
-@pytest.mark.parametrize("text", ["", "8000", ":8000", "host", "host:", "host:port", "host:65536", "host:-1"])
+@pytest.mark.parametrize(
+    "text", ["", "8000", ":8000", "[]:1", "host", "host:", "host:port", "host:65536", "host:-1"]
+)
 def test_anything_else_is_no_address(text: str) -> None:
     with pytest.raises(OptionError):
         _ = HttpOptions(text).address

@@ -32,39 +32,12 @@ from skillwire.sources import (
 )
 from skillwire.sources import combined as catalog_module
 from skillwire.sources.combined import MergedSnapshots, merge, merge_changes
-
-
-def skill(path: str, *, body: str = "Do it.\n", scheme: str = "skill") -> Skill:
-    name = path.rpartition("/")[2]
-    return Skill(name, path=path, description=f"Use when testing {name}.", body=body, scheme=scheme)
+from talking import PlainSource, skill
 
 
 def live(path: str) -> DynamicSkill:
     name = path.rpartition("/")[2]
     return DynamicSkill(name, path=path, description=f"Use when testing {name}.", body=lambda: "Now.\n")
-
-
-class PlainSource:
-    """A source by a stranger, who read no further than the three methods."""
-
-    def __init__(self, *skills: Skill) -> None:
-        self.skills = list(skills)
-
-    async def list_skills(self) -> AsyncIterator[SkillEntry]:
-        for built in self.skills:
-            yield built.entry()
-
-    async def get_skill(self, uri: SkillUri) -> SkillEntry:
-        for built in self.skills:
-            if built.uri == uri:
-                return built.entry()
-        raise NotFoundError("no such skill", uri=uri.text)
-
-    async def read_file(self, uri: str) -> bytes:
-        for built in self.skills:
-            if built.uri.contains(uri):
-                return built.read(built.uri.relative_path(uri))
-        raise NotFoundError("no such file", uri=uri)
 
 
 async def next_change(catalog: CombinedSource, revision: int) -> Snapshot:
@@ -617,18 +590,12 @@ async def test_prefixes_keep_two_folders_apart(tmp_path: Path) -> None:
         assert await catalog.read_file("skill://two/pdf/a.md") == b"two"
 
 
-class Reserved(PlainSource):
-    """A stranger's source that serves more than it lists."""
-
-    async def list_skills(self) -> AsyncIterator[SkillEntry]:
-        for built in self.skills[:1]:
-            yield built.entry()
-
-
 async def test_what_a_plain_source_serves_without_listing_it_is_found() -> None:
     listed, unlisted = skill("listed"), skill("unlisted")
 
-    async with CombinedSource([MemorySource([skill("memory")]), Reserved(listed, unlisted)]) as catalog:
+    async with CombinedSource(
+        [MemorySource([skill("memory")]), PlainSource(listed, unlisted=[unlisted])]
+    ) as catalog:
         assert [entry.name for entry in catalog.snapshot.entries] == ["listed", "memory"]
         assert await catalog.get_skill(unlisted.uri) == unlisted.entry()
         assert await catalog.read_file(unlisted.uri.text) == unlisted.skill_md

@@ -627,3 +627,48 @@ async def test_every_failure_is_one_of_our_own(root: Path) -> None:
         for uri in ("skill://pdf/a.md", "skill://pdf/SKILL.md", "skill://none/SKILL.md", "\ud800"):
             with pytest.raises(SkillError):
                 await source.read_file(uri)
+
+
+# Reading at once
+
+
+def lines(source: DirectorySource) -> list[tuple[SkillEntry, ManifestFile]]:
+    return [
+        (entry, file) for entry in source.snapshot.entries if entry.manifest for file in entry.manifest.files
+    ]
+
+
+async def test_what_is_read_at_once_is_what_is_read_otherwise(root: Path) -> None:
+    write_skill(root / "pdf", {"a b/é%.md": "text", "deep/er/x.bin": bytes(range(256)), "inner/f.md": "f"})
+    write_skill(root / "pdf" / "inner")
+    write_skill(root)
+    (root / "pdf" / "link.md").symlink_to("deep/er/x.bin")
+
+    async with folder(root) as source:
+        found = {file.uri: source.read_now(entry, file) for entry, file in lines(source)}
+        assert found == {uri: await source.read_file(uri) for uri in found}
+
+
+@pytest.mark.requirement("READ-10")
+@pytest.mark.parametrize("follow_links", [True, False])
+async def test_what_is_not_as_published_is_never_read_at_once(root: Path, follow_links: bool) -> None:
+    files = {f"{name}/f.md": b"same" for name in ("edited", "longer", "gone", "linked", "folder", "special")}
+    write_skill(root / "pdf", files)
+    outside = root.parent / "outside"
+    write_files(outside, {"f.md": b"same"})
+
+    async with folder(root, follow_links=follow_links) as source:
+        pdf = root / "pdf"
+        (pdf / "edited" / "f.md").write_bytes(b"SAME")
+        (pdf / "longer" / "f.md").write_bytes(b"same and more")
+        (pdf / "gone" / "f.md").unlink()
+        (pdf / "linked" / "f.md").unlink()
+        (pdf / "linked" / "f.md").symlink_to(outside / "f.md")
+        shutil.rmtree(pdf / "folder")
+        (pdf / "folder").symlink_to(outside)
+        (pdf / "special" / "f.md").unlink()
+        os.mkfifo(pdf / "special" / "f.md")
+
+        found = {file.uri: source.read_now(entry, file) for entry, file in lines(source)}
+
+    assert {uri for uri, content in found.items() if content is not None} <= {PDF.text}

@@ -234,39 +234,32 @@ def test_a_damaged_index_is_ignored(root: Path, cache: Path, patient_clock: None
     assert (second.entries, second.reports) == (first.entries, first.reports)
 
 
-def test_an_index_others_may_write_is_ignored(
-    root: Path, cache: Path, patient_clock: None, reads: NotedReads
-) -> None:
-    write_skill(root / "pdf")
-    for mode in (0o660, 0o602):
-        start(root, cache)
-        the_index(cache).chmod(mode)
-
-        with reads() as noted:
-            start(root, cache)
-
-        assert noted == ["pdf/SKILL.md"]
+def move_behind_a_link(path: Path) -> None:
+    path.rename(path.parent.parent / "moved.json")
+    path.symlink_to(path.parent.parent / "moved.json")
 
 
-def test_an_index_that_belongs_to_another_user_is_ignored(
-    root: Path, cache: Path, patient_clock: None, monkeypatch: pytest.MonkeyPatch, reads: NotedReads
-) -> None:
-    write_skill(root / "pdf")
-    start(root, cache)
-    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
-
-    with reads() as noted:
-        start(root, cache)
-
-    assert noted == ["pdf/SKILL.md"]
+DISTRUSTED: dict[str, Callable[[Path, pytest.MonkeyPatch], object]] = {
+    "others may write it": lambda path, _: path.chmod(0o602),
+    "the group may write it": lambda path, _: path.chmod(0o660),
+    "it belongs to another user": lambda _, patch: patch.setattr(os, "geteuid", lambda: os.getuid() + 1),
+    "it is too large": lambda _, patch: patch.setattr(index, "MAX_INDEX_BYTES", 10),
+    "it is a link": lambda path, _: move_behind_a_link(path),
+}
 
 
-def test_an_index_that_is_too_large_is_ignored(
-    root: Path, cache: Path, patient_clock: None, monkeypatch: pytest.MonkeyPatch, reads: NotedReads
+@pytest.mark.parametrize("make", DISTRUSTED.values(), ids=DISTRUSTED.keys())
+def test_an_index_that_cannot_be_trusted_is_ignored(
+    root: Path,
+    cache: Path,
+    patient_clock: None,
+    monkeypatch: pytest.MonkeyPatch,
+    reads: NotedReads,
+    make: Callable[[Path, pytest.MonkeyPatch], object],
 ) -> None:
     write_skill(root / "pdf")
     start(root, cache)
-    monkeypatch.setattr(index, "MAX_INDEX_BYTES", 10)
+    make(the_index(cache), monkeypatch)
 
     with reads() as noted:
         start(root, cache)
@@ -283,21 +276,6 @@ def test_one_changed_byte_in_the_index_is_noticed(root: Path, cache: Path, patie
         path.write_bytes(content[:position] + bytes([content[position] ^ 1]) + content[position + 1 :])
 
         assert start(root, cache) == first
-
-
-def test_an_index_that_is_a_link_is_ignored(
-    root: Path, cache: Path, patient_clock: None, reads: NotedReads
-) -> None:
-    write_skill(root / "pdf")
-    start(root, cache)
-    path = the_index(cache)
-    path.rename(cache.parent / "moved.json")
-    path.symlink_to(cache.parent / "moved.json")
-
-    with reads() as noted:
-        start(root, cache)
-
-    assert noted == ["pdf/SKILL.md"]
 
 
 def test_an_index_that_is_a_folder_is_ignored_and_leaves_nothing_open(root: Path, cache: Path) -> None:

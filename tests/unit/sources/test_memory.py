@@ -8,14 +8,9 @@ import pytest
 from skillwire.core.entry import SkillEntry
 from skillwire.core.errors import DuplicateSkillError, InvalidSkillError, InvalidUriError, NotFoundError
 from skillwire.core.manifest import MAX_FILES, MAX_TOTAL_SIZE, Manifest, ManifestFile
-from skillwire.core.skill import Skill
 from skillwire.core.uri import SkillUri
 from skillwire.sources import Changes, DynamicSkill, LiveSource, MemorySource
-
-
-def skill(path: str, *, body: str = "Do it.\n", scheme: str = "skill") -> Skill:
-    name = path.rpartition("/")[2]
-    return Skill(name, path=path, description=f"Use when testing {name}.", body=body, scheme=scheme)
+from talking import skill
 
 
 def live(path: str) -> DynamicSkill:

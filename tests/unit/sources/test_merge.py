@@ -12,11 +12,11 @@ from skillwire.core import Frontmatter
 from skillwire.core.entry import SkillEntry
 from skillwire.core.errors import InvalidSkillError
 from skillwire.core.manifest import MAX_TOTAL_SIZE, Manifest, ManifestFile
-from skillwire.core.skill import Skill
 from skillwire.core.uri import SkillUri
 from skillwire.sources import DynamicSkill, MemorySource, Snapshot
 from skillwire.sources import combined as merge
 from skillwire.sources.combined import MergedSnapshots, merge_changes, merge_strictly, reuse_only_part
+from talking import skill
 
 properties = settings(deadline=None, max_examples=200)
 
@@ -139,11 +139,6 @@ def test_a_part_that_is_alone_and_ready_is_what_merging_it_would_give(
         assert shared.by_uri is ready.by_uri or not ready.entries
 
 
-def skill(path: str) -> Skill:
-    name = path.rpartition("/")[2]
-    return Skill(name, path=path, description=f"Use when testing {name}.", body="Do it.\n")
-
-
 def snapshot_of(*paths: str) -> Snapshot:
     return MemorySource(map(skill, paths)).snapshot
 
@@ -244,21 +239,3 @@ def test_a_dynamic_skill_in_the_wrong_place_is_an_error_where_strictness_is_aske
     assert list(merge.merge(parts).refused) == ["skill://a/b/SKILL.md"]
     with pytest.raises(InvalidSkillError):
         merge_strictly(parts)
-
-
-@pytest.mark.parametrize("before", [Piece(), Piece(typed=("x.md",), empty=("e",))])
-@pytest.mark.parametrize("after", [Piece(), Piece(typed=("x.md",)), Piece(empty=("e", "f"))])
-def test_other_media_types_or_empty_folders_alone_are_noticed(before: Piece, after: Piece) -> None:
-    part, other = Part(), snapshot_of("z")
-    files = (("x.md", "1"),)
-    part.change("a", replace(before, files=files))
-    merged = merge.merge([part.snapshot(), other])
-    part.change("a", replace(after, files=files))
-    now = [part.snapshot(), other]
-
-    again = merge_changes(merged, now)
-
-    assert again.entries == merged.entries
-    assert_same(again, merge.merge(now))
-    assert again.folders == {f"skill://a/{name}" for name in after.empty}
-    assert list(again.media_types) == [f"skill://a/{name}" for name in after.typed]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from folders import write_files
-from skillwire.sources.directory.walk import FileMovedError, FolderReader
+from skillwire.sources.directory.walk import FileMovedError, FolderReader, read_unlinked
 
 
 def open_descriptors() -> int:
@@ -107,4 +107,26 @@ def test_every_descriptor_is_closed_at_the_end(root: Path) -> None:
         with pytest.raises(OSError):
             reader.read("a/b/missing", "d.md", 1)
 
+    assert open_descriptors() == before
+
+
+# --- One call for a whole path, where the system has it ---
+
+
+@pytest.mark.requirement("READ-10")
+def test_a_path_without_links_is_read_in_one_call_and_no_other(root: Path) -> None:
+    write_files(root, {"a/inside.md": b"0123456789"})
+    write_files(root.parent, {"outside/secret.md": "secret"})
+    (root / "link.md").symlink_to(root / "a" / "inside.md")
+    (root / "linked").symlink_to(root.parent / "outside")
+    os.mkfifo(root / "pipe")
+    before = open_descriptors()
+
+    found = [
+        read_unlinked(f"{root}/{path}", 4)
+        for path in ("a/inside.md", "a//inside.md", "link.md", "linked/secret.md", "a", "missing.md")
+    ]
+
+    assert found in ([b"01234", b"01234", None, None, None, None], [None] * 6)
+    assert not read_unlinked(f"{root}/pipe", 4)
     assert open_descriptors() == before

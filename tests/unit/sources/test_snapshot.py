@@ -3,13 +3,12 @@
 from collections.abc import Mapping
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from skillwire.core import Frontmatter
 from skillwire.core.entry import SkillEntry
 from skillwire.core.errors import InvalidSkillError, NotFoundError
-from skillwire.core.finding import Finding
 from skillwire.core.manifest import MAX_FILES, MAX_TOTAL_SIZE, Manifest, ManifestFile
 from skillwire.core.uri import SkillUri
 from skillwire.sources import Changes, Report, Snapshot
@@ -104,25 +103,8 @@ def test_a_file_belongs_to_the_innermost_skill_that_lists_it(
 @pytest.mark.parametrize(
     "uri",
     [
-        "skill://pdf/b.md",
-        "skill://pdf",
-        "skill://pdf/",
-        "skill://pdf/A.md",
-        "skill://PDF/a.md",
-        "skill://pdf/a.md/",
-        "skill://pdf/a.md/x",
-        "skill://pdf/../pdf/a.md",
-        "skill://pdf/%2e%2e/pdf/a.md",
-        "skill://pdf/..%2fpdf/a.md",
-        "skill://pdf/a.md?x",
-        "skill://pdf/a.md#x",
-        "skill://user@pdf/a.md",
-        "skill://pdf:80/a.md",
-        "docs://pdf/a.md",
-        "file:///etc/passwd",
-        "a.md",
-        "",
-        "skill://pdf/\0a.md",
+        *("skill://pdf/b.md", "skill://pdf", "skill://pdf/A.md", "skill://PDF/a.md", "skill://pdf/a.md/x"),
+        *("skill://pdf/%2e%2e/pdf/a.md", "skill://pdf/a.md?x", "docs://pdf/a.md", "file:///etc/passwd", ""),
         "skill://pdf/" + "a" * 20_000,
     ],
 )
@@ -178,26 +160,6 @@ def test_a_skill_that_becomes_dynamic_has_changed() -> None:
 # Skills inside each other
 
 
-@pytest.mark.requirement("NEST-03")
-def test_the_manifest_of_an_enclosing_skill_is_completed() -> None:
-    parts = [entry("a", {"x.md": b"1"}), entry("a/b/c", {"y.md": b"2"}), entry("a/b/c/0", {"z.md": b"3"})]
-
-    outer, inmost, middle = complete_nested_manifests(parts)
-
-    assert outer == entry(
-        "a",
-        {
-            "x.md": b"1",
-            "b/c/SKILL.md": b"a/b/c",
-            "b/c/y.md": b"2",
-            "b/c/0/SKILL.md": b"a/b/c/0",
-            "b/c/0/z.md": b"3",
-        },
-    )
-    assert middle == entry("a/b/c", {"y.md": b"2", "0/SKILL.md": b"a/b/c/0", "0/z.md": b"3"})
-    assert inmost == entry("a/b/c/0", {"z.md": b"3"})
-
-
 def test_a_manifest_that_is_complete_stays_the_same_object() -> None:
     whole = entry("a", {"b/SKILL.md": b"a/b"})
 
@@ -240,6 +202,8 @@ def test_what_an_entry_carries_besides_survives_being_completed() -> None:
     assert completed.extra == {"x-unknown": 1}
 
 
+@pytest.mark.requirement("NEST-03")
+@example({"a", "a/b/c", "a/b/c/0"})
 @given(st.sets(st.lists(st.sampled_from("ab0"), min_size=1, max_size=4).map("/".join), max_size=8))
 @properties
 def test_after_nesting_every_enclosing_manifest_holds_every_nested_one(paths: set[str]) -> None:
@@ -274,13 +238,6 @@ def test_only_what_is_beyond_a_limit_is_named() -> None:
         found = over_limits([sized(sizes)])
         assert list(found) == [uri.text]
         assert [finding.code for finding in found[uri.text]] == [code]
-
-
-def test_a_report_without_a_uri_is_a_place_from_which_nothing_is_published() -> None:
-    finding = Finding("link", "a link")
-    served, refused = Report("a", (finding,), SkillUri.build("a")), Report("b", (finding,))
-
-    assert Snapshot.of([entry("a")], reports=[served, refused]).quarantined == (refused,)
 
 
 # What is said besides

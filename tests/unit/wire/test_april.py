@@ -1,21 +1,14 @@
 """The `index-april` dialect: entries that strangers wrote, and entries of our own."""
 
-import json
-from pathlib import Path
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from jsonschema import Draft202012Validator
 
 from skillwire.core.finding import Severity
 from skillwire.wire.index import SCHEMA, AprilEntry, AprilType, parse_april_entry, schema_findings
+from unit.wire.payloads import golden, is_valid
 
-GOLDEN = Path(__file__).parent / "golden"
-SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas" / "wire"
-VALIDATOR: Any = Draft202012Validator(json.loads((SCHEMAS / "index-april.json").read_text("utf-8")))
-INDEX = json.loads((GOLDEN / "index-april-index.json").read_text("utf-8"))
+INDEX = golden("index-april-index")
 
 DIGEST = "sha256:" + "a" * 64
 ENTRY: dict[str, object] = {
@@ -54,8 +47,6 @@ def without(*names: str) -> dict[str, object]:
 @pytest.mark.requirement("DRAFT-04")
 @pytest.mark.requirement("NEG-19")
 def test_the_golden_index_is_read_and_written_back_as_it_was() -> None:
-    VALIDATOR.validate(INDEX)
-
     for item in INDEX["skills"]:
         entry, findings = parse_april_entry(item)
 
@@ -164,4 +155,4 @@ def test_what_is_read_is_what_is_written_and_fits_the_schema(fields: dict[str, o
             None if entry.type is AprilType.TEMPLATE else entry.name,
             *(entry.type, entry.description, entry.url, entry.digest),
         )
-        VALIDATOR.validate({"$schema": SCHEMA, "skills": [plain.to_json()]})
+        assert is_valid("index-april", {"$schema": SCHEMA, "skills": [plain.to_json()]})

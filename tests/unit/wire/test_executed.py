@@ -10,12 +10,8 @@ from skillwire.core import MAX_FINDINGS
 from skillwire.core.yaml12 import JsonValue
 from skillwire.wire import execute
 from skillwire.wire.execute import MAX_PIECES, ExecutionResult, ResultPart, parse_execution_result
+from unit.wire.payloads import ANY_JSON
 
-ANY_JSON: st.SearchStrategy[JsonValue] = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
-    max_leaves=8,
-)
 PIECES = st.lists(
     st.dictionaries(
         st.sampled_from(("type", "text", "data", "resource", "uri", "name", "mimeType", "blob")),

@@ -1,15 +1,8 @@
 """The `exec` dialect: skills with scripts, references and assets, to and from the wire."""
 
-import json
-from collections.abc import Iterator
-from functools import cache
-from pathlib import Path
-from typing import Any, cast
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from jsonschema import Draft202012Validator
 
 from skillwire.core import MAX_FINDINGS
 from skillwire.core.errors import EXECUTION_FAILED
@@ -26,15 +19,9 @@ from skillwire.wire.execute import (
     parse_item,
     parse_skill,
 )
+from unit.wire.payloads import ANY_JSON, golden, is_valid
 
-HERE = Path(__file__).parent
-SCHEMA = json.loads((HERE.parents[2] / "docs/schemas/wire/exec.json").read_text("utf-8"))
 TEA = {"name": "tea", "description": "Make tea. Use when thirsty."}
-ANY_JSON: st.SearchStrategy[JsonValue] = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
-    max_leaves=8,
-)
 NEARLY = st.dictionaries(
     st.sampled_from(("title", "keywords", "annotations", "scripts", "references", "assets", "metadata", "x")),
     ANY_JSON
@@ -43,41 +30,9 @@ NEARLY = st.dictionaries(
 )
 
 
-def golden(what: str) -> Any:
-    return json.loads((HERE / "golden" / f"exec-{what}.json").read_text("utf-8"))
-
-
-@cache
-def validator(definition: str) -> Any:
-    return Draft202012Validator({**SCHEMA, "anyOf": [{"$ref": f"#/$defs/{definition}"}]})
-
-
-def is_valid(value: object, definition: str) -> bool:
-    return validator(definition).is_valid(value)
-
-
-def test_the_schema_is_a_schema_in_which_every_field_is_described() -> None:
-    Draft202012Validator.check_schema(SCHEMA)
-
-    assert [name for name, field in fields_of(SCHEMA) if not field.keys() & {"description", "$ref"}] == []
-
-
-def fields_of(node: Any) -> Iterator[tuple[str, Any]]:
-    """Yield every field that a schema describes, at any depth."""
-    if isinstance(node, list):
-        for item in cast(list[Any], node):
-            yield from fields_of(item)
-    elif isinstance(node, dict):
-        members = cast(dict[str, Any], node)
-        yield from members.get("properties", {}).items()
-        for item in members.values():
-            yield from fields_of(item)
-
-
 @pytest.mark.requirement("EXEC-02", "EXEC-09")
 def test_a_listing_is_read_and_written_again_as_it_was() -> None:
-    listing = golden("list")
-    assert is_valid(listing, "listResult")
+    listing = golden("exec-list")
 
     read = [parse_item(one) for one in listing["skills"]]
 
@@ -94,8 +49,7 @@ def test_a_listing_is_read_and_written_again_as_it_was() -> None:
 
 @pytest.mark.requirement("EXEC-03")
 def test_a_whole_skill_is_read_and_written_again_as_it_was() -> None:
-    answer = golden("read")
-    assert is_valid(answer, "readResult")
+    answer = golden("exec-read")
 
     skill, findings = parse_skill(answer)
 
@@ -110,8 +64,7 @@ def test_a_whole_skill_is_read_and_written_again_as_it_was() -> None:
     ("what", "content"), [("text", b"# Styles\n"), ("blob", b"\x89PNG\r\n\x1a\n")], ids=["text", "binary"]
 )
 def test_a_reference_is_read_and_written_again_as_it_was(what: str, content: bytes) -> None:
-    answer = golden(f"reference-{what}")
-    assert is_valid(answer, "readReferenceResult")
+    answer = golden(f"exec-reference-{what}")
 
     reference, findings = parse_content(answer)
 
@@ -152,7 +105,7 @@ def test_an_item_without_a_usable_name_and_description_is_none(value: object) ->
 
     assert parsed is None
     assert {(finding.code, finding.rule) for finding in findings} == {("exec-item-invalid", "EXEC-02")}
-    assert not is_valid(value, "item")
+    assert not is_valid("exec", value, "item")
 
 
 @pytest.mark.requirement("EXEC-03")
@@ -252,7 +205,7 @@ def test_no_json_is_too_strange_to_be_read(members: dict[str, JsonValue], other:
         item, findings = parse_item(value)
         assert len(findings) <= MAX_FINDINGS
         if item is not None:
-            assert is_valid({**item.to_json(), **dict.fromkeys(item.extra)}, "item") or item.extra
+            assert is_valid("exec", {**item.to_json(), **dict.fromkeys(item.extra)}, "item") or item.extra
             assert repr(parse_item(item.to_json())[0]) == repr(item)
     for value in (other, {"skill": other}, {"skill": {**TEA, "instructions": "x", **members}}):
         skill, findings = parse_skill(value)

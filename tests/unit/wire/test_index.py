@@ -1,27 +1,14 @@
 """The resource `skill://index.json`: which of two dialects it is written in."""
 
-import json
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from skillwire.core.dialects import Dialect
 from skillwire.wire.index import SCHEMA, index_shape
+from unit.wire.payloads import ANY_JSON, golden
 
-GOLDEN = Path(__file__).parent / "golden"
-
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
-    lambda inner: (
-        st.lists(inner, max_size=4)
-        | st.dictionaries(
-            st.sampled_from(["$schema", "skills", "type", "frontmatter", "x"]), inner, max_size=4
-        )
-    ),
-    max_leaves=12,
-)
+MEMBERS = st.sampled_from(["$schema", "skills", "type", "frontmatter", "x"])
 
 
 @pytest.mark.requirement("NEG-13")
@@ -30,7 +17,7 @@ json_values = st.recursive(
     [("index-june-index", Dialect.INDEX_JUNE), ("index-april-index", Dialect.INDEX_APRIL)],
 )
 def test_each_dialects_index_is_recognised_by_its_shape(name: str, dialect: Dialect) -> None:
-    index = json.loads((GOLDEN / f"{name}.json").read_text("utf-8"))
+    index = golden(name)
 
     assert index_shape(index) is dialect
 
@@ -58,6 +45,6 @@ def test_any_other_shape_is_no_index_that_we_know(value: object) -> None:
     assert index_shape(value) is None
 
 
-@given(json_values)
+@given(ANY_JSON | st.dictionaries(MEMBERS, ANY_JSON | st.lists(st.dictionaries(MEMBERS, ANY_JSON))))
 def test_no_json_upsets_the_recognition(value: object) -> None:
     assert index_shape(value) in (Dialect.INDEX_JUNE, Dialect.INDEX_APRIL, None)

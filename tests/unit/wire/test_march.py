@@ -1,13 +1,11 @@
 """The `list-march` dialect: skills among resources, and the lists of their files."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from jsonschema import Draft202012Validator
 
 from skillwire.core.entry import check_entry
 from skillwire.core.errors import InvalidEntryError
@@ -22,16 +20,10 @@ from skillwire.wire.resources import (
     restore_line_ends,
     skills_among,
 )
+from unit.wire.payloads import ANY_JSON, golden, is_valid
 
-HERE = Path(__file__).parent
-SCHEMA = json.loads((HERE.parents[2] / "docs/schemas/wire/list-march.json").read_text("utf-8"))
 REFUNDS = SkillUri.parse("skill://acme/refunds/SKILL.md")
 DIGEST = digest_of(b"x")
-ANY_JSON: st.SearchStrategy[JsonValue] = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=12),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
-    max_leaves=8,
-)
 PATHS = st.sampled_from(
     ("SKILL.md", "a.md", "a/b.md", "../x", "/etc/passwd", "a\\b", "a//b", "%2e%2e/x", "é.md")
 )
@@ -51,16 +43,6 @@ FILE_LISTS = st.fixed_dictionaries(
 SEGMENTS = st.sampled_from(
     ("skill:", "repo:", "file:", "a", "b", "refunds", "SKILL.md", "_manifest", "..", "", "é")
 )
-
-
-def golden(what: str) -> Any:
-    return json.loads((HERE / "golden" / f"list-march-{what}.json").read_text("utf-8"))
-
-
-def is_valid(value: object, definition: str = "") -> bool:
-    wanted = {"$defs": SCHEMA["$defs"], "$ref": f"#/$defs/{definition}"} if definition else SCHEMA
-    validator: Any = Draft202012Validator(wanted)
-    return validator.is_valid(value)
 
 
 def among(*items: object) -> list[ResourceSkill]:
@@ -264,18 +246,19 @@ def test_a_text_that_lost_its_carriage_returns_gets_them_back() -> None:
 
 
 def test_golden_payloads_keep_to_the_schema_and_are_understood() -> None:
-    listing, page, manifest = golden("list"), golden("page"), golden("manifest")
+    listing, page, manifest = (golden(f"list-march-{what}") for what in ("list", "page", "manifest"))
 
-    assert is_valid(listing) and is_valid(page)
-    assert [is_valid(item, "skill") for item in (*listing["resources"], *page["resources"])] == [
+    assert is_valid("list-march", listing) and is_valid("list-march", page)
+    items = [*listing["resources"], *page["resources"]]
+    assert [is_valid("list-march", item, "skill") for item in items] == [
         *(True, True, True),
         *(True, False),
     ]
-    assert is_valid(manifest, "fileList")
+    assert is_valid("list-march", manifest, "fileList")
     assert uris(among(*listing["resources"])) == [
         "skill://acme/refunds/SKILL.md",
         "skill://stock/SKILL.md",
         "skill://letters/SKILL.md",
     ]
     assert len(parse_file_list(REFUNDS, json.dumps(manifest).encode())) == 2
-    assert not is_valid({"skill": "refunds", "files": [{"path": "SKILL.md"}]}, "fileList")
+    assert not is_valid("list-march", {"skill": "refunds", "files": [{"path": "SKILL.md"}]}, "fileList")

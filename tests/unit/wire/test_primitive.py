@@ -1,15 +1,8 @@
 """The `primitive` dialect: skills by name, to and from the wire."""
 
-import json
-from collections.abc import Iterator
-from functools import cache
-from pathlib import Path
-from typing import Any, cast
-
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from jsonschema import Draft202012Validator
 
 from skillwire.core import MAX_FINDINGS, MAX_ITEMS, MAX_TEXT, SkillArgument
 from skillwire.core.yaml12 import JsonValue
@@ -22,33 +15,14 @@ from skillwire.wire.by_name import (
     parse_definition,
     parse_item,
 )
+from unit.wire.payloads import ANY_JSON, golden, is_valid
 
-HERE = Path(__file__).parent
-SCHEMA = json.loads((HERE.parents[2] / "docs/schemas/wire/primitive.json").read_text("utf-8"))
-ANY_JSON: st.SearchStrategy[JsonValue] = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
-    max_leaves=8,
-)
 FIELDS = ("name", "title", "description", "version", "tags", "icons", "arguments", "dependencies", "_meta")
 NEARLY = st.dictionaries(
     st.sampled_from((*FIELDS, "instructions", "files", "uri", "tools", "prompts", "resources", "required")),
     ANY_JSON
     | st.lists(st.dictionaries(st.sampled_from(("name", "uri", "title", "x")), ANY_JSON, max_size=3)),
 )
-
-
-def golden(what: str) -> Any:
-    return json.loads((HERE / "golden" / f"primitive-{what}.json").read_text("utf-8"))
-
-
-@cache
-def validator(definition: str) -> Any:
-    return Draft202012Validator({**SCHEMA, "anyOf": [{"$ref": f"#/$defs/{definition}"}]})
-
-
-def is_valid(value: object, definition: str) -> bool:
-    return validator(definition).is_valid(value)
 
 
 def item(value: object) -> PrimitiveItem:
@@ -62,28 +36,9 @@ def codes(value: object) -> list[str]:
     return [finding.code for finding in parse_item(value)[1]]
 
 
-def test_the_schema_is_a_schema_in_which_every_field_is_described() -> None:
-    Draft202012Validator.check_schema(SCHEMA)
-
-    assert [name for name, field in fields_of(SCHEMA) if not field.keys() & {"description", "$ref"}] == []
-
-
-def fields_of(node: Any) -> Iterator[tuple[str, Any]]:
-    """Yield every field that a schema describes, at any depth."""
-    if isinstance(node, list):
-        for item in cast(list[Any], node):
-            yield from fields_of(item)
-    elif isinstance(node, dict):
-        members = cast(dict[str, Any], node)
-        yield from members.get("properties", {}).items()
-        for item in members.values():
-            yield from fields_of(item)
-
-
 @pytest.mark.requirement("P2076-02", "NEG-19")
 def test_a_listing_is_read_and_written_again_as_it_was() -> None:
-    listing = golden("list")
-    assert is_valid(listing, "listResult")
+    listing = golden("primitive-list")
 
     read = [item(one) for one in listing["skills"]]
 
@@ -106,8 +61,7 @@ def test_a_listing_is_read_and_written_again_as_it_was() -> None:
 
 @pytest.mark.requirement("P2076-03", "P2076-06")
 def test_a_whole_skill_is_read_and_written_again_as_it_was() -> None:
-    answer = golden("get")
-    assert is_valid(answer, "getResult")
+    answer = golden("primitive-get")
 
     definition, findings = parse_definition({**answer, "resultType": "complete", "ttlMs": 1})
 
@@ -134,7 +88,7 @@ def test_an_item_without_a_usable_name_is_none(value: object) -> None:
 
     assert parsed is None
     assert [(finding.code, finding.rule) for finding in findings] == [("primitive-item-invalid", "P2076-02")]
-    assert not is_valid(value, "item")
+    assert not is_valid("primitive", value, "item")
 
 
 @pytest.mark.requirement("P2076-03")
@@ -171,7 +125,7 @@ def test_a_malformed_optional_member_is_left_out_with_a_finding(field: str, valu
 
     assert parsed == PrimitiveItem("tea")
     assert [finding.code for finding in findings] == ["primitive-field-invalid"]
-    assert not is_valid({"name": "tea", field: value}, "item")
+    assert not is_valid("primitive", {"name": "tea", field: value}, "item")
 
 
 def test_of_two_arguments_with_one_name_the_first_is_used() -> None:
@@ -214,7 +168,7 @@ def test_no_json_is_too_strange_to_be_read(value: JsonValue) -> None:
         assert repr(again) == repr(parsed)  # NaN differs from itself
         # Members of `core` that a stranger put beside them are kept, whatever they hold.
         own = {name: value for name, value in parsed.to_json().items() if name not in CORE_MEMBERS}
-        assert is_valid(own, "item")
+        assert is_valid("primitive", own, "item")
     if definition is not None:
         again, _ = parse_definition(definition.to_json())
         assert repr(again) == repr(definition)

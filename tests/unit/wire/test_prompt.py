@@ -1,13 +1,8 @@
 """The `prompt` dialect: files stitched into one text, and the text taken apart again."""
 
-import json
-from pathlib import Path
-from typing import Any
-
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from jsonschema import Draft202012Validator
 
 from skillwire.core.errors import FrontmatterError, LimitError
 from skillwire.core.skill import (
@@ -19,10 +14,8 @@ from skillwire.core.skill import (
     split_prompt,
 )
 from skillwire.wire.core import MAX_PROMPT_NAME, is_prompt_name, prompt_item, prompt_result
+from unit.wire.payloads import golden, is_valid
 
-GOLDEN = Path(__file__).parent / "golden"
-SCHEMA = Path(__file__).parents[3] / "docs" / "schemas" / "wire" / "prompt.json"
-VALIDATOR: Any = Draft202012Validator(json.loads(SCHEMA.read_text("utf-8")))
 SKILL_MD = b"---\nname: tea\ndescription: Use when brewing.\n---\nBoil.\n"
 
 properties = settings(deadline=None, max_examples=200)
@@ -82,7 +75,6 @@ def test_a_skill_of_more_text_than_a_prompt_may_have_has_no_prompt_text() -> Non
 
 @pytest.mark.requirement("DUAL-02", "DUAL-11")
 def test_files_follow_each_other_under_their_paths_and_what_is_no_text_is_named_at_the_end() -> None:
-    golden = json.loads((GOLDEN / "prompt-get.json").read_text("utf-8"))
     skill = Skill(
         "code-mode",
         body="---\nname: code-mode\ndescription: Writes queries. Use when asked for data.\n---\n\n"
@@ -96,7 +88,7 @@ def test_files_follow_each_other_under_their_paths_and_what_is_no_text_is_named_
 
     made = stitching.finish()
 
-    assert prompt_result(skill.entry(), made.text) == golden
+    assert prompt_result(skill.entry(), made.text) == golden("prompt-get")
     assert (made.omitted, made.ambiguous) == (("assets/logo.png",), ())
 
 
@@ -271,12 +263,6 @@ def test_a_name_that_needs_quoting_may_not(name: str) -> None:
     assert not is_prompt_name(name)
 
 
-@pytest.mark.requirement("DUAL-05")
-@pytest.mark.parametrize("name", ["prompt-get.json", "prompt-list.json"])
-def test_golden_payloads_are_of_the_schema(name: str) -> None:
-    VALIDATOR.validate(json.loads((GOLDEN / name).read_text("utf-8")))
-
-
 @pytest.mark.requirement("DUAL-04", "DUAL-05")
 def test_the_schema_tells_what_is_sent_from_what_must_not_be() -> None:
     entry = Skill("tea", body=SKILL_MD).entry()
@@ -284,27 +270,9 @@ def test_the_schema_tells_what_is_sent_from_what_must_not_be() -> None:
     pointer = prompt_result(entry, "Read skill://tea/SKILL.md")
     twice = {**good, "messages": good["messages"] * 2}
 
-    VALIDATOR.validate({"prompts": [prompt_item("tea", entry)]})
-    VALIDATOR.validate(good)
-    assert not VALIDATOR.is_valid(pointer)
-    assert not VALIDATOR.is_valid(twice)
-
-
-def test_every_field_of_the_schema_is_described() -> None:
-    schema = json.loads(SCHEMA.read_text("utf-8"))
-    Draft202012Validator.check_schema(schema)
-    undescribed = [
-        name for name, field in _fields(schema) if "description" not in field and "$ref" not in field
-    ]
-
-    assert undescribed == []
+    assert is_valid("prompt", {"prompts": [prompt_item("tea", entry)]})
+    assert [is_valid("prompt", result) for result in (good, pointer, twice)] == [True, False, False]
 
 
 def _decoded(files: list[tuple[str, bytes]]) -> list[tuple[str, str]]:
     return [(path, content.decode()) for path, content in files]
-
-
-def _fields(schema: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    named = [*schema.get("properties", {}).items(), *schema.get("$defs", {}).items()]
-    inside = [*(field for _, field in named), *([schema["items"]] if "items" in schema else [])]
-    return [*named, *(found for inner in inside for found in _fields(inner))]

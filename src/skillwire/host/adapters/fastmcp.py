@@ -57,7 +57,6 @@ class ToolFailedError(SkillError):
     """A server's tool reported a failure; the message is the server's text."""
 
     refusal = "server-error"
-    requirement = "SDK-07"
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ request is denied.
 
 import logging
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from time import monotonic
@@ -78,29 +78,23 @@ def previous_approval(skill: KnownSkill, store: ApprovalStore, lock: ProjectLock
 
     With a frozen lock, only its pins count.
     """
-    pin = lock.pin(skill.id)
+    has_lock = lock.path is not None
+    pin = lock.pin(skill.id) if has_lock else None
     if lock.is_frozen:
         return None if pin is None else _from_approval(pin, is_pin=True)
     approval = store.find(skill.id)
     for approved in (pin, approval):
         if approved is not None and approved.is_for(skill.entry):
             return _from_approval(approved, is_pin=approved is pin)
-    found = _candidates(skill, store, lock, approval)
-    # Of two with the same time, the one of this machine wins.
-    return max(found, key=lambda each: each.granted_at or _EARLIEST, default=None)
-
-
-def _candidates(
-    skill: KnownSkill, store: ApprovalStore, lock: ProjectLock, approval: Approval | None
-) -> Iterator[PreviousApproval]:
-    if approval is not None:
-        yield _from_approval(approval)
+    found = [] if approval is None else [_from_approval(approval)]
     ended = store.previous(skill.id)
     if ended is not None:
-        yield PreviousApproval(ended.manifest, ended.granted_at, is_pin=False, holds=False)
-    pinned = lock.previous(skill.id)
+        found.append(PreviousApproval(ended.manifest, ended.granted_at, is_pin=False, holds=False))
+    pinned = lock.previous(skill.id) if has_lock else None
     if pinned is not None:
-        yield _from_approval(pinned, is_pin=True, holds=lock.pin(skill.id) is not None)
+        found.append(_from_approval(pinned, is_pin=True, holds=pin is not None))
+    # Of two with the same time, the one of this machine wins.
+    return max(found, key=lambda each: each.granted_at or _EARLIEST, default=None)
 
 
 def _from_approval(approval: Approval, *, is_pin: bool = False, holds: bool = True) -> PreviousApproval:
@@ -174,7 +168,7 @@ class Consent:
             approval = self._store.find(skill.id)
             if approval is not None and approval.covers(skill.id, skill.entry, grant):
                 return True
-        pin = self._lock.pin(skill.id)
+        pin = None if self._lock.path is None else self._lock.pin(skill.id)
         return pin is not None and pin.covers(skill.id, skill.entry, grant)
 
     def observe_all(self, origin: Origin, entries: Sequence[SkillEntry]) -> None:
@@ -194,7 +188,7 @@ class Consent:
         """
         pin = self._lock.last_trusted_pin(skill)
         revoked = self._store.observe(skill, entry)
-        stale = {key for key in self._once if key[0] == skill and key[1] != _binding(entry)}
+        stale = {key for key in self._once if key[0] == skill and key[1] != binding_of(entry.manifest)}
         self._once -= stale
         if pin is not None and pin.is_ended_by(entry):
             revoked = self._lock.revoke(skill) or revoked
@@ -243,8 +237,16 @@ class Consent:
             return
         self._require_grantable(skill)
         async with self._asking:
-            if arguments or not self.covers(skill):
-                await self._ask_about_load(skill, actor, provenance, tuple((arguments or {}).items()))
+            if not arguments and self.covers(skill):
+                return
+            if actor == "model":
+                self._require_not_denied(skill, Grant.LOAD)
+                self._require_few_contents(skill)
+                self._require_server_within_limit(skill)
+            self._require_askable(skill)
+            question = self._question_about(skill, provenance, tuple((arguments or {}).items()))
+            reply = await self._ask_user(question, reference=skill.reference)
+            await self._apply_reply(skill, Grant.LOAD, reply)
 
     def expected_refusal(self, skill: KnownSkill) -> Refusal | None:
         """Return why a load would be refused; None when it is covered, or the user would be asked."""
@@ -344,29 +346,23 @@ class Consent:
         self._asked_contents.clear()
         self._question_times.clear()
 
-    async def _ask_about_load(
+    def _question_about(
         self,
         skill: KnownSkill,
-        actor: Actor,
         provenance: ProvenanceResult | None,
         arguments: tuple[tuple[str, str], ...],
-    ) -> None:
-        if actor == "model":
-            self._require_not_denied(skill, Grant.LOAD)
-            self._require_within_limits(skill)
-        self._require_askable(skill)
-        previous = self.previous(skill)
+    ) -> Question:
+        approval = previous_approval(skill, self._store, self._lock)
+        previous = None if approval is None else approval.manifest
         occasion = Occasion.FIRST if previous is None else Occasion.CHANGED
         change = None
         if skill.entry.manifest is None:
             occasion = Occasion.DYNAMIC
         elif previous is not None:
             change = Change.between(previous, skill.entry.manifest)
-        question = Question(
+        return Question(
             occasion, skill, change=change, previous=previous, provenance=provenance, arguments=arguments
         )
-        reply = await self._ask_user(question, reference=skill.reference)
-        await self._apply_reply(skill, Grant.LOAD, reply)
 
     def previous(self, skill: KnownSkill) -> Manifest | None:
         """Return the manifest that was approved last, to show what has changed."""
@@ -375,22 +371,21 @@ class Consent:
 
     def _require_not_denied(self, skill: KnownSkill, grant: Grant) -> None:
         """Check that the user has not denied the same grant for the same content."""
-        if (skill.id, _binding(skill.entry), grant) in self._denied:
+        if (skill.id, binding_of(skill.entry.manifest), grant) in self._denied:
             raise ApprovalDeniedError(
                 f"the user has already denied {grant.value} for {skill.reference}",
                 reference=skill.reference,
             )
 
-    def _require_within_limits(self, skill: KnownSkill) -> None:
-        """Check that the prompt limits of the skill and of its server are not reached."""
-        contents, binding = self._asked_contents[skill.id], _binding(skill.entry)
+    def _require_few_contents(self, skill: KnownSkill) -> None:
+        """Check that the user was not asked about too many contents of this skill."""
+        contents, binding = self._asked_contents[skill.id], binding_of(skill.entry.manifest)
         if len(contents - {binding}) >= self._limits.contents_per_skill:
             raise KeepsChangingError(
                 f"{skill.reference} has changed {len(contents)} times while the user was asked about it",
                 reference=skill.reference,
             )
         contents.add(binding)
-        self._require_server_within_limit(skill)
 
     def _require_server_within_limit(self, skill: KnownSkill) -> None:
         """Check that the prompt limit of the skill's server is not reached."""
@@ -454,7 +449,7 @@ class Consent:
         return reply
 
     async def _apply_reply(self, skill: KnownSkill, grant: Grant, reply: Reply) -> None:
-        key = (skill.id, _binding(skill.entry), grant)
+        key = (skill.id, binding_of(skill.entry.manifest), grant)
         if reply is Reply.DENY:
             self._denied.add(key)
             raise ApprovalDeniedError(
@@ -467,7 +462,3 @@ class Consent:
             self._once.add(key)
         else:
             await self.approve(skill, frozenset({grant}))
-
-
-def _binding(entry: SkillEntry) -> str:
-    return "" if entry.manifest is None else binding_of(entry.manifest)

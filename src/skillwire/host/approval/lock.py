@@ -18,16 +18,14 @@ from typing import cast
 
 from skillwire.core import ManifestFile, quoted
 from skillwire.host.approval.store import (
-    Row,
     approval_row,
     check_storable,
     coverage_row,
-    fields,
-    items,
     parse_approval,
     site_row,
 )
 from skillwire.host.model import Approval, OriginKind, RefusedError, SkillId
+from skillwire.host.state.sealed import Row, fields, items
 from skillwire.host.state.vault import NotPrivateError, read_plain, remove_leftovers, replace
 
 VERSION = 1
@@ -45,7 +43,6 @@ class InvalidLockError(RefusedError):
     """A lock is invalid, or cannot hold these approvals; the message says why."""
 
     refusal = "lock-invalid"
-    requirement = "APPR-10"
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from skillwire.host.approval.lock import (
     read_lock_bytes,
     write_lock_bytes,
 )
-from skillwire.host.approval.store import fields, id_row, items, parse_id, text
+from skillwire.host.approval.store import id_row, parse_id
 from skillwire.host.model import (
     Approval,
     LockUntrustedError,
@@ -34,7 +34,7 @@ from skillwire.host.model import (
     SkillId,
     binding_of,
 )
-from skillwire.host.state.sealed import SealedFolder
+from skillwire.host.state.sealed import SealedFolder, fields, items, text
 
 MAX_LOCKS = 256
 

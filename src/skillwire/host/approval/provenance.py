@@ -48,7 +48,7 @@ class ProvenanceCheck:
         if self._provider is None or not skill.is_remote:
             return None
         manifest = skill.entry.manifest
-        binding = "" if manifest is None else binding_of(manifest)
+        binding = binding_of(manifest)
         cached = self._results.get((skill.id, binding)) if binding else None
         if cached is not None:
             return cached

@@ -3,7 +3,7 @@
 import json
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,14 +26,10 @@ from skillwire.core import (
     quoted,
 )
 from skillwire.host.model import Approval, Grant, Origin, OriginKind, Refusal, SkillId, binding_of
-from skillwire.host.state.sealed import SealedFolder, Stamp
+from skillwire.host.state.sealed import Row, SealedFolder, SealedTable, Stamp, fields, items, text
 
 # The stored form of an approval: written as plain fields, parsed strictly.
 
-
-Row: TypeAlias = dict[str, object]
-
-MAX_TEXT = 1000
 
 _ID_FIELDS = frozenset({"label", "fingerprint", "uri"})
 _FILE_FIELDS = frozenset({"uri", "digest"})
@@ -164,36 +160,6 @@ def parse_grants(value: object) -> frozenset[Grant]:
     if len(set(names)) != len(names):
         raise ValueError("`grants` has a duplicate")
     return frozenset(known[cast(str, name)] for name in names)
-
-
-def fields(value: object, names: frozenset[str], optional: frozenset[str] = frozenset()) -> Row:
-    """Check that a value is a mapping with these fields and at most the optional ones, and return it.
-
-    Raises:
-        ValueError: It is not.
-    """
-    if not isinstance(value, Mapping):
-        raise ValueError("it is not a table of fields")
-    row = cast(Row, value)
-    missing, unknown = names - row.keys(), row.keys() - names - optional
-    if missing:
-        raise ValueError(f"it has no `{min(missing)}`")
-    if unknown:
-        raise ValueError(f"it has the unknown field {quoted(min(unknown))}")
-    return row
-
-
-def items(value: object, name: str) -> Sequence[object]:
-    if not isinstance(value, list):
-        raise ValueError(f"`{name}` is not a list")
-    return cast(list[object], value)
-
-
-def text(row: Row, name: str, most: int = MAX_TEXT, *, least: int = 1) -> str:
-    value = row[name]
-    if not isinstance(value, str) or not least <= len(value) <= most:
-        raise ValueError(f"`{name}` is not a text of {least} to {most} characters")
-    return value
 
 
 def _canonical(uri: str) -> str:
@@ -379,7 +345,13 @@ class ApprovalStore:
     """
 
     def __init__(self, directory: Path, *, key: bytes | None = None) -> None:
-        self._folder = SealedFolder(directory, key=key)
+        self._table = SealedTable(
+            SealedFolder(directory, key=key),
+            APPROVALS_FILE,
+            ApprovalRecords(),
+            ApprovalRecords.parse,
+            ApprovalRecords.to_bytes,
+        )
         self._memory = threading.Lock()
         self._records = ApprovalRecords()
         self._stamp: Stamp = None
@@ -391,7 +363,7 @@ class ApprovalStore:
     def tampering(self) -> Refusal | None:
         """The reason why stored approvals were discarded, if tampering was detected."""
         self._current()
-        return self._folder.tampering
+        return self._table.folder.tampering
 
     @property
     def is_tampered(self) -> bool:
@@ -452,12 +424,12 @@ class ApprovalStore:
         self._end(lambda records: records.without_server(label))
 
     def _current(self) -> ApprovalRecords:
-        stamp = self._folder.stamp(APPROVALS_FILE)
+        stamp = self._table.stamp
         with self._memory:
             if self._is_read and stamp == self._stamp:
                 return self._records
         try:
-            found = self._folder.load(APPROVALS_FILE, ApprovalRecords.parse) or ApprovalRecords()
+            found = self._table.read()
         except SourceError as error:
             logger.warning("stored approvals are ignored because they cannot be read: %s", error)
             return ApprovalRecords()
@@ -481,20 +453,21 @@ class ApprovalStore:
 
     def _change(self, change: _Change) -> tuple[ApprovalRecords, ApprovalRecords]:
         """Apply a change to the current content of the file; return the content before and after."""
-        with self._folder.locked():
-            before = self._folder.load_locked(APPROVALS_FILE, ApprovalRecords.parse) or ApprovalRecords()
+        ended: list[_Change] = []
+
+        def with_ended(records: ApprovalRecords) -> ApprovalRecords:
             with self._memory:
-                ended = list(self._unwritten)
-            after = before
+                ended.extend(self._unwritten)
             for end in ended:
-                after = end(after)
-            after = change(after)
-            if after != before:
-                self._folder.save(APPROVALS_FILE, after.to_bytes())
+                records = end(records)
+            return change(records)
+
+        def remember(after: ApprovalRecords) -> None:
             with self._memory:
                 self._unwritten = self._unwritten[len(ended) :]
-                self._remember(self._with_unwritten(after), self._folder.stamp(APPROVALS_FILE))
-        return before, after
+                self._remember(self._with_unwritten(after), self._table.stamp)
+
+        return self._table.change(with_ended, remember)
 
     def _with_unwritten(self, records: ApprovalRecords) -> ApprovalRecords:
         for end in self._unwritten:

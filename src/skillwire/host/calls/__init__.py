@@ -40,6 +40,7 @@ from skillwire.host.calls.session import (
     MessageCap,
     RestartBudget,
     ServerLink,
+    SharedCall,
     SharedCalls,
     Streams,
 )
@@ -66,6 +67,7 @@ __all__ = [
     "ResourceContent",
     "RestartBudget",
     "ServerLink",
+    "SharedCall",
     "SharedCalls",
     "Streams",
     "complete",

@@ -109,10 +109,11 @@ def within(seconds: float | None, method: str) -> Generator[None]:
 
 
 @contextmanager
-def peer_errors(method: str) -> Generator[None]:
-    """Translate the exceptions of the MCP SDK.
+def peer_errors(method: str, uri: str = "", codes: tuple[int, ...] = ()) -> Generator[None]:
+    """Translate the exceptions of the MCP SDK; errors with one of `codes` mean that `uri` does not exist.
 
     Raises:
+        NotFoundError: The server answered with such an error.
         PeerError: The server answered with an error, or the connection ended.
         InvalidAnswerError: The answer does not match the protocol.
     """
@@ -122,7 +123,10 @@ def peer_errors(method: str) -> Generator[None]:
         text = quoted(error.message[:_MAX_MESSAGE_LENGTH])
         message = f"{method} failed with error {error.code}: {text}"
         fix = "continue without it: this server does not support it" if error.code == METHOD_NOT_FOUND else ""
-        raise PeerError(message, method=method, peer_code=error.code, fix=fix) from error
+        failure = PeerError(message, method=method, peer_code=error.code, fix=fix)
+        if error.code in codes:
+            raise _not_found(uri, failure) from error
+        raise failure from error
     except InputRequiredRoundsExceededError as error:
         message = f"the server keeps asking for input instead of answering {method}"
         raise InvalidAnswerError(message, violates="NEG-18") from error
@@ -143,7 +147,11 @@ def not_found_errors(uri: str, *, codes: tuple[int, ...] = (INVALID_PARAMS,)) ->
     except PeerError as error:
         if error.peer_code not in codes:
             raise
-        raise NotFoundError(f"nothing is served at {quoted(uri)}: {error}", uri=uri) from error
+        raise _not_found(uri, error) from error
+
+
+def _not_found(uri: str, error: PeerError) -> NotFoundError:
+    return NotFoundError(f"nothing is served at {quoted(uri)}: {error}", uri=uri)
 
 
 # Walking the pages of an untrusted listing, with limits for one that does not end.

@@ -4,6 +4,7 @@ import base64
 import binascii
 import re
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Final, cast
 
@@ -80,18 +81,16 @@ async def read_skill_uri(
     """
     wanted = uri.published if isinstance(uri, SkillUri) else uri
     canonical = canonical_uri(wanted)
-    with (
-        within(max_seconds, READ_RESOURCE),
-        not_found_errors(wanted, codes=_NOT_FOUND),
-        peer_errors(READ_RESOURCE),
-    ):
+    limit = nullcontext() if max_seconds is None else within(max_seconds, READ_RESOURCE)
+    with limit, peer_errors(READ_RESOURCE, wanted, _NOT_FOUND):
         result = await client.read_resource(wanted, cache_mode="refresh" if fresh else "use")
     require_complete(READ_RESOURCE, result.result_type)
-    if len(result.contents) != 1 or not _is_same_uri(result.contents[0].uri, canonical):
+    item = result.contents[0] if len(result.contents) == 1 else None
+    if item is None or (item.uri != canonical and not _is_same_uri(item.uri, canonical)):
         raise InvalidAnswerError(
             f"the server's answer is not exactly one item with the URI {quoted(canonical)}", violates="INT-10"
         )
-    return bytes_of(result.contents[0], canonical, max_bytes)
+    return bytes_of(item, canonical, max_bytes)
 
 
 def _is_same_uri(uri: str, canonical: str) -> bool:
@@ -110,24 +109,26 @@ def bytes_of(item: TextResourceContents | BlobResourceContents, uri: str, max_by
     """
     if isinstance(item, TextResourceContents):
         # A character takes at least one byte, so text that is too long is not encoded.
-        _require_size(len(item.text), uri, max_bytes)
+        if len(item.text) > max_bytes:
+            raise _too_large(uri, max_bytes)
         try:
             content = item.text.encode("utf-8")
         except UnicodeEncodeError as error:
             raise InvalidAnswerError(f"the text of {quoted(uri)} is not valid Unicode") from error
-        _require_size(len(content), uri, max_bytes)
+        if len(content) > max_bytes:
+            raise _too_large(uri, max_bytes)
         return content
     padding = len(item.blob[-2:]) - len(item.blob[-2:].rstrip("="))
-    _require_size(len(item.blob) // 4 * 3 - padding, uri, max_bytes)
+    if len(item.blob) // 4 * 3 - padding > max_bytes:
+        raise _too_large(uri, max_bytes)
     try:
         return base64.b64decode(item.blob, validate=True)
     except (binascii.Error, ValueError) as error:
         raise InvalidAnswerError(f"the content of {quoted(uri)} is not valid base64") from error
 
 
-def _require_size(size: int, uri: str, max_bytes: int) -> None:
-    if size > max_bytes:
-        raise LimitError(f"{quoted(uri)} is larger than the {max_bytes} bytes that are accepted")
+def _too_large(uri: str, max_bytes: int) -> LimitError:
+    return LimitError(f"{quoted(uri)} is larger than the {max_bytes} bytes that are accepted")
 
 
 # `resources/read` for any resource of a server. It activates no skill and verifies nothing.
@@ -168,8 +169,7 @@ async def read_resource(
     codes = (INVALID_PARAMS, RESOURCE_NOT_FOUND)
     with (
         within(max_seconds, READ_RESOURCE),
-        not_found_errors(uri, codes=codes),
-        peer_errors(READ_RESOURCE),
+        peer_errors(READ_RESOURCE, uri, codes),
     ):
         result = await client.read_resource(uri, cache_mode="bypass")
     require_complete(READ_RESOURCE, result.result_type)

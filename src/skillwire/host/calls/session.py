@@ -4,11 +4,11 @@ import math
 import random
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator, Hashable, Mapping
+from collections.abc import Callable, Coroutine, Generator, Hashable, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final, TypeAlias, TypeVar, cast
+from typing import Any, Final, TypeAlias, cast
 
 import anyio
 from mcp.client import Client
@@ -56,22 +56,21 @@ class MessageCap:
     """The largest message that is accepted, raised while a large file is being read."""
 
     def __init__(self, default: int = DEFAULT_MESSAGE_BYTES) -> None:
+        self.current = default
         self._default = default
         self._allowed: list[int] = []
-
-    @property
-    def current(self) -> int:
-        return max((self._default, *self._allowed))
 
     @contextmanager
     def allowing(self, size: int) -> Generator[None]:
         """Allow messages with a file of `size` bytes during the block, in any JSON encoding."""
         allowed = size * _BYTES_PER_BYTE + _ENVELOPE
         self._allowed.append(allowed)
+        self.current = max(self.current, allowed)
         try:
             yield
         finally:
             self._allowed.remove(allowed)
+            self.current = max((self._default, *self._allowed))
 
 
 class TokenBucket:
@@ -194,6 +193,10 @@ class ServerLink:
         self.cap = MessageCap(limits.message_bytes)
         self.ready = anyio.Event()
         self.over = anyio.Event()
+        self.client: Client
+        """The MCP client, once the link is ready."""
+        self.is_ready = False
+        self.is_over = False
         self.failure: SkillError | None = None
         self.ready_since: float | None = None
         self.capabilities: Mapping[str, Any] = {}
@@ -205,23 +208,9 @@ class ServerLink:
         self._stray = ""
         self._on_end = on_end
         self._on_notification = on_notification
-        self._client: Client | None = None
         self._connecting: anyio.CancelScope | None = None
         self._messages = TokenBucket(limits.message_burst, limits.messages_per_second)
         self._events = TokenBucket(limits.message_burst, limits.messages_per_second)
-
-    @property
-    def is_ready(self) -> bool:
-        return self._client is not None and not self.is_over
-
-    @property
-    def is_over(self) -> bool:
-        return self.over.is_set()
-
-    @property
-    def client(self) -> Client:
-        assert self._client is not None
-        return self._client
 
     def begin(self, connecting: anyio.CancelScope) -> None:
         """Set the scope to cancel if the link ends before it is ready."""
@@ -233,7 +222,7 @@ class ServerLink:
         if self.is_over:
             return
         self._connecting = None
-        self._client = client
+        self.client, self.is_ready = client, True
         self.ready_since = time.monotonic()
         self.ready.set()
 
@@ -242,6 +231,7 @@ class ServerLink:
         if self.is_over:
             return
         self.failure = failure
+        self.is_ready, self.is_over = False, True
         self.over.set()
         self.ready.set()
         if self._connecting is not None:
@@ -266,7 +256,12 @@ class ServerLink:
             if isinstance(capabilities, dict):
                 self.capabilities = cast(dict[str, Any], capabilities)
         elif isinstance(message, JSONRPCResponse):
-            _drop_ambiguous(message.result)
+            # The protocol allows an item `text` or `blob`. Of both, the SDK would use the text and drop the
+            # blob, which another client might use: without either, the answer is refused.
+            contents = message.result.get("contents")
+            for content in cast(list[object], contents) if isinstance(contents, list) else ():
+                if isinstance(content, dict) and {"text", "blob"} <= cast(dict[str, Any], content).keys():
+                    del content["text"], content["blob"]
         elif isinstance(message, JSONRPCNotification) and self._on_notification is not None:
             self._on_notification(message.method)
 
@@ -285,34 +280,18 @@ class ServerLink:
         self._messages.add()
         self._events.add(_EVENTS_PER_ANSWER)
 
-    def admit(self) -> bool:
-        """Return whether one more message is allowed; end the link if there are too many."""
-        return self._take(self._messages, 1)
+    def admit(self, *, events: int | None = None) -> bool:
+        """Return whether one more message, or `events` more events of a stream, are allowed.
 
-    def admit_events(self, count: int) -> bool:
-        """Return whether `count` more events of a stream are allowed, with or without messages."""
-        return self._take(self._events, count)
-
-    def _take(self, bucket: TokenBucket, count: int) -> bool:
+        Too many end the link.
+        """
         if self.is_over:
             return False
-        if not bucket.take(count):
-            rate = f"{self.limits.message_burst} at once, or {self.limits.messages_per_second:g} a second"
-            self.end(FloodError(f"the server sent too many messages: more than {rate}"))
-            return False
-        return True
-
-
-def _drop_ambiguous(result: dict[str, Any]) -> None:
-    """Remove the content of items that have both `text` and `blob`, so that the answer is refused.
-
-    The protocol allows only one of them. The SDK would use the text and drop
-    the blob, which another client might use.
-    """
-    contents = result.get("contents")
-    for item in cast(list[object], contents) if isinstance(contents, list) else ():
-        if isinstance(item, dict) and {"text", "blob"} <= cast(dict[str, Any], item).keys():
-            del item["text"], item["blob"]
+        if self._messages.take() if events is None else self._events.take(events):
+            return True
+        rate = f"{self.limits.message_burst} at once, or {self.limits.messages_per_second:g} a second"
+        self.end(FloodError(f"the server sent too many messages: more than {rate}"))
+        return False
 
 
 # Deadlines that are paused while the user signs in.
@@ -330,15 +309,18 @@ class Deadlines:
         self._paused_until = -math.inf
 
     @contextmanager
-    def limit(self, seconds: float) -> Generator[anyio.CancelScope]:
+    def limit(self, seconds: float = math.inf) -> Generator[anyio.CancelScope]:
         """Limit the block to `seconds`; `cancelled_caught` of the scope is true if they ran out."""
-        extra = max(0.0, self._paused_until - anyio.current_time())
-        with anyio.move_on_after(seconds + extra) as scope:
+        with anyio.CancelScope(deadline=self.after(seconds)) as scope:
             self._scopes.add(scope)
             try:
                 yield scope
             finally:
                 self._scopes.discard(scope)
+
+    def after(self, seconds: float) -> float:
+        """Return the time at which `seconds` from now have passed, without those of a pause."""
+        return max(anyio.current_time(), self._paused_until) + seconds
 
     @contextmanager
     def pause(self, seconds: float) -> Generator[None]:
@@ -368,68 +350,109 @@ class ConnectionState(StrEnum):
     CLOSED = "closed"
 
 
-# Sharing of concurrent identical calls: one request, one outcome.
+# Sharing of concurrent identical calls: one task, one deadline, one outcome.
 
 
-T = TypeVar("T")
+@dataclass(eq=False, slots=True)
+class SharedCall:
+    """One call in progress: its outcome, and the deadline of those who wait for it."""
+
+    _calls: dict[Hashable, "SharedCall"]
+    _key: Hashable
+    _deadlines: Deadlines
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    done: anyio.Event = field(default_factory=anyio.Event)
+    waiting: set[anyio.CancelScope] = field(default_factory=set[anyio.CancelScope])
+    values: list[Any] = field(default_factory=list[Any])
+    failure: SkillError | None = None
+    timeout: str = ""
+
+    @contextmanager
+    def running(self) -> Generator[list[Any]]:
+        """Make the call in the block, which appends the answer to the list that it gets, or raises.
+
+        Whatever is raised besides a `SkillError` also ends the task.
+        """
+        try:
+            with self.scope:
+                yield self.values
+        except SkillError as error:
+            self.failure = error
+        finally:
+            self.forget()
+            self.done.set()
+
+    def limit(self, seconds: float, what: str = "") -> None:
+        """Let all callers wait for `seconds` from now; then `what` took too long."""
+        self.timeout = f"the server took more than {seconds:g} seconds to answer {what}"
+        deadline = self._deadlines.after(seconds)
+        for scope in self.waiting:
+            scope.deadline = deadline
+
+    def forget(self) -> None:
+        """Let the next call with the same key be made anew."""
+        if self._calls.get(self._key) is self:
+            del self._calls[self._key]
 
 
 class SharedCalls:
-    """The calls in progress, by their keys.
+    """The calls in progress, by their keys, each in a task of its own.
 
-    Each runs in its own task, so the cancellation of one caller does not affect
-    the others; when the last one is cancelled, so is the call.
+    The cancellation of one caller does not affect the others; when the last one
+    is gone, the call is cancelled. A caller whose time is over does not wait
+    for that, because a server that hangs may delay it.
     """
 
-    def __init__(self) -> None:
-        self._calls: dict[Hashable, _SharedCall] = {}
+    def __init__(self, deadlines: Deadlines | None = None) -> None:
+        self._deadlines = deadlines or Deadlines()
+        self._calls: dict[Hashable, SharedCall] = {}
 
-    async def share(self, tasks: anyio.abc.TaskGroup, key: Hashable, call: Callable[[], Awaitable[T]]) -> T:
-        """Return the result of the call with this key, which is started unless it is in progress.
+    def get(self, key: Hashable) -> SharedCall | None:
+        """Return the call in progress with this key."""
+        return self._calls.get(key)
+
+    def start(
+        self,
+        tasks: anyio.abc.TaskGroup,
+        key: Hashable,
+        run: Callable[[SharedCall], Coroutine[Any, Any, None]],
+    ) -> SharedCall:
+        """Return the call with this key; unless it is in progress, a new task makes it with `run`."""
+        call = self._calls.get(key)
+        if call is None:
+            call = self._calls[key] = SharedCall(self._calls, key, self._deadlines)
+            tasks.start_soon(run, call)
+        return call
+
+    async def share(
+        self,
+        tasks: anyio.abc.TaskGroup,
+        key: Hashable,
+        run: Callable[[SharedCall], Coroutine[Any, Any, None]],
+    ) -> Any:
+        """Return the answer of the call with this key, which is started unless it is in progress.
 
         Raises:
-            SkillError: `call` raised it; all callers get it.
+            TooSlowError: It took too long.
+            SkillError: The call failed; all callers get the same error.
         """
-        shared = self._calls.get(key)
-        if shared is None:
-            shared = self._calls[key] = _SharedCall()
-            tasks.start_soon(self._run, key, shared, call)
-        shared.waiting += 1
-        try:
-            await shared.done.wait()
-        finally:
-            shared.waiting -= 1
-            if not shared.waiting and not shared.done.is_set():
-                self._forget(key, shared)
-                shared.scope.cancel()
-        if shared.failure is not None:
+        call = self.start(tasks, key, run)
+        deadline = next((scope.deadline for scope in call.waiting), math.inf)
+        with self._deadlines.limit() as clock:
+            clock.deadline = deadline
+            call.waiting.add(clock)
+            try:
+                await call.done.wait()
+            finally:
+                call.waiting.discard(clock)
+                if not call.waiting and not call.done.is_set():
+                    call.forget()
+                    call.scope.cancel()
+        if clock.cancelled_caught:
+            raise TooSlowError(call.timeout)
+        if call.failure is not None:
             # All callers share the exception, so the traceback of another caller is removed.
-            raise shared.failure.with_traceback(None)
-        return cast(T, shared.value)
-
-    async def _run(self, key: Hashable, shared: "_SharedCall", call: Callable[[], Awaitable[Any]]) -> None:
-        try:
-            with shared.scope:
-                shared.value = await call()
-                shared.failure = None
-        except SkillError as error:
-            shared.failure = error
-        finally:
-            self._forget(key, shared)
-            shared.done.set()
-
-    def _forget(self, key: Hashable, shared: "_SharedCall") -> None:
-        if self._calls.get(key) is shared:
-            del self._calls[key]
-
-
-class _SharedCall:
-    """One call in progress, with the number of its callers and its outcome."""
-
-    def __init__(self) -> None:
-        self.scope = anyio.CancelScope()
-        self.done = anyio.Event()
-        self.waiting = 0
-        self.value: object = None
-        # The outcome for remaining callers if the task is cancelled from outside.
-        self.failure: SkillError | None = UnavailableError("the connection was closed")
+            raise call.failure.with_traceback(None)
+        if not call.values:
+            raise UnavailableError("the connection was closed")
+        return call.values[0]

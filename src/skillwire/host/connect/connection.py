@@ -5,7 +5,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Hashable
 from types import TracebackType
-from typing import Final, Generic, Self, TypeAlias, TypeVar
+from typing import Final, Self, TypeAlias, TypeVar, cast
 
 import anyio
 import anyio.abc
@@ -32,6 +32,7 @@ from skillwire.host.calls import (
     ResourceContent,
     RestartBudget,
     ServerLink,
+    SharedCall,
     SharedCalls,
     declared,
     read_directory,
@@ -57,7 +58,6 @@ from skillwire.host.model import (
     ServerConfig,
     SessionLostError,
     SiteEndpoint,
-    TooSlowError,
     UnavailableError,
 )
 from skillwire.wire.core import GET_SKILL, LIST_SKILLS, READ_DIRECTORY, READ_RESOURCE
@@ -142,7 +142,7 @@ class Connection:
         self._backoff = Backoff(limits.backoff_base, limits.backoff_most)
         self._budget = RestartBudget(limits.starts, limits.start_window)
         self._limiter = anyio.CapacityLimiter(limits.in_flight)
-        self._calls = SharedCalls()
+        self._calls = SharedCalls(self._deadlines)
         self._tasks: anyio.abc.TaskGroup | None = None
         self._link: ServerLink | None = None
         self._wanted = anyio.Event()
@@ -237,14 +237,14 @@ class Connection:
             NotDeclaredError: The server has not declared the extension; nothing was sent.
             SkillError: There is no connection, or not even a first page.
         """
+        return await self._share(
+            (LIST_SKILLS,), LIST_SKILLS, self._list, arguments=None, extra=_PARTIAL_LISTING_SECONDS
+        )
 
-        async def call(link: ServerLink) -> Listing:
-            client = self._client_on(link)
-            if client is not None:
-                return await client.list(Session(link), self._options)
-            return (await self._negotiate(link)).listing
-
-        return await self._share((LIST_SKILLS,), LIST_SKILLS, call, extra=_PARTIAL_LISTING_SECONDS)
+    async def _list(self, session: Session, _: object) -> Listing:
+        if self._client is not None and self._client_link is session.link:
+            return await self._client.list(session, self._options)
+        return (await self._negotiate(session)).listing
 
     async def get_skill(self, uri: SkillUri | str, *, arguments: Arguments = NO_ARGUMENTS) -> SkillEntry:
         """Return the current entry of the skill at `uri`; see `calls.listing.get_skill`.
@@ -253,12 +253,12 @@ class Connection:
             SkillError: There is no such skill, the answer is invalid, or there is no connection.
         """
         wanted = uri if isinstance(uri, SkillUri) else SkillUri.parse(uri)
-
-        async def call(link: ServerLink) -> SkillEntry:
-            return await (await self._client_for(link, arguments)).get(Session(link), wanted)
-
-        key = (GET_SKILL, wanted.published, *sorted(arguments.items()))
-        return await self._share(key, GET_SKILL, call)
+        return await self._share(
+            (GET_SKILL, wanted.published, *sorted(arguments.items())),
+            GET_SKILL,
+            lambda session, client: client.get(session, wanted),
+            arguments=arguments,
+        )
 
     async def read_file(self, uri: str, *, max_bytes: int, arguments: Arguments = NO_ARGUMENTS) -> bytes:
         """Return the current bytes of a skill's file, unverified.
@@ -266,14 +266,12 @@ class Connection:
         Raises:
             SkillError: There is no such file, it is larger than `max_bytes`, or there is no connection.
         """
-
-        async def call(link: ServerLink) -> bytes:
-            return await (await self._client_for(link, arguments)).read(
-                Session(link), uri, max_bytes=max_bytes
-            )
-
-        key = (READ_RESOURCE, "file", uri, max_bytes, *sorted(arguments.items()))
-        return await self._share(key, READ_RESOURCE, call)
+        return await self._share(
+            (READ_RESOURCE, "file", uri, max_bytes, *sorted(arguments.items())),
+            READ_RESOURCE,
+            lambda session, client: client.read(session, uri, max_bytes=max_bytes),
+            arguments=arguments,
+        )
 
     async def read_resource(self, uri: str) -> ResourceContent:
         """Return any resource of the server, of at most 16 MiB; see `calls.read.read_resource`.
@@ -282,11 +280,11 @@ class Connection:
             SkillError: There is no such resource, it is too large, or there is no connection.
         """
 
-        async def call(link: ServerLink) -> ResourceContent:
-            with link.cap.allowing(MAX_TOTAL_SIZE):
-                return await read_resource(link.client, uri, max_seconds=None)
+        async def request(session: Session, _: object) -> ResourceContent:
+            with session.link.cap.allowing(MAX_TOTAL_SIZE):
+                return await read_resource(session.client, uri, max_seconds=None)
 
-        return await self._share((READ_RESOURCE, uri), READ_RESOURCE, call)
+        return await self._share((READ_RESOURCE, uri), READ_RESOURCE, request, arguments=None)
 
     async def read_directory(self, uri: str) -> tuple[DirectoryItem, ...]:
         """Return the items of a directory, if the server declared `directoryRead`.
@@ -298,7 +296,8 @@ class Connection:
         return await self._share(
             (READ_DIRECTORY, uri),
             READ_DIRECTORY,
-            lambda link: read_directory(link.client, uri, max_seconds=None),
+            lambda session, _: read_directory(session.client, uri, max_seconds=None),
+            arguments=None,
         )
 
     async def query(
@@ -310,7 +309,7 @@ class Connection:
             SkillError: What `call` raises, or there is no connection.
         """
         return await self._share(
-            (method, "consult", key), method, lambda link: call(Session(link), self._options)
+            (method, "consult", key), method, lambda session, _: call(session, self._options), arguments=None
         )
 
     async def call_once(self, method: str, call: Callable[[Session, DialectClient], Awaitable[T]]) -> T:
@@ -319,14 +318,8 @@ class Connection:
         Raises:
             SkillError: What `call` raises, or there is no connection.
         """
-
-        async def made(link: ServerLink) -> T:
-            return await call(Session(link), await self._client_for(link))
-
-        if self._tasks is None or self._is_closed:
-            raise self._not_open()
         extra = self._limits.execute_seconds - self._server.seconds
-        return await self._calls.share(self._tasks, object(), lambda: self._attempt(method, made, extra))
+        return await self._share(object(), method, call, extra=extra, attempts=1)
 
     # The dialect
 
@@ -335,72 +328,79 @@ class Connection:
         """The dialect that was last negotiated; None before the first negotiation."""
         return None if self._client is None else self._client.dialect
 
-    def _client_on(self, link: ServerLink) -> DialectClient | None:
-        """Return the client that was negotiated on this link; another link may have another dialect."""
-        return self._client if self._client_link is link else None
-
-    async def _negotiate(self, link: ServerLink) -> DialectMatch:
-        found = await negotiate(Session(link), self._options)
-        self._client, self._client_link = found.client, link
+    async def _negotiate(self, session: Session) -> DialectMatch:
+        found = await negotiate(session, self._options)
+        self._client, self._client_link = found.client, session.link
         self._signals.set_dialect(found.client.dialect)
         return found
 
-    async def _client_for(self, link: ServerLink, arguments: Arguments = NO_ARGUMENTS) -> DialectClient:
+    async def _client_for(self, session: Session, arguments: Arguments) -> DialectClient:
         """Return the client for one skill or file, if possible without listing all skills."""
-        client = self._client_on(link)
-        if client is not None:
-            return client_with_arguments(client, arguments)
-        if self._options.dialect in (None, Dialect.CORE) and isinstance(
-            self._client, CoreDialectClient | None
-        ):
-            if declared(link.client) is not None:
-                return client_with_arguments(CoreDialectClient(), arguments)
-        return client_with_arguments((await self._negotiate(link)).client, arguments)
+        # Another link may have another dialect.
+        client = self._client if self._client_link is session.link else None
+        if client is None and self._options.dialect in (None, Dialect.CORE):
+            if isinstance(self._client, CoreDialectClient | None) and session.declares_extension:
+                client = CoreDialectClient()
+        if client is None:
+            client = (await self._negotiate(session)).client
+        return client_with_arguments(client, arguments) if arguments else client
 
     # One call
 
-    async def _share(
+    def _share(
         self,
         key: Hashable,
         method: str,
-        call: Callable[[ServerLink], Awaitable[T]],
+        request: Callable[[Session, DialectClient], Awaitable[T]],
         *,
+        arguments: Arguments | None = NO_ARGUMENTS,
         extra: float = 0.0,
-    ) -> T:
-        """Make a call, or share an identical one in progress."""
+        attempts: int = 2,
+    ) -> Awaitable[T]:
+        """Make a call, or share an identical one in progress.
+
+        It is repeated if the server lost the session, up to `attempts`. Without
+        `arguments`, the request uses no dialect.
+        """
         if self._tasks is None or self._is_closed:
             raise self._not_open()
-        return await self._calls.share(self._tasks, key, lambda: self._call(method, call, extra))
+        return self._calls.share(
+            self._tasks, key, lambda shared: self._run(shared, method, request, arguments, extra, attempts)
+        )
 
-    async def _call(self, method: str, call: Callable[[ServerLink], Awaitable[T]], extra: float) -> T:
-        """Make a call, and repeat it once if the server lost the session."""
-        try:
-            return await self._attempt(method, call, extra)
-        except SessionLostError:
-            return await self._attempt(method, call, extra)
-
-    async def _attempt(self, method: str, call: Callable[[ServerLink], Awaitable[T]], extra: float) -> T:
-        """Connect if needed, wait for a free slot, and make the call within the server's timeout."""
-        link = await self._ready_link()
-        with self._deadlines.limit(self._server.seconds) as queue:
-            await self._limiter.acquire()
-        if queue.cancelled_caught:
-            raise self._too_slow(f"requests before {method}")
-        try:
-            exchange = _Exchange(link, call)
-            assert self._tasks is not None
-            self._tasks.start_soon(exchange.run)
-            try:
-                with self._deadlines.limit(self._server.seconds + extra) as clock:
-                    await exchange.done.wait()
-            finally:
-                # The caller does not wait for the SDK to cancel the request on a server that hangs.
-                exchange.scope.cancel()
-        finally:
-            self._limiter.release()
-        if clock.cancelled_caught:
-            raise self._too_slow(method, extra)
-        return exchange.outcome()
+    async def _run(
+        self,
+        shared: SharedCall,
+        method: str,
+        request: Callable[[Session, DialectClient], Awaitable[object]],
+        arguments: Arguments | None,
+        extra: float,
+        attempts: int,
+    ) -> None:
+        """Connect if needed, wait for a free slot, and make the request within the server's timeout."""
+        seconds = self._server.seconds
+        with shared.running() as values:
+            while True:
+                attempts -= 1
+                link = self._link
+                if link is None or not link.is_ready:
+                    shared.limit(math.inf)
+                    link = await self._ready_link()
+                session = Session(link)
+                shared.limit(seconds, f"requests before {method}")
+                async with self._limiter:
+                    shared.limit(seconds + extra, method)
+                    try:
+                        client = None if arguments is None else await self._client_for(session, arguments)
+                        values.append(await request(session, cast(DialectClient, client)))
+                        return
+                    except SkillError as error:
+                        failure = request_failure(error, link) if isinstance(error, PeerError) else error
+                    except Exception as error:
+                        logger.debug("a request failed unexpectedly", exc_info=error)
+                        failure = link.failure or SourceError(f"the request failed: {describe_error(error)}")
+                if not attempts or not isinstance(failure, SessionLostError):
+                    raise failure
 
     async def _ready_link(self) -> ServerLink:
         """Return a link that is ready, and start one if there is none."""
@@ -434,10 +434,6 @@ class Connection:
             )
         if wait := self._backoff.remaining:
             raise UnavailableError(f"backing off after a failure of the server{failed}", retry_in=wait)
-
-    def _too_slow(self, method: str, extra: float = 0.0) -> TooSlowError:
-        seconds = self._server.seconds + extra
-        return TooSlowError(f"the server took more than {seconds:g} seconds to answer {method}")
 
     def _not_open(self) -> UnavailableError:
         return UnavailableError("the connection is not open")
@@ -487,40 +483,6 @@ class Connection:
         if link.ready_since is not None and time.monotonic() - link.ready_since > self._limits.backoff_most:
             self._backoff.reset()
         self._backoff.record_failure()
-
-
-class _Exchange(Generic[T]):
-    """One request in its own task, so that the caller does not wait for its cancellation."""
-
-    def __init__(self, link: ServerLink, call: Callable[[ServerLink], Awaitable[T]]) -> None:
-        self._link = link
-        self._call = call
-        self._values: list[T] = []
-        self._failure: SkillError | None = None
-        self.scope = anyio.CancelScope()
-        self.done = anyio.Event()
-
-    async def run(self) -> None:
-        try:
-            with self.scope:
-                self._values.append(await self._call(self._link))
-        except SkillError as error:
-            self._failure = request_failure(error, self._link) if isinstance(error, PeerError) else error
-        except Exception as error:
-            logger.debug("a request failed unexpectedly", exc_info=error)
-            self._failure = self._link.failure or SourceError(f"the request failed: {describe_error(error)}")
-        finally:
-            self.done.set()
-
-    def outcome(self) -> T:
-        """Return the answer.
-
-        Raises:
-            SkillError: The request failed, or the link ended.
-        """
-        if self._failure is not None:
-            raise self._failure.with_traceback(None)
-        return self._values[0]
 
 
 # Creating the connection for a server: MCP, or plain HTTP for a web site.

@@ -196,7 +196,7 @@ class _CountedBody(httpx2.AsyncByteStream):
             self._size += len(data)
             if self._size > self._link.cap.current:
                 raise too_large(self._link.cap.current)
-        elif not self._link.admit_events(self._meter.feed(data)):
+        elif not self._link.admit(events=self._meter.feed(data)):
             raise self._link.failure or FloodError("the connection was closed")
 
 

@@ -1,11 +1,10 @@
-"""Splitting streams of bytes into messages, and checking their size before they are parsed.
+"""Checking the size of messages before they are parsed, and splitting event streams into events.
 
 No more bytes are buffered than the cap allows.
 """
 
 import re
 import secrets
-from collections.abc import Iterator
 from typing import Any, Final, cast
 
 import orjson
@@ -17,38 +16,6 @@ from skillwire.host.calls import MessageCap
 from skillwire.host.model import InvalidAnswerError, MessageTooLargeError
 
 EVENT_ENDS: Final = (b"\n\n", b"\n\r", b"\r\r")
-
-
-class LineBuffer:
-    """Splits a stream of bytes into lines, one message each."""
-
-    def __init__(self, cap: MessageCap) -> None:
-        self._cap = cap
-        self._pieces: list[bytes] = []
-        self._size = 0
-
-    def feed(self, data: bytes) -> Iterator[bytes]:
-        """Add bytes, and yield the complete lines without their line ends.
-
-        Raises:
-            MessageTooLargeError: A line is longer than the cap, complete or not.
-        """
-        *complete, rest = data.split(b"\n")
-        for piece in complete:
-            self._append(piece)
-            line = b"".join(self._pieces)
-            self._pieces.clear()
-            self._size = 0
-            yield line
-        if rest:
-            self._append(rest)
-
-    def _append(self, piece: bytes) -> None:
-        self._size += len(piece)
-        if self._size > self._cap.current:
-            self._pieces.clear()
-            raise too_large(self._cap.current)
-        self._pieces.append(piece)
 
 
 class EventMeter:

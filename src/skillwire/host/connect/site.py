@@ -36,6 +36,7 @@ from skillwire.host.calls import (
     Listing,
     RefusedEntry,
     ResourceContent,
+    SharedCall,
     SharedCalls,
     shortened,
 )
@@ -246,23 +247,23 @@ class SiteConnection:
         """Make a call, or share an identical one in progress."""
         if self._tasks is None or self._is_closed:
             raise UnavailableError("the connection is not open")
-        return await self._calls.share(self._tasks, key, lambda: self._call(call))
+        return await self._calls.share(self._tasks, key, lambda shared: self._run(shared, call))
 
-    async def _call(self, call: Callable[[], Awaitable[T]]) -> T:
-        self._require_retry_allowed()
-        try:
-            async with self._limiter:
-                answer = await call()
-        except SiteUnavailableError as error:
-            raise self._failed(UnavailableError(str(error), fix=error.fix)) from error
-        except SiteTooSlowError as error:
-            raise self._failed(TooSlowError(str(error), fix=error.fix)) from error
-        except SiteAnswerError as error:
-            raise InvalidAnswerError(str(error), violates=error.violates, fix=error.fix) from error
-        self._is_answering = True
-        self.last_failure = None
-        self._backoff.reset()
-        return answer
+    async def _run(self, shared: SharedCall, call: Callable[[], Awaitable[object]]) -> None:
+        with shared.running() as values:
+            self._require_retry_allowed()
+            try:
+                async with self._limiter:
+                    values.append(await call())
+            except SiteUnavailableError as error:
+                raise self._failed(UnavailableError(str(error), fix=error.fix)) from error
+            except SiteTooSlowError as error:
+                raise self._failed(TooSlowError(str(error), fix=error.fix)) from error
+            except SiteAnswerError as error:
+                raise InvalidAnswerError(str(error), violates=error.violates, fix=error.fix) from error
+            self._is_answering = True
+            self.last_failure = None
+            self._backoff.reset()
 
     def _failed(self, failure: SkillError) -> SkillError:
         """Record a failure of the site, and start the backoff."""

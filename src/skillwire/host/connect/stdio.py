@@ -9,7 +9,7 @@ import math
 import os
 import re
 import signal
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import asynccontextmanager, nullcontext, suppress
 from typing import Any, cast
 
@@ -23,9 +23,9 @@ from mcp.shared.message import SessionMessage
 from mcp.types import RequestId
 
 from skillwire.core import LimitError, gc_paused, quoted
-from skillwire.host.calls import MAX_PENDING_WRITES, ServerLink, Streams
+from skillwire.host.calls import MAX_PENDING_WRITES, MessageCap, ServerLink, Streams
 from skillwire.host.connect.diagnosis import not_started
-from skillwire.host.connect.messages import MIN_LARGE_BYTES, LineBuffer, require_bounded, require_small
+from skillwire.host.connect.messages import MIN_LARGE_BYTES, require_bounded, require_small, too_large
 from skillwire.host.model import InvalidAnswerError, MessageTooLargeError, StdioEndpoint, UnavailableError
 
 _CHUNK = 64 * 1024
@@ -87,6 +87,34 @@ async def _open_process(endpoint: StdioEndpoint) -> Process:
         raise not_started(error, endpoint) from error
     except ValueError as error:
         raise UnavailableError("the server's command has an invalid character") from error
+
+
+class LineBuffer:
+    """Splits a stream of bytes into lines, one message each."""
+
+    def __init__(self, cap: MessageCap) -> None:
+        self._cap = cap
+        self._pieces: list[bytes] = []
+        self._size = 0
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """Add bytes, and yield the complete lines without their line ends.
+
+        Raises:
+            MessageTooLargeError: A line is longer than the cap, complete or not.
+        """
+        *complete, rest = data.split(b"\n")
+        for number, piece in enumerate((*complete, rest)):
+            self._size += len(piece)
+            if self._size > self._cap.current:
+                self._pieces.clear()
+                raise too_large(self._cap.current)
+            self._pieces.append(piece)
+            if number < len(complete):
+                line = b"".join(self._pieces)
+                self._pieces.clear()
+                self._size = 0
+                yield line
 
 
 class _Child:
@@ -295,28 +323,26 @@ async def _received(stream: ByteReceiveStream | None) -> bytes:
 
 
 def _message_of(line: bytes) -> SessionMessage | None:
-    """Parse a line; None if it is not a message, such as a greeting on standard output."""
+    """Parse a line; None if it is not a message, such as a greeting on standard output.
+
+    This is four times faster than the SDK alone, which parses only unusual lines.
+    """
     if not line.strip():
         return None
-    try:
-        return SessionMessage(_parsed(line))
-    except ValueError:
-        return _broken_answer(line)
-
-
-def _parsed(line: bytes) -> types.JSONRPCMessage:
-    """Parse a line; four times faster than the SDK alone, which parses only unusual lines."""
     adapter = types.jsonrpc_message_adapter
     is_large_object = len(line) >= MIN_LARGE_BYTES and line.lstrip()[:1] == b"{"
     if is_large_object:
         require_bounded(line)
     try:
         with gc_paused() if len(line) >= MIN_LARGE_BYTES else nullcontext():
-            return adapter.validate_python(orjson.loads(line), by_name=False)
+            return SessionMessage(adapter.validate_python(orjson.loads(line), by_name=False))
     except ValueError:
         if is_large_object:
             require_small(line)
-        return adapter.validate_json(line, by_name=False)
+    try:
+        return SessionMessage(adapter.validate_json(line, by_name=False))
+    except ValueError:
+        return _broken_answer(line)
 
 
 def _broken_answer(line: bytes) -> SessionMessage | None:

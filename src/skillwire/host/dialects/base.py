@@ -76,20 +76,20 @@ class DialectOptions:
     seconds: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
 class Session:
     """A connected server, for use by a `DialectClient`."""
 
-    def __init__(self, link: ServerLink) -> None:
-        self._link = link
+    link: ServerLink
 
     @property
     def client(self) -> Client:
-        return self._link.client
+        return self.link.client
 
     @property
     def capabilities(self) -> Mapping[str, Any]:
         """The server's capabilities, unparsed: the SDK keeps only those that its models define."""
-        return self._link.capabilities
+        return self.link.capabilities
 
     @property
     def declares_extension(self) -> bool:
@@ -116,8 +116,10 @@ class Session:
             NotFoundError: The server has no such resource.
             SkillError: It cannot be read.
         """
-        with self._link.cap.allowing(max_bytes):
-            return await read_skill_uri(self.client, uri, fresh=True, max_bytes=max_bytes, max_seconds=None)
+        with self.link.cap.allowing(max_bytes):
+            return await read_skill_uri(
+                self.link.client, uri, fresh=True, max_bytes=max_bytes, max_seconds=None
+            )
 
     async def read_any(self, uri: str, *, max_bytes: int) -> bytes:
         """Read one resource of any scheme, with the URI as the server spells it; see `read_resource`.
@@ -126,7 +128,7 @@ class Session:
             NotFoundError: The server has no such resource.
             SkillError: It cannot be read.
         """
-        with self._link.cap.allowing(max_bytes):
+        with self.link.cap.allowing(max_bytes):
             found = await read_resource(self.client, uri, max_bytes=max_bytes, max_seconds=None)
         return found.content
 
@@ -136,7 +138,7 @@ class Session:
         Raises:
             SkillError: There is no usable answer.
         """
-        with self._link.cap.allowing(max_bytes):
+        with self.link.cap.allowing(max_bytes):
             return await send_request(self.client, request)
 
 
@@ -162,7 +164,7 @@ class DialectClient(Protocol):
         """
         ...
 
-    async def read(self, session: Session, uri: str, *, max_bytes: int) -> bytes:
+    async def read(self, session: Session, /, uri: str, *, max_bytes: int) -> bytes:
         """Return the bytes of a file of a skill, or of an archive that an entry names, unverified.
 
         Raises:
@@ -181,12 +183,12 @@ class TakesArguments(Protocol):
 
 
 def client_with_arguments(client: DialectClient, arguments: Arguments) -> DialectClient:
-    """Return a client that sends `arguments`; the same one if there are none.
+    """Return a client that sends `arguments`.
 
     Raises:
         InvalidArgumentsError: The dialect has no arguments; nothing was sent.
     """
-    if isinstance(client, TakesArguments) and arguments:
+    if isinstance(client, TakesArguments):
         return client.with_arguments(arguments)
     require_no_arguments(arguments, client.dialect)
     return client

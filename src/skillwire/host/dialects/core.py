@@ -46,8 +46,7 @@ class CoreDialectClient:
     async def get(self, session: Session, uri: SkillUri) -> SkillEntry:
         return await get_skill(session.client, uri, max_seconds=None)
 
-    async def read(self, session: Session, uri: str, *, max_bytes: int) -> bytes:
-        return await session.read(uri, max_bytes=max_bytes)
+    read = staticmethod(Session.read)
 
 
 async def find(session: Session, options: DialectOptions) -> DialectMatch | None:
@@ -79,8 +78,7 @@ class Core0804DialectClient:
     async def get(self, session: Session, uri: SkillUri) -> SkillEntry:
         return await get_skill(session.client, uri, max_seconds=None, check=check_older_entry)
 
-    async def read(self, session: Session, uri: str, *, max_bytes: int) -> bytes:
-        return await session.read(uri, max_bytes=max_bytes)
+    read = staticmethod(Session.read)
 
 
 async def find_0804(session: Session, options: DialectOptions) -> DialectMatch | None:

@@ -17,7 +17,13 @@ from skillwire.host.listing.text import (
     Wording,
     clean,
 )
-from skillwire.host.model import KnownSkill, ServerStatus, ShowRules, TokenCounter, estimated_tokens
+from skillwire.host.model import (
+    KnownSkill,
+    ServerStatus,
+    ShowRules,
+    TokenCounter,
+    estimated_tokens,
+)
 
 # What was listed of one origin's skills in a conversation, and what has changed since.
 
@@ -113,8 +119,6 @@ class ListedOrigin:
 
 
 CHANGES_BUDGET: Final = 1_000
-MAX_LISTINGS: Final = 16
-"""The maximum number of lists, with different arguments, that one conversation keeps."""
 ORIGIN_BUDGET: Final = 2_000
 """The tokens that changes of one origin may take in a conversation; beyond that they are not reported."""
 
@@ -286,56 +290,6 @@ class FrozenListing:
     @property
     def _wording(self) -> Wording:
         return Wording(self._has_search, is_change=True)
-
-
-class ConversationListings:
-    """The lists of one conversation, one for each set of arguments; the last one requested is in use."""
-
-    def __init__(self) -> None:
-        self.form = ListingForm.COMPACT
-        self.count: TokenCounter = estimated_tokens
-        self._budget = DEFAULT_BUDGET
-        self._listings: dict[tuple[ListingForm, int, TokenCounter], FrozenListing] = {}
-
-    def text(
-        self,
-        skills: Sequence[KnownSkill],
-        show_rules: ShowRules,
-        *,
-        form: ListingForm | None = None,
-        budget_tokens: int | None = None,
-        count: TokenCounter | None = None,
-        servers: Sequence[ServerStatus] = (),
-    ) -> str:
-        """Return the list for these arguments, or without arguments the one in use; always the same bytes."""
-        if not (form is None and budget_tokens is None and count is None):
-            self.form = ListingForm.COMPACT if form is None else form
-            self._budget = DEFAULT_BUDGET if budget_tokens is None else budget_tokens
-            self.count = estimated_tokens if count is None else count
-        key = (self.form, self._budget, self.count)
-        listing = self._listings.pop(key, None) or FrozenListing()
-        self._listings[key] = listing
-        while len(self._listings) > MAX_LISTINGS:
-            self._listings.pop(next(iter(self._listings)))
-        return listing.text(
-            skills,
-            show_rules,
-            form=self.form,
-            budget_tokens=self._budget,
-            count=self.count,
-            servers=servers,
-        )
-
-    def changes(self, skills: Sequence[KnownSkill], show_rules: ShowRules) -> str:
-        """Return the text to append to the list in use; empty when there is none yet."""
-        listing = self._listings.get((self.form, self._budget, self.count))
-        return "" if listing is None else listing.changes(skills, show_rules)
-
-    def renew(self) -> None:
-        """Discard all lists, so that they are rendered again; keep the one in use if it has no changes."""
-        key = (self.form, self._budget, self.count)
-        listing = self._listings.get(key)
-        self._listings = {} if listing is None or listing.has_changes else {key: listing}
 
 
 def _contents_of(

@@ -301,33 +301,14 @@ class CompactWriter:
 _MARKDOWN: Final = re.compile(r"[\\`*\[\]<>&~_]")
 
 
-class MarkdownWriter:
+class MarkdownWriter(CompactWriter):
     """``- `reference`: description`` below a heading."""
-
-    separator = "\n"
 
     def text(self, text: str) -> str:
         return _MARKDOWN.sub(_backslashed, text)
 
     def reference(self, text: str) -> str:
         return f"`{plain_or_quoted(text)}`"
-
-    def location(self, path: str) -> str:
-        return ""
-
-    def line(
-        self,
-        heading: OriginHeading,
-        reference: str,
-        description: str,
-        mark: ChangeMark | None,
-        location: str = "",
-    ) -> str:
-        tail = f": {description}" if description else ""
-        if mark is None:
-            return f"- {reference}{tail}"
-        was = f" (was {mark.was})" if mark.was else ""
-        return f"- {mark.verb} {reference}{was}{tail}"
 
     def more(self, heading: OriginHeading, words: str, count: int) -> str:
         return f"- {self.text(words)}"

@@ -69,6 +69,7 @@ if TYPE_CHECKING:
         StdioEndpoint,
     )
     from skillwire.host.model.errors import (
+        REFUSALS,
         AmbiguousReferenceError,
         ApprovalDeniedError,
         ApprovalError,
@@ -96,6 +97,7 @@ if TYPE_CHECKING:
         NotTextError,
         PeerError,
         PromptLimitError,
+        Refusal,
         RefusedError,
         ScriptsOffError,
         SessionLostError,
@@ -132,7 +134,6 @@ if TYPE_CHECKING:
         estimated_tokens,
         size_of,
     )
-    from skillwire.host.model.refusals import REFUSALS, Refusal
     from skillwire.host.model.show_rules import ShowRule, ShowRules, SkillSettings, Trust, Visible
     from skillwire.host.model.view import KnownTemplate, RegistryView, ServerState, ServerStatus, view_of
 else:
@@ -159,7 +160,7 @@ else:
                 "HiddenArchiveError InvalidAnswerError InvalidArgumentsError KeepsChangingError "
                 "LockUntrustedError MessageTooLargeError NestedSkillError NoSuchPageError "
                 "NotDeclaredError NotLoadedError NotLockedError NotSignedInError NotTextError "
-                "PeerError PromptLimitError RefusedError ScriptsOffError SessionLostError "
+                "PeerError PromptLimitError REFUSALS Refusal RefusedError ScriptsOffError SessionLostError "
                 "SkillChangedError TooSlowError UnavailableError UnknownReferenceError "
                 "UnsafePathsError UnsafePlaceError UntrustedConfigError UnverifiedFileError "
                 "VetoedError"
@@ -173,7 +174,6 @@ else:
                 "BYTES_PER_TOKEN KnownSkill Origin OriginKind Preview SkillId TokenCounter "
                 "estimated_tokens size_of"
             ),
-            "refusals": "REFUSALS Refusal",
             "show_rules": "ShowRule ShowRules SkillSettings Trust Visible",
             "view": "KnownTemplate RegistryView ServerState ServerStatus view_of",
         },

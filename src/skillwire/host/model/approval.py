@@ -168,8 +168,13 @@ class Approval:
         return before is None or after is None or before.digest != after.digest
 
 
-def binding_of(manifest: Manifest) -> str:
-    """Return the full digest (`sha256:…`) of every file's URI and digest: what an approval is bound to."""
+def binding_of(manifest: Manifest | None) -> str:
+    """Return the full digest (`sha256:…`) of every file's URI and digest: what an approval is bound to.
+
+    It is empty for a skill without digests.
+    """
+    if manifest is None:
+        return ""
     # The coverage is part of the binding: the same lines mean something else under another coverage.
     head = "" if manifest.coverage is Coverage.FILES else f"{manifest.coverage}\n"
     lines = head + "".join(
@@ -306,7 +311,6 @@ def now() -> datetime:
 
 
 _BOUNDARY_BYTES = 16
-_NONE: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,6 +339,7 @@ def new_boundary() -> str:
     return secrets.token_hex(_BOUNDARY_BYTES)
 
 
+@dataclass(eq=False, slots=True)
 class DynamicFiles:
     """Files of a skill that were read without a known digest or size, limited in number and total size.
 
@@ -343,12 +348,11 @@ class DynamicFiles:
     digests, for this window only; None until the user was asked.
     """
 
-    def __init__(self, arguments: Mapping[str, str] = _NONE) -> None:
-        self.arguments = arguments
-        self.permission: bool | None = None
-        self._files: dict[str, bytes] = {}
-        self._counted: set[str] = set()
-        self._size = 0
+    arguments: Mapping[str, str] = field(default_factory=dict[str, str])
+    permission: bool | None = None
+    _files: dict[str, bytes] = field(default_factory=dict[str, bytes])
+    _counted: set[str] = field(default_factory=set[str])
+    _size: int = 0
 
     @property
     def remaining_bytes(self) -> int:
@@ -396,11 +400,13 @@ class Windows:
 
     def open(self, window: Activation, page: int = 1) -> None:
         """Open a window and record the page shown; an older window of the same skill is replaced."""
-        if self._open.get(window.skill.id) is not window:
+        skill = window.skill.id
+        if self._open.get(skill) is not window:
             # Keep the order of loading, also when a skill is loaded again.
-            self.close(window.skill.id)
-            self._open[window.skill.id] = window
-        self._pages.setdefault(window.skill.id, set()).add(page)
+            self._open.pop(skill, None)
+            self._pages[skill] = set()
+            self._open[skill] = window
+        self._pages.setdefault(skill, set()).add(page)
 
     def pages_of(self, skill: SkillId) -> tuple[int, ...]:
         """Return the pages of a skill that were shown in this conversation; none for an inherited window."""
@@ -458,8 +464,7 @@ class SkillActivated:
     @classmethod
     def of(cls, window: Activation) -> "SkillActivated":
         """Return the event for a skill that was loaded just now."""
-        skill, manifest = window.skill, window.skill.entry.manifest
-        binding = "" if manifest is None else binding_of(manifest)
+        skill, binding = window.skill, binding_of(window.skill.entry.manifest)
         return cls(skill.id.origin, skill.id.uri, skill.reference, binding, window.opened_at)
 
 

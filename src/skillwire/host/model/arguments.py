@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Final, cast
 
-from skillwire.core import Dialect, SkillArgument, quoted, visible
+from skillwire.core import SkillArgument, quoted, visible
 from skillwire.host.model.errors import ArgumentsNeededError, InvalidArgumentsError
 from skillwire.host.model.origin import KnownSkill
 from skillwire.wire.by_name import parse_item
@@ -12,7 +12,6 @@ from skillwire.wire.by_name import parse_item
 ARGUMENTS: Final = "arguments"
 """The key in an entry's `extra` that holds the declared arguments."""
 
-DIALECTS: Final = frozenset({Dialect.PRIMITIVE, Dialect.PROMPT})
 MAX_CHARACTERS: Final = 10_000
 """The maximum total length of names and values: the user is shown every character that is sent."""
 
@@ -24,7 +23,7 @@ _LONGEST_DESCRIPTION = 200
 
 def declared_arguments(skill: KnownSkill) -> tuple[SkillArgument, ...]:
     """Return the arguments a skill declares; none if its dialect does not support arguments."""
-    if skill.dialect not in DIALECTS:
+    if not skill.takes_arguments:
         return ()
     item, _ = parse_item({"name": skill.name or "-", ARGUMENTS: skill.entry.extra.get(ARGUMENTS, [])})
     return () if item is None else item.arguments
@@ -79,7 +78,7 @@ def format_argument_lines(arguments: Mapping[str, str]) -> list[str]:
 
 def _unknown_words(skill: KnownSkill, unknown: Iterable[str], declared: Iterable[str]) -> str:
     names = _named(unknown)
-    if skill.dialect in DIALECTS:
+    if skill.takes_arguments:
         takes = f"takes {_named(declared)}" if declared else "takes no arguments"
         return f"{skill.reference} has no argument {names}; it {takes}"
     if not skill.is_remote:

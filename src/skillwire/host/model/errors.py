@@ -17,8 +17,8 @@
     ├── ConfigError             the configuration is invalid
     ├── UntrustedConfigError    the configuration found in the folder is not trusted
     ├── UnsafePlaceError        the cache or state would be stored in an unsafe folder
-    ├── TamperedError           a state file was modified outside skillwire (in `seal`)
-    ├── InvalidLockError        the project's lock is invalid (in `lockfile`)
+    ├── TamperedError           a state file was modified outside skillwire (in `sealed`)
+    ├── InvalidLockError        the project's lock is invalid (in `lock`)
     ├── UnknownReferenceError   no skill has this reference
     │   ├── AmbiguousReferenceError several skills match this reference
     │   └── HiddenArchiveError  the skill is served as an archive, which this host does not unpack
@@ -50,15 +50,17 @@ Messages contain a server's text only quoted: short, on one line, and escaped.
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
 
-from skillwire.core import LimitError, SkillArgument, SkillError, SourceError
+from skillwire.core import Finding, LimitError, SkillArgument, SkillError, SourceError, visible
+from skillwire.core.refusals import REFUSALS, RefusalKind
 
 
 class NotDeclaredError(SourceError):
     """The server has not declared what the call needs, so no request was sent."""
 
     refusal = "not-declared"
-    requirement = "NEG-05"
 
     def __init__(self, message: str, *, violates: str, fix: str = "") -> None:
         super().__init__(message, fix=fix)
@@ -87,7 +89,6 @@ class InvalidAnswerError(SourceError):
     """
 
     refusal = "invalid-answer"
-    requirement = "SDK-03"
 
     def __init__(self, message: str, *, violates: str = "SDK-03", fix: str = "") -> None:
         super().__init__(message, fix=fix)
@@ -98,7 +99,6 @@ class TooSlowError(SourceError):
     """A server did not answer within its timeout."""
 
     refusal = "too-slow"
-    requirement = "LIST-18"
 
 
 class UnavailableError(SourceError):
@@ -109,7 +109,6 @@ class UnavailableError(SourceError):
     """
 
     refusal = "server-unavailable"
-    requirement = "HOST-01"
 
     def __init__(self, message: str, *, retry_in: float | None = None, fix: str = "") -> None:
         super().__init__(message, fix=fix)
@@ -130,28 +129,24 @@ class EndlessListingError(LimitError):
     """A listing repeats itself, or has more pages, entries or bytes than the caller allows."""
 
     refusal = "endless-listing"
-    requirement = "LIST-18"
 
 
 class MessageTooLargeError(LimitError):
     """A server sent a message that exceeds the size limit of its request; it was not parsed."""
 
     refusal = "message-too-large"
-    requirement = "LIM-06"
 
 
 class FloodError(LimitError):
     """A server sent too many unsolicited messages, so the connection was closed."""
 
     refusal = "flooding"
-    requirement = "LIST-18"
 
 
 class ArchiveBudgetError(LimitError):
     """The archives of one server together exceed the unpack budget of this host."""
 
     refusal = "archive-budget"
-    requirement = "ARC-11"
 
 
 class RefusedError(SkillError):
@@ -161,7 +156,6 @@ class RefusedError(SkillError):
     """
 
     refusal = "refused"
-    requirement = "SEC-11"
 
     def __init__(self, message: str, *, reference: str = "", fix: str = "") -> None:
         super().__init__(message, fix=fix)
@@ -172,28 +166,24 @@ class ConfigError(RefusedError):
     """The configuration is invalid; the message names the part."""
 
     refusal = "invalid-config"
-    requirement = "NAME-05"
 
 
 class UntrustedConfigError(RefusedError):
     """The current folder has a configuration that the user has not trusted."""
 
     refusal = "untrusted-config"
-    requirement = "SEC-16"
 
 
 class UnsafePlaceError(RefusedError):
     """The cache or the user's state would be stored where skills are discovered or tools may write."""
 
     refusal = "unsafe-place"
-    requirement = "CACHE-04"
 
 
 class UnknownReferenceError(RefusedError):
     """No skill has this reference; `candidates` are similar references."""
 
     refusal = "unknown-reference"
-    requirement = "NAME-04"
 
     def __init__(
         self, message: str, *, reference: str = "", candidates: Sequence[str] = (), fix: str = ""
@@ -206,70 +196,60 @@ class AmbiguousReferenceError(UnknownReferenceError):
     """Several skills match the reference; `candidates` are their references."""
 
     refusal = "ambiguous-reference"
-    requirement = "NAME-08"
 
 
 class HiddenArchiveError(UnknownReferenceError):
     """The skill is served only as an archive, which this host's policy does not allow to be unpacked."""
 
     refusal = "archives-off"
-    requirement = "ARC-18"
 
 
 class DynamicDeclinedError(RefusedError):
     """The skill's content is generated when it is read, so it cannot be verified against a listing."""
 
     refusal = "dynamic-declined"
-    requirement = "APPR-04"
 
 
 class ArchivesOffError(RefusedError):
     """The skill is served as an archive, which this host's policy does not allow to be unpacked."""
 
     refusal = "archives-off"
-    requirement = "ARC-18"
 
 
 class UnverifiedFileError(RefusedError):
     """The file has no digest, and the policy does not allow such files."""
 
     refusal = "unverified-file"
-    requirement = "IDX-10"
 
 
 class UnsafePathsError(RefusedError):
     """Two of the skill's paths are the same file on some file systems."""
 
     refusal = "unsafe-paths"
-    requirement = "CACHE-08"
 
 
 class NotLoadedError(RefusedError):
     """The skill is not loaded, so its files cannot be read."""
 
     refusal = "not-loaded"
-    requirement = "READ-05"
 
 
 class NotTextError(RefusedError):
     """The file is not text."""
 
     refusal = "not-text"
-    requirement = "SEC-01"
 
 
 class NoSuchPageError(RefusedError):
     """The text has no such page."""
 
     refusal = "no-such-page"
-    requirement = "HOST-14"
 
 
 class InvalidArgumentsError(RefusedError):
     """The arguments are not valid for the tool or the skill."""
 
     refusal = "invalid-arguments"
-    requirement = "HOST-06"
 
 
 class ArgumentsNeededError(RefusedError):
@@ -279,7 +259,6 @@ class ArgumentsNeededError(RefusedError):
     """
 
     refusal = "arguments-needed"
-    requirement = "P2076-04"
 
     def __init__(
         self, message: str, *, reference: str = "", fix: str = "", arguments: Iterable[SkillArgument] = ()
@@ -292,56 +271,48 @@ class TurnedOffError(RefusedError):
     """A skill, or all skills of a server, are turned off in the user's settings."""
 
     refusal = "turned-off"
-    requirement = "HOST-05"
 
 
 class ManualOnlyError(RefusedError):
     """The user's settings allow only people to load this skill."""
 
     refusal = "manual-only"
-    requirement = "HOST-05"
 
 
 class NestedSkillError(RefusedError):
     """The skill is nested in another skill, and this host uses only top-level skills."""
 
     refusal = "nested-skill"
-    requirement = "ASK-02"
 
 
 class ScriptsOffError(RefusedError):
     """Scripts are turned off on this host, so none is run here or on a server."""
 
     refusal = "scripts-off"
-    requirement = "EXEC-13"
 
 
 class VetoedError(RefusedError):
     """The provenance check vetoes this content."""
 
     refusal = "vetoed"
-    requirement = "ASK-05"
 
 
 class CrossOriginError(RefusedError):
     """A skill of one server would cause a read on another, and the user has not allowed that."""
 
     refusal = "cross-origin"
-    requirement = "SEC-09"
 
 
 class ApprovalError(RefusedError):
     """The user has not approved exactly this."""
 
     refusal = "not-approved"
-    requirement = "SEC-12"
 
 
 class ApprovalRequiredError(ApprovalError):
     """The user's approval is needed, and the user cannot be asked."""
 
     refusal = "approval-required"
-    requirement = "APPR-10"
 
 
 class ApprovalDeniedError(ApprovalError):
@@ -354,32 +325,115 @@ class SkillChangedError(ApprovalError):
     """The skill is no longer what was approved; the new content needs a new approval."""
 
     refusal = "skill-changed"
-    requirement = "APPR-02"
 
 
 class KeepsChangingError(ApprovalError):
     """The skill changed so often that the user is not asked about it any more."""
 
     refusal = "keeps-changing"
-    requirement = "APPR-02"
 
 
 class PromptLimitError(ApprovalError):
     """The server has reached its limit of approval prompts."""
 
     refusal = "too-many-prompts"
-    requirement = "SEC-12"
 
 
 class NotLockedError(ApprovalError):
     """The lock is frozen, and does not contain exactly this skill and grant."""
 
     refusal = "not-in-lock"
-    requirement = "APPR-10"
 
 
 class LockUntrustedError(ApprovalError):
     """The lock would allow it, but was changed outside skillwire and has not been reviewed since."""
 
     refusal = "lock-untrusted"
-    requirement = "APPR-10"
+
+
+# `Refusal`: why something is hidden, renamed, quarantined or refused, as data.
+
+
+RefusalJson: TypeAlias = dict[str, object]
+
+_MOST_FINDINGS = 10
+_LONGEST = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One refusal: its kind, its subject, and the detail.
+
+    `violates` and `fix` replace the requirement and remedy of the kind where
+    more specific ones are known. Every text is safe to show, even if a server
+    wrote it: it is cut to a bounded length, put on one line, and its hidden
+    characters are escaped.
+    """
+
+    code: str
+    subject: str = ""
+    detail: str = ""
+    violates: str = ""
+    fix: str = ""
+    candidates: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("subject", "detail", "fix"):
+            object.__setattr__(self, name, visible(getattr(self, name), most=_LONGEST))
+        shown = tuple(visible(candidate, most=_LONGEST) for candidate in self.candidates)
+        object.__setattr__(self, "candidates", shown)
+
+    @classmethod
+    def of(cls, error: SkillError, subject: str = "") -> "Refusal":
+        """Return the refusal for an exception."""
+        return cls(
+            error.refusal,
+            subject or getattr(error, "reference", "") or getattr(error, "uri", ""),
+            str(error),
+            error.violates,
+            error.fix,
+            getattr(error, "candidates", ()),
+        )
+
+    @classmethod
+    def of_findings(cls, findings: Iterable[Finding], subject: str) -> "Refusal":
+        """Return why an entry is not used: each rule it breaks, and the remedy of the first."""
+        some = list(findings)[:_MOST_FINDINGS]
+        words = "; ".join(f"{finding.message} [{finding.code}]" for finding in some)
+        first = some[0] if some else None
+        # The code of a finding may be a refusal code of its own.
+        code = first.code if first is not None and first.code in REFUSALS else "invalid-entry"
+        return cls(code, subject, words, first.rule if first else "", first.fix if first else "")
+
+    @property
+    def kind(self) -> RefusalKind:
+        return REFUSALS[self.code]
+
+    @property
+    def sentence(self) -> str:
+        return self.kind.sentence
+
+    @property
+    def requirement(self) -> str:
+        return self.violates or self.kind.requirement
+
+    @property
+    def remedy(self) -> str:
+        return self.fix or self.kind.remedy
+
+    def to_json(self) -> RefusalJson:
+        """Return the refusal as data a program, or a model, can act on."""
+        found: RefusalJson = {
+            "code": self.code,
+            "sentence": self.sentence,
+            "subject": self.subject,
+            "detail": self.detail,
+            "requirement": self.requirement,
+            "remedy": self.remedy,
+        }
+        return {**found, "candidates": list(self.candidates)} if self.candidates else found
+
+    def __str__(self) -> str:
+        about = f"{self.subject}: " if self.subject else ""
+        detail = f" ({self.detail})" if self.detail else ""
+        return f"{about}{self.sentence}{detail} To do: {self.remedy}. [{self.code}, {self.requirement}]"

@@ -33,9 +33,13 @@ from difflib import get_close_matches
 from typing import Final, TypeVar
 
 from skillwire.core import SKILL_FILE, Coverage, InvalidUriError, SkillUri, archive_line, quoted, visible
-from skillwire.host.model.errors import AmbiguousReferenceError, NestedSkillError, UnknownReferenceError
+from skillwire.host.model.errors import (
+    AmbiguousReferenceError,
+    NestedSkillError,
+    Refusal,
+    UnknownReferenceError,
+)
 from skillwire.host.model.origin import KnownSkill
-from skillwire.host.model.refusals import Refusal
 
 NAMING_VERSION: Final = 1
 MAX_CANDIDATES: Final = 100

@@ -58,7 +58,7 @@ class Origin:
         return f"{self} ({self.made_from})" if self.made_from else f"{self}, a name you gave it"
 
     def __str__(self) -> str:
-        return f"{self.kind.words} {self.label}"
+        return f"{_WORDS[self.kind]} {self.label}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +109,11 @@ class KnownSkill:
     @property
     def is_remote(self) -> bool:
         return self.id.origin.is_remote
+
+    @property
+    def takes_arguments(self) -> bool:
+        """Whether its dialect has arguments of skills."""
+        return self.dialect in (Dialect.PRIMITIVE, Dialect.PROMPT)
 
 
 @dataclass(frozen=True, slots=True)

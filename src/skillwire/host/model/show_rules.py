@@ -157,7 +157,7 @@ class ShowRules:
             ManualOnlyError: Only a person may load it.
             UnknownReferenceError: It is not shown to the model, because the user has not approved it.
         """
-        if not by_user and not self.is_visible(skill):
+        if not (by_user or self._is_approved is None or self._is_approved(skill)):
             raise UnknownReferenceError(
                 f"no skill is called {quoted(skill.reference)}", reference=skill.reference
             )

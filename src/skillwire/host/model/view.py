@@ -6,10 +6,10 @@ from itertools import chain, islice
 from operator import attrgetter
 from typing import Final, Literal, TypeAlias
 
+from skillwire.host.model.errors import Refusal
 from skillwire.host.model.lookalikes import LOCAL, Lookalikes, confusable_labels
 from skillwire.host.model.naming import MAX_CANDIDATES, Collision, bare_name, collisions_of
 from skillwire.host.model.origin import KnownSkill, Origin
-from skillwire.host.model.refusals import Refusal
 from skillwire.wire.index import SkillTemplate, Template
 
 ServerState: TypeAlias = Literal["waiting", "listed", "stale", "failed", "no-skills"]

@@ -33,6 +33,7 @@ from skillwire.core import (
     quoted,
     visible,
 )
+from skillwire.host.calls import SharedCall, SharedCalls
 from skillwire.host.model import (
     LOCAL,
     AmbiguousReferenceError,
@@ -203,7 +204,7 @@ class Registry:
         self._offline = offline
         self._revision = 1
         self._view = RegistryView()
-        self._running: dict[str | None, anyio.Event] = {}
+        self._calls = SharedCalls()
         self._warned: set[str] = set()
         self._tasks: anyio.abc.TaskGroup | None = None
         self._opened = AsyncExitStack()
@@ -270,7 +271,7 @@ class Registry:
     def _warn_of_slow_servers(self, seconds: float) -> None:
         """Log, once each, the servers that have not answered."""
         for label, record in self._records.items():
-            if label in self._running and record.was_never_listed and label not in self._warned:
+            if self._calls.get(label) is not None and record.was_never_listed and label not in self._warned:
                 self._warned.add(label)
                 logger.warning("%s has not answered in %g seconds; its skills are missing", label, seconds)
 
@@ -303,13 +304,18 @@ class Registry:
         record = self._records.get(label)
         if record is None:
             return match(reference, ())
-        if not self._is_fresh(label) and not record.failed_recently(self._clock()):
+        now = self._clock()
+        if not record.is_fresh(self._remotes[label].epoch, now) and not record.failed_recently(now):
             known = await self._renewed(record, reference)
             if known is not None:
                 return known
             await self._start(label, partial(self._list_server, label, False)).wait()
         try:
-            return await self._with_digests(record, match(reference, record.skills))
+            known = record.by_reference(reference) or match(reference, record.skills)
+            if _may_have_digests(known.dialect, known.entry):
+                # Its listing was too long to include the digests.
+                return await self._renewed(record, known.reference) or known
+            return known
         except AmbiguousReferenceError:
             raise
         except UnknownReferenceError as error:
@@ -355,7 +361,7 @@ class Registry:
 
     async def _renewed(self, record: ServerRecord, reference: str) -> KnownSkill | None:
         """Get one listed skill instead of listing all; None when that is not possible."""
-        known = next((skill for skill in record.skills if skill.reference == reference), None)
+        known = record.by_reference(reference)
         if known is None or not known.is_listed or known.dialect in _ENTRY_BRINGS_CONTENT:
             return None
         remote = self._remotes[record.origin.label]
@@ -367,12 +373,6 @@ class Registry:
             logger.debug("%s could not be renewed alone; listing all skills: %s", reference, error)
             return None
         return self._store(record, entry)
-
-    async def _with_digests(self, record: ServerRecord, known: KnownSkill) -> KnownSkill:
-        """Get the digests of a skill whose listing was too long to include them."""
-        if not _may_have_digests(known.dialect, known.entry):
-            return known
-        return await self._renewed(record, known.reference) or known
 
     async def _own_tasks(self, ready: anyio.Event) -> None:
         try:
@@ -386,22 +386,16 @@ class Registry:
         """Start a task, unless it is already running; the event is set when it ends."""
         if self._tasks is None:
             raise SourceError("the registry is not open; use it with `async with`")
-        done = self._running.get(key)
-        if done is None:
-            done = self._running[key] = anyio.Event()
-            self._tasks.start_soon(self._run, key, work, done)
-        return done
+        return self._calls.start(self._tasks, key, lambda call: self._run(call, key, work)).done
 
     async def _run(
-        self, key: str | None, work: Callable[[], Coroutine[Any, Any, None]], done: anyio.Event
+        self, call: SharedCall, key: str | None, work: Callable[[], Coroutine[Any, Any, None]]
     ) -> None:
-        try:
-            await work()
-        except Exception:
-            logger.exception("unexpected failure while listing %s", key or "the local folders")
-        finally:
-            del self._running[key]
-            done.set()
+        with call.running():
+            try:
+                await work()
+            except Exception:
+                logger.exception("unexpected failure while listing %s", key or "the local folders")
 
     async def _list_server(self, label: str, at_once: bool) -> None:
         """List one server's skills, and confirm those that its instructions mention."""
@@ -477,9 +471,9 @@ class Registry:
             self._view_builder.local_history.update(scan.skills)
 
     async def _renew_local(self, skill: SkillId) -> KnownSkill:
-        under_way = self._running.get(None)
+        under_way = self._calls.get(None)
         if under_way is not None:  # The running scan may have passed this skill already.
-            await under_way.wait()
+            await under_way.done.wait()
         await self._start_scan().wait()
         for found in self._scan.skills:
             if found.id == skill:

@@ -129,6 +129,10 @@ class ServerRecord:
     def find(self, uri: str) -> KnownSkill | None:
         return self._skills.get(uri)
 
+    def by_reference(self, reference: str) -> KnownSkill | None:
+        """Return the skill with exactly this reference."""
+        return next((skill for skill in self._skills.values() if skill.reference == reference), None)
+
     def unconfirmed(self, uris: Iterable[str]) -> list[str]:
         """Return the URIs that are not known skills and were not looked up since the last change."""
         new = [uri for uri in uris if uri not in self._skills and uri not in self._asked_uris]

@@ -1,8 +1,5 @@
 """The folders of the cache, opened by descriptors so that links in them are never followed.
 
-    <root>/<64 hex: which origin>/origin.json
-    <root>/<64 hex: which origin>/<2 hex>/<64 hex: the digest>
-
 A link or file in place of a folder is removed, never followed. Names of other
 forms are left alone.
 """
@@ -16,7 +13,6 @@ import stat
 import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from skillwire.core import SourceError
@@ -36,21 +32,11 @@ IS_SUPPORTED = os.open in os.supports_dir_fd and os.utime in os.supports_fd
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _NOFOLLOW
 _READ = os.O_RDONLY | _NOFOLLOW | getattr(os, "O_NONBLOCK", 0)
-_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NOFOLLOW
+CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NOFOLLOW
 _LINKED = frozenset({errno.ELOOP, errno.ENOTDIR, errno.EMLINK})
 _NAME = re.compile(r"[0-9a-f]{64}")
 _SHARD = re.compile(r"[0-9a-f]{2}")
 _BEING_REMOVED = re.compile(r"\.gone-[0-9a-f]{16}")
-
-
-@dataclass(frozen=True, slots=True)
-class CachedFile:
-    """A file of the cache found by a scan: origin folder, name, size, and time of last use."""
-
-    origin: str
-    name: str
-    size: int
-    used: int
 
 
 @contextmanager
@@ -112,7 +98,7 @@ def write(above: int, name: str, content: bytes) -> None:
     """
     temporary = temporary_name()
     try:
-        descriptor = os.open(temporary, _CREATE, 0o600, dir_fd=above)
+        descriptor = os.open(temporary, CREATE, 0o600, dir_fd=above)
         try:
             write_whole(descriptor, content)
             os.fsync(descriptor)
@@ -167,43 +153,39 @@ def opened(root: Path, subject: str) -> Generator[int | None]:
         raise SourceError(f"{subject} cannot be used: {error.strerror or type(error).__name__}") from error
 
 
+def is_name(name: str) -> bool:
+    """Return whether a name is one that the cache gives: 64 hex digits."""
+    return _NAME.fullmatch(name) is not None
+
+
 def origins(root: int) -> list[str]:
-    """Return the names of all origin folders."""
-    return sorted(name for name in _names(root) if _NAME.fullmatch(name))
+    """Return the names of all folders or files in a folder whose names the cache gave, such as origins."""
+    return sorted(filter(is_name, _names(root)))
 
 
-def cached_files(root: int) -> Iterator[CachedFile]:
-    """Yield every file of the cache, in no order."""
-    for origin in origins(root):
-        with suppress(OSError), folder(origin, root) as inside:
-            for shard in _names(inside):
-                if _SHARD.fullmatch(shard):
-                    with suppress(OSError), folder(shard, inside) as shard_fd:
-                        yield from _files(shard_fd, origin)
+def shards(inside: int) -> list[str]:
+    """Return the names of the folders for files, each of two hex digits, in the folder of an origin."""
+    return [name for name in _names(inside) if _SHARD.fullmatch(name)]
 
 
-def remove_cached(root: int, found: CachedFile) -> bool:
-    with suppress(OSError), folder(found.origin, root) as inside, folder(found.name[:2], inside) as shard_fd:
-        return remove(shard_fd, found.name)
-    return False
+def statuses(opened: int) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield the name and status of each item in a folder, in no order."""
+    with os.scandir(opened) as entries:
+        for entry in entries:
+            with suppress(OSError):
+                yield entry.name, entry.stat(follow_symlinks=False)
 
 
 def remove_leftovers(root: int, *, older_than: float = STALE_AFTER) -> int:
     """Remove leftovers of interrupted writes and removals, and return their number."""
     oldest = time.time() - older_than
-    removed = 0
-    for name in _names(root):
-        if _BEING_REMOVED.fullmatch(name):
-            with suppress(OSError):
-                _remove_renamed(root, name)
-                removed += 1
+    removed = _remove_leftovers(root, oldest)
     for origin in origins(root):
         with suppress(OSError), folder(origin, root) as inside:
-            removed += _remove_temporaries(inside, oldest)
-            for shard in _names(inside):
-                if _SHARD.fullmatch(shard):
-                    with suppress(OSError), folder(shard, inside) as shard_fd:
-                        removed += _remove_temporaries(shard_fd, oldest)
+            removed += _remove_leftovers(inside, oldest)
+            for name in shards(inside):
+                with suppress(OSError), folder(name, inside) as shard:
+                    removed += _remove_leftovers(shard, oldest)
     return removed
 
 
@@ -216,20 +198,14 @@ def _names(descriptor: int) -> list[str]:
     return os.listdir(descriptor)
 
 
-def _files(shard_fd: int, origin: str) -> Iterator[CachedFile]:
-    with os.scandir(shard_fd) as entries:
-        for entry in entries:
-            if _NAME.fullmatch(entry.name):
-                with suppress(OSError):
-                    found = entry.stat(follow_symlinks=False)
-                    yield CachedFile(origin, entry.name, found.st_size, found.st_mtime_ns)
-
-
-def _remove_temporaries(descriptor: int, oldest: float) -> int:
+def _remove_leftovers(descriptor: int, oldest: float) -> int:
     removed = 0
     for name in _names(descriptor):
-        if is_temporary(name):
-            with suppress(OSError):
+        with suppress(OSError):
+            if _BEING_REMOVED.fullmatch(name):
+                _remove_renamed(descriptor, name)
+                removed += 1
+            elif is_temporary(name):
                 if os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_mtime <= oldest:
                     removed += remove(descriptor, name)
     return removed
@@ -237,9 +213,19 @@ def _remove_temporaries(descriptor: int, oldest: float) -> int:
 
 def _remove_renamed(above: int, name: str) -> None:
     if _is_folder(above, name):
+        _make_writable(above, name)
         shutil.rmtree(name, dir_fd=above)
     else:
         os.unlink(name, dir_fd=above)
+
+
+def _make_writable(above: int, name: str) -> None:
+    """Make a folder and those inside it writable, so that their files can be removed."""
+    with suppress(OSError), folder(name, above) as opened:
+        os.fchmod(opened, 0o700)
+        for inside in _names(opened):
+            if _is_folder(opened, inside):
+                _make_writable(opened, inside)
 
 
 def _unlink(above: int, name: str) -> bool:

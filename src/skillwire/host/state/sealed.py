@@ -11,12 +11,12 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NoReturn, TypeAlias, TypeVar
+from typing import Generic, NoReturn, TypeAlias, TypeVar, cast
 
-from skillwire.core import LimitError, SourceError
+from skillwire.core import LimitError, SourceError, quoted
 from skillwire.host.model import Refusal, RefusedError
 from skillwire.host.state.vault import (
     NotPrivateError,
@@ -48,7 +48,6 @@ class TamperedError(RefusedError):
     """A sealed file was changed by another program; its content is ignored."""
 
     refusal = "state-tampered"
-    requirement = "APPR-01"
 
     def __init__(self, message: str, *, reference: str, is_key: bool = False) -> None:
         super().__init__(message, reference=reference)
@@ -221,6 +220,112 @@ class SealedFolder:
             _raise_source_error("a tampered file cannot be set aside", error)
         if target is not None:
             logger.warning("%s was tampered with; it is ignored and kept as %s", name, target.name)
+
+
+class SealedTable(Generic[T]):
+    """The content of one sealed file: `empty` while there is none, or none that can be used."""
+
+    def __init__(
+        self,
+        folder: SealedFolder,
+        name: str,
+        empty: T,
+        parse: Callable[[bytes], T],
+        write: Callable[[T], bytes],
+    ) -> None:
+        self.folder = folder
+        self._name = name
+        self._empty = empty
+        self._parse = parse
+        self._write = write
+
+    @property
+    def stamp(self) -> Stamp:
+        return self.folder.stamp(self._name)
+
+    def read(self) -> T:
+        """Return the content.
+
+        Raises:
+            SourceError: The file cannot be read now.
+        """
+        found = self.folder.load(self._name, self._parse)
+        return self._empty if found is None else found
+
+    def read_or_empty(self) -> T:
+        """Return the content; if it cannot be read, log that and return what an empty file contains."""
+        try:
+            return self.read()
+        except SourceError as error:
+            logger.warning("%s is ignored because it cannot be read: %s", self._name, error)
+            return self._empty
+
+    def change(self, change: Callable[[T], T], done: Callable[[T], None] | None = None) -> tuple[T, T]:
+        """Apply a change, locked against other processes; return the content before and after.
+
+        `done` is called with the new content before the lock is released.
+
+        Raises:
+            LimitError: It would be too large.
+            SourceError: It cannot be written; the old content is unchanged.
+        """
+        with self.folder.locked():
+            found = self.folder.load_locked(self._name, self._parse)
+            before = self._empty if found is None else found
+            after = change(before)
+            if after != before:
+                self.folder.save(self._name, self._write(after))
+            if done is not None:
+                done(after)
+        return before, after
+
+
+# Strict reading of stored rows: missing, unknown and invalid fields are errors.
+
+
+Row: TypeAlias = dict[str, object]
+
+MAX_TEXT = 1000
+
+
+def fields(value: object, names: Set[str], optional: Set[str] = frozenset()) -> Row:
+    """Check that a value is a mapping with these fields and at most the optional ones, and return it.
+
+    Raises:
+        ValueError: It is not.
+    """
+    if not isinstance(value, Mapping):
+        raise ValueError("it is not a table of fields")
+    row = cast(Row, value)
+    missing, unknown = names - row.keys(), row.keys() - names - optional
+    if missing:
+        raise ValueError(f"it has no `{min(missing)}`")
+    if unknown:
+        raise ValueError(f"it has the unknown field {quoted(min(unknown))}")
+    return row
+
+
+def items(value: object, name: str) -> Sequence[object]:
+    """Return a value that must be a list.
+
+    Raises:
+        ValueError: It is not.
+    """
+    if not isinstance(value, list):
+        raise ValueError(f"`{name}` is not a list")
+    return cast(list[object], value)
+
+
+def text(row: Row, name: str, most: int = MAX_TEXT, *, least: int = 1) -> str:
+    """Return a field that must be a text.
+
+    Raises:
+        ValueError: It is not, or is too short or too long.
+    """
+    value = row[name]
+    if not isinstance(value, str) or not least <= len(value) <= most:
+        raise ValueError(f"`{name}` is not a text of {least} to {most} characters")
+    return value
 
 
 def _mac(key: bytes, name: str, number: int, content: bytes) -> str:

@@ -47,8 +47,9 @@ from skillwire.host.model import (
     is_comparable,
     text_diff,
 )
+from skillwire.host.state.audit import AuditLog
 from skillwire.host.state.content import ContentCache
-from skillwire.host.use.load import HostServices
+from skillwire.host.use.fetch import Files
 
 MOST_FILES: Final = 50
 """How many files are read for one comparison."""
@@ -69,8 +70,9 @@ def previous_of(skill: KnownSkill, store: ApprovalStore, lock: ProjectLock) -> C
 
 
 async def compare(
-    services: HostServices,
+    files: Files,
     cache: ContentCache,
+    audit: AuditLog,
     skill: KnownSkill,
     previous: ComparisonBase,
     *,
@@ -89,31 +91,32 @@ async def compare(
     if previous.basis is Basis.LOCAL:
         return Comparison(skill, previous)
     try:
-        services.files.require_safe(skill)
+        files.require_safe(skill)
         problems: list[Refusal] = []
     except SkillError as error:
         problems = [Refusal.of(error, skill.reference)]
-    reader = _ComparisonReader(services, cache, skill, is_blocked=bool(problems))
+    reader = _ComparisonReader(files, cache, audit, skill, is_blocked=bool(problems))
     is_wanted = full or previous.basis is not Basis.NOTHING
     before, after = previous.manifest, skill.entry.manifest
     if is_wanted:
         before, after = await reader.with_unpacked_archives(before, after)
-    files = [
+    changes = [
         await reader.with_lines(file) if is_wanted else _without_lines(file, OmissionReason.NOT_WANTED)
         for file in _differing(skill, before, after)
     ]
     fields = await _field_changes(reader, skill, before)
     problems += reader.problems
     is_dynamic = skill.entry.manifest is None
-    return Comparison(skill, previous, tuple(files), fields, is_dynamic, tuple(problems))
+    return Comparison(skill, previous, tuple(changes), fields, is_dynamic, tuple(problems))
 
 
 @dataclass(slots=True)
 class _ComparisonReader:
     """Reads what a comparison needs, within its limits."""
 
-    services: HostServices
+    files: Files
     cache: ContentCache
+    audit: AuditLog
     skill: KnownSkill
     is_blocked: bool
     problems: list[Refusal] = field(default_factory=list[Refusal])
@@ -164,7 +167,7 @@ class _ComparisonReader:
 
     async def _cached_archive_files(self, manifest: Manifest) -> Manifest | None:
         """Return the files of an approved archive, if it is still cached."""
-        archives = self.services.files.archives
+        archives = self.files.archives
         skill = self.skill
         try:
             found = await anyio.to_thread.run_sync(
@@ -182,7 +185,7 @@ class _ComparisonReader:
         if self.is_blocked:
             return None
         try:
-            opened = await self.services.files.opened(self.skill)
+            opened = await self.files.opened(self.skill)
         except SkillError as error:
             self.problems.append(Refusal.of(error, self.skill.reference))
             return None
@@ -199,8 +202,8 @@ class _ComparisonReader:
             return None  # The cached file was modified and has been removed.
 
     async def _current(self, file: ManifestFile) -> bytes:
-        content = await self.services.files.file(self.skill, file.uri, DynamicFiles())
-        self.services.audit.record("preview", reference=self.skill.reference, uri=file.uri)
+        content = await self.files.file(self.skill, file.uri, DynamicFiles())
+        self.audit.record("preview", reference=self.skill.reference, uri=file.uri)
         return content
 
     def _check_frontmatter(self, file: FileChange, content: bytes) -> None:

@@ -39,7 +39,7 @@ from skillwire.host.model import (
 from skillwire.host.state.audit import MAX_BYTES
 from skillwire.host.state.vault import read_private
 from skillwire.host.use.fetch import Files
-from skillwire.host.use.load import HostServices
+from skillwire.host.use.load import SkillLoader
 from skillwire.host.use.question import uses_older_dialect
 
 # Recent refusals, read from the audit log for explanations.
@@ -281,7 +281,7 @@ def label_steps(view: RegistryView, label: str) -> Iterator[Step]:
             yield Step("label", True, f"it looks like {others}", notice)
 
 
-def found_steps(services: HostServices, view: RegistryView, skill: KnownSkill) -> Iterator[Step]:
+def found_steps(loader: SkillLoader, view: RegistryView, skill: KnownSkill) -> Iterator[Step]:
     where = str(skill.directory) if skill.directory else f"{skill.id.origin}, {skill.id.uri}"
     dialect = f", in the dialect {skill.dialect}" if uses_older_dialect(skill) else ""
     yield Step("found", True, f"{where}{'' if skill.is_listed else ', which does not list it'}{dialect}")
@@ -293,8 +293,8 @@ def found_steps(services: HostServices, view: RegistryView, skill: KnownSkill) -
     yield from _notice_steps(view, skill)
     for finding in skill.findings:
         yield Step("finding", True, f"{finding.message} [{finding.code}]")
-    yield from _show_rule_steps(services, skill)
-    yield _limit_step(services, skill)
+    yield from _show_rule_steps(loader, skill)
+    yield _limit_step(loader, skill)
 
 
 def _name_steps(view: RegistryView, skill: KnownSkill) -> Iterator[Step]:
@@ -331,9 +331,9 @@ def _notice_steps(view: RegistryView, skill: KnownSkill) -> Iterator[Step]:
             yield Step("entry", True, notice.detail, notice)
 
 
-async def provenance_steps(services: HostServices, skill: KnownSkill) -> list[Step]:
+async def provenance_steps(loader: SkillLoader, skill: KnownSkill) -> list[Step]:
     """Return the provenance check's verdict on exactly this content; nothing is fetched for it."""
-    found = None if services.provenance is None else await services.provenance.result_for(skill)
+    found = None if loader.provenance is None else await loader.provenance.result_for(skill)
     if found is None:
         return []
     if found.problem:
@@ -344,10 +344,10 @@ async def provenance_steps(services: HostServices, skill: KnownSkill) -> list[St
     return [Step("provenance", True, found.words or "nothing is known about this content")]
 
 
-async def needs_steps(services: HostServices, skill: KnownSkill) -> list[Step]:
+async def needs_steps(loader: SkillLoader, skill: KnownSkill) -> list[Step]:
     """Return the declared dependencies of a skill that its server does not list."""
     try:
-        missing = await missing_dependency(services.files, skill)
+        missing = await missing_dependency(loader.files, skill)
     except SkillError as error:
         return [
             Step("needs", True, "its server cannot be asked for its tools and prompts", Refusal.of(error))
@@ -355,13 +355,13 @@ async def needs_steps(services: HostServices, skill: KnownSkill) -> list[Step]:
     return [] if missing is None else [Step("needs", True, missing.detail, missing)]
 
 
-def _show_rule_steps(services: HostServices, skill: KnownSkill) -> Iterator[Step]:
-    rule = services.show_rules.of(skill)
-    if not services.show_rules.is_visible(skill):
+def _show_rule_steps(loader: SkillLoader, skill: KnownSkill) -> Iterator[Step]:
+    rule = loader.show_rules.of(skill)
+    if not loader.show_rules.is_visible(skill):
         notice = Refusal("hidden-until-approved", skill.reference)
         yield Step("settings", True, "not shown to the model; a person can load it", notice)
     try:
-        services.show_rules.require_allowed(skill, by_user=True)
+        loader.show_rules.require_allowed(skill, by_user=True)
     except SkillError as error:
         yield Step("settings", False, str(error), Refusal.of(error, skill.reference))
         return
@@ -372,18 +372,18 @@ def _show_rule_steps(services: HostServices, skill: KnownSkill) -> Iterator[Step
         yield Step("settings", True, f"shown to the model as {rule.value}")
 
 
-def _limit_step(services: HostServices, skill: KnownSkill) -> Step:
+def _limit_step(loader: SkillLoader, skill: KnownSkill) -> Step:
     what = "archive" if skill.entry.coverage is Coverage.ARCHIVE else "size"
     words = coverage_words(skill.entry.manifest, skill.id.uri)
     try:
-        services.files.require_safe(skill)
+        loader.files.require_safe(skill)
     except SkillError as error:
         return Step(what, False, words, Refusal.of(error, skill.reference))
     return Step(what, True, words)
 
 
-def consent_steps(services: HostServices, context: ExplainContext, skill: KnownSkill) -> Iterator[Step]:
-    consent = services.consent
+def consent_steps(loader: SkillLoader, context: ExplainContext, skill: KnownSkill) -> Iterator[Step]:
+    consent = loader.consent
     state = consent.approval_state(skill)
     if state is ApprovalState.LOCAL:
         yield Step("approval", True, "not needed: a local skill of the user")
@@ -393,7 +393,7 @@ def consent_steps(services: HostServices, context: ExplainContext, skill: KnownS
         yield Step("approval", True, f"granted for exactly this content: {', '.join(sorted(grants))}")
         return
     is_frozen = context.lock is not None and context.lock.is_frozen
-    yield from _change_steps(services, skill, is_frozen=is_frozen)
+    yield from _change_steps(loader, skill, is_frozen=is_frozen)
     for approval in context.approvals:
         if approval.skill.uri == skill.id.uri and _is_other_endpoint(approval, skill):
             yield Step(
@@ -421,9 +421,9 @@ def _is_other_endpoint(approval: Approval, skill: KnownSkill) -> bool:
     return approval.skill.origin.label == skill.id.origin.label and approval.skill.origin != skill.id.origin
 
 
-def _change_steps(services: HostServices, skill: KnownSkill, *, is_frozen: bool) -> Iterator[Step]:
+def _change_steps(loader: SkillLoader, skill: KnownSkill, *, is_frozen: bool) -> Iterator[Step]:
     """Yield how the skill differs from what was approved before, as counts of files."""
-    before, after = services.consent.previous(skill), skill.entry.manifest
+    before, after = loader.consent.previous(skill), skill.entry.manifest
     if before is None:
         return
     words = "it has no digests any more"
@@ -494,7 +494,7 @@ class Explanation:
 
 
 async def explain(
-    services: HostServices,
+    loader: SkillLoader,
     reference: str,
     *,
     is_loaded: bool,
@@ -510,8 +510,8 @@ async def explain(
     barred = list(_configuration_steps(context, label))
     if barred and slash:
         return Explanation(reference, tuple(barred))
-    skill, error = await _resolved(services, reference, wait_seconds)
-    view = services.registry.view
+    skill, error = await _resolved(loader, reference, wait_seconds)
+    view = loader.registry.view
     if skill is None and not slash and (barred or status_of(view, label) is not None):
         steps = [*barred, *_server_chain(view, label), *await _past_steps(context, label, None)]
         return Explanation(reference, tuple(steps), "server")
@@ -525,10 +525,10 @@ async def explain(
             Step("found", False, "no skill has this reference", _with_candidates(view, reference, error))
         )
         return Explanation(reference, tuple(steps))
-    steps += found_steps(services, view, skill)
-    steps += await needs_steps(services, skill)
-    steps += await provenance_steps(services, skill)
-    steps += consent_steps(services, context, skill)
+    steps += found_steps(loader, view, skill)
+    steps += await needs_steps(loader, skill)
+    steps += await provenance_steps(loader, skill)
+    steps += consent_steps(loader, context, skill)
     if skill.offline_since is not None:
         steps.append(Step("offline", True, f"the copy approved on {skill.offline_since} is used"))
     if is_loaded:
@@ -538,11 +538,11 @@ async def explain(
 
 
 async def _resolved(
-    services: HostServices, reference: str, wait_seconds: float | None
+    loader: SkillLoader, reference: str, wait_seconds: float | None
 ) -> tuple[KnownSkill | None, SkillError | None]:
     try:
         with anyio.fail_after(wait_seconds):
-            return await services.registry.resolve(reference), None
+            return await loader.registry.resolve(reference), None
     except TimeoutError:
         label = reference.partition("/")[0]
         return None, TooSlowError(f"the server {quoted(label)} has not answered yet")

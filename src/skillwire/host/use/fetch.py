@@ -15,6 +15,7 @@ import anyio.to_thread
 
 from skillwire.core import (
     SKILL_FILE,
+    UNKNOWN_SIZE,
     ArchiveFormat,
     Coverage,
     DigestMismatchError,
@@ -65,8 +66,7 @@ from skillwire.host.model import (
 )
 from skillwire.host.registry.local import parse_leniently, read_local_file
 from skillwire.host.state.audit import AuditLog
-from skillwire.host.state.content import ContentCache
-from skillwire.host.state.trees import ArchiveKey, UnpackedArchives
+from skillwire.host.state.content import ArchiveKey, ContentCache, UnpackedArchives
 
 # Skills that are served as one archive: whether this host unpacks them, and how their files are read.
 
@@ -403,22 +403,27 @@ class Files:
         return found is not None and found.state is not ConnectionState.READY
 
     @_with_server_label
-    async def document(self, skill: KnownSkill, fetched: DynamicFiles) -> SkillDocument:
-        """Return the skill's `SKILL.md` after checking size, digest, encoding and frontmatter, in this order.
+    async def document(self, skill: KnownSkill, fetched: DynamicFiles) -> tuple[KnownSkill, SkillDocument]:
+        """Return the skill with its manifest of files, and its `SKILL.md`.
+
+        An archive is unpacked for it. Size, digest, encoding and frontmatter
+        are checked, in this order.
 
         Raises:
             VerificationError: The bytes do not match the entry.
             NotFoundError: The server has no such file any more.
             SkillError: It cannot be fetched or read.
         """
+        if skill.entry.coverage is Coverage.ARCHIVE:
+            skill = await self.opened(skill)
         content = await self.file(skill, skill.id.uri, fetched)
         if not skill.is_remote:
-            return parse_leniently(content).document
+            return skill, parse_leniently(content).document
         document = parse_skill_md(content)
         require_listed_frontmatter(skill.entry, document.frontmatter)
         if skill.entry.is_summary and not skill.is_listed:
             require_valid(skill, document)
-        return document
+        return skill, document
 
     @_with_server_label
     async def opened(self, skill: KnownSkill) -> KnownSkill:
@@ -457,9 +462,24 @@ class Files:
         content = await self._cached(skill, line)
         if content is not None:
             self._audit.record("read", reference=skill.reference, uri=uri, source="cache")
-        else:
-            content = await self._from_server(skill, line, fetched)
-            await anyio.to_thread.run_sync(self._cache.put, skill.id.origin, line, content)
+            return content
+        has_size = line.size != UNKNOWN_SIZE
+        if not has_size:
+            fetched.require_capacity(uri)
+        room = line.size if has_size else min(line.max_bytes, fetched.remaining_bytes)
+        self._audit.record("read", reference=skill.reference, uri=uri, source="server")
+        try:
+            content = await self.connection(skill.id.origin.label).read_file(line.published, max_bytes=room)
+        except LimitError as error:
+            if not has_size or isinstance(error, MessageTooLargeError | FloodError):
+                raise
+            raise SizeMismatchError(
+                f"{uri} has more than the {line.size} bytes in the listing", uri=uri
+            ) from error
+        line.verify(content)
+        if not has_size:
+            fetched.count(uri, len(content))
+        await anyio.to_thread.run_sync(self._cache.put, skill.id.origin, line, content)
         return content
 
     def require_safe(self, skill: KnownSkill) -> None:
@@ -474,7 +494,7 @@ class Files:
             self.archives.require_allowed(skill)
             return
         skill.entry.check_limits()
-        if skill.entry.manifest is None:
+        if skill.entry.manifest is None or len(skill.entry.manifest.references) == 1:
             return
         paths = [skill.entry.uri.relative_path(uri) for uri in skill.entry.manifest.uris]
         twins = [finding for finding in path_findings(paths) if finding.code == "path-twins"]
@@ -488,28 +508,6 @@ class Files:
             logger.warning("a cached file was modified outside skillwire and is fetched again: %s", error)
             self._audit.record("cache-mismatch", reference=skill.reference, uri=line.uri, code=error.refusal)
             return None
-
-    async def _from_server(self, skill: KnownSkill, line: ManifestFile, fetched: DynamicFiles) -> bytes:
-        connection = self.connection(skill.id.origin.label)
-        room = line.size
-        if line.known_size is None:
-            fetched.require_capacity(line.uri)
-            room = min(line.max_bytes, fetched.remaining_bytes)
-        self._audit.record("read", reference=skill.reference, uri=line.uri, source="server")
-        try:
-            content = await connection.read_file(line.published, max_bytes=room)
-        except (MessageTooLargeError, FloodError):
-            raise
-        except LimitError as error:
-            if line.known_size is None:
-                raise
-            raise SizeMismatchError(
-                f"{line.uri} has more than the {line.size} bytes in the listing", uri=line.uri
-            ) from error
-        line.verify(content)
-        if line.known_size is None:
-            fetched.count(line.uri, len(content))
-        return content
 
     async def _packed_file(self, skill: KnownSkill, uri: str) -> bytes:
         """Return a file from the skill's archive, which is fetched from the server if necessary."""

@@ -1,4 +1,4 @@
-"""Whether a tool call may run: a pure function of the call, the open windows and their grants.
+"""Whether a tool call may run: `decide` is a pure function of the call, the open windows and their grants.
 
 A model that has read a server's skill may act on it, and models do not refuse
 reliably. So while such a window is open, calls that run code, write, or use
@@ -6,13 +6,19 @@ the network need the user's approval, whatever the source of the command
 (SEP-2640, "No implicit local execution").
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import logging
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import PurePath
 
 from skillwire.core import fold_path
-from skillwire.host.model import Grant, KnownSkill, Refusal
+from skillwire.host.approval.consent import Consent
+from skillwire.host.model import Activation, ApprovalError, Grant, KnownSkill, Occasion, Question, Refusal
+from skillwire.host.state.audit import AuditLog
+
+logger = logging.getLogger(__name__)
 
 
 class ToolKind(StrEnum):
@@ -174,3 +180,49 @@ def _code_for(call: ToolCall) -> str:
     if call.kind is ToolKind.WRITE:
         return "writing"
     return "network" if call.kind is ToolKind.NETWORK else "execution"
+
+
+class ToolGate:
+    """Decides on the tool calls of all conversations of one host, and records the decisions."""
+
+    def __init__(
+        self, consent: Consent, audit: AuditLog, protected: Sequence[str], private: Sequence[str]
+    ) -> None:
+        self._consent = consent
+        self._audit = audit
+        self._protected = protected
+        self._private = private
+
+    def decide(self, call: ToolCall, windows: Iterable[Activation]) -> Decision:
+        """Decide on a call while these windows are open. Nobody is asked."""
+        among = [OpenWindow(window.skill, self._consent.grants(window.skill)) for window in windows]
+        real = replace(call, path=os.path.realpath(call.path)) if call.path else call
+        decision = decide(real, among, self._protected, self._private)
+        self._audit.record(
+            "gate",
+            tool=call.name,
+            kind=call.kind.value if call.kind else "",
+            verdict=decision.verdict.value,
+            code=decision.code,
+            skills=list(decision.skills),
+        )
+        return decision
+
+    async def authorise(self, call: ToolCall, windows: Sequence[Activation]) -> Decision:
+        """Decide on a call, and ask the user if needed; the verdict is allow or deny."""
+        decision = self.decide(call, windows)
+        if decision.verdict is not Verdict.ASK:
+            return decision
+        question = Question(
+            Occasion.CROSS_ORIGIN if decision.code == "cross-origin" else Occasion.CALL,
+            next(window.skill for window in windows if window.skill.reference == decision.skills[0]),
+            servers=(*decision.origins, call.server) if call.server else decision.origins,
+            uri=call.uri,
+            call=call.describe(),
+        )
+        try:
+            agreed = await self._consent.permit(question)
+        except ApprovalError as error:
+            logger.info("tool call denied: %s", error)
+            agreed = False
+        return replace(decision, verdict=Verdict.ALLOW if agreed else Verdict.DENY)

@@ -17,7 +17,6 @@ from skillwire.core import (
     MAX_DESCRIPTION,
     SKILL_FILE,
     Coverage,
-    SkillEntry,
     files_with_digests,
     has_digest,
     hidden_characters,
@@ -60,19 +59,16 @@ class PagedText:
             starts.append(end if end > start else start + length)
         return cls(text, tuple(starts), len(hidden_characters(text, most=MOST_HIDDEN)))
 
-    def __len__(self) -> int:
-        """Return the number of pages."""
-        return len(self.starts)
-
     def page(self, number: int) -> str:
         """Return the text of a page; the first is 1.
 
         Raises:
             NoSuchPageError: There is no such page.
         """
-        if not 1 <= number <= len(self):
-            raise NoSuchPageError(f"there is no page {number}; the text has {len(self)}")
-        end = self.starts[number] if number < len(self) else None
+        count = len(self.starts)
+        if not 1 <= number <= count:
+            raise NoSuchPageError(f"there is no page {number}; the text has {count}")
+        end = self.starts[number] if number < count else None
         return self.text[self.starts[number - 1] : end]
 
 
@@ -98,28 +94,19 @@ class PagedTexts:
 
     def prepared(self, key: Hashable, source: bytes | str, make: Callable[[], PagedText]) -> PagedText:
         """Return the text made from `source`, cached or made now with `make`."""
-        found = self._known.get(key)
-        if found is not None and (found[0] is source or found[0] == source):
-            self._known.move_to_end(key)
-            return found[1]
-        made = make()
-        self._remember(key, source, made)
-        return made
-
-    def _remember(self, key: Hashable, source: bytes | str, made: PagedText) -> None:
-        self._drop(key)
-        size = len(source) + sys.getsizeof(made.text) + sys.getsizeof(made.starts)
-        if not _LEAST_REMEMBERED <= size <= self._max_bytes:
-            return
-        self._known[key] = (source, made, size)
-        self._size += size
-        while self._size > self._max_bytes:
-            self._drop(next(iter(self._known)))
-
-    def _drop(self, key: Hashable) -> None:
         found = self._known.pop(key, None)
-        if found is not None:
-            self._size -= found[2]
+        if found is not None and (found[0] is source or found[0] == source):
+            self._known[key] = found
+            return found[1]
+        self._size -= 0 if found is None else found[2]
+        made = make()
+        size = len(source) + sys.getsizeof(made.text) + sys.getsizeof(made.starts)
+        if _LEAST_REMEMBERED <= size <= self._max_bytes:
+            self._known[key] = (source, made, size)
+            self._size += size
+            while self._size > self._max_bytes:
+                self._size -= self._known.popitem(last=False)[1][2]
+        return made
 
 
 LOAD_TOOL = "load_skill"
@@ -220,11 +207,10 @@ def frame_skill(
     files = files_of(skill)
     lines = [
         f"Skill: {skill.reference}",
-        *_origin_lines(skill, _state_of(skill, skill.id.uri), is_offline=is_offline),
-        *_coverage_lines(skill),
-        *_argument_lines(window),
-        *_page_lines(page, pages, f'{LOAD_TOOL}(skill="{skill.reference}", page={page + 1})'),
-        *_hidden_lines(pages.hidden),
+        *_origin_lines(skill, skill.id.uri, is_offline=is_offline),
+        *([f"Note: {_ALONE}."] if skill.entry.coverage is Coverage.SKILL_FILE else []),
+        *(_argument_lines(window) if skill.takes_arguments else []),
+        *_text_lines(page, pages, f'{LOAD_TOOL}(skill="{skill.reference}", page={page + 1})'),
         *_file_lines(skill, files),
     ]
     return LoadedSkill(
@@ -234,7 +220,7 @@ def frame_skill(
         skill.id.uri,
         window.boundary,
         page,
-        len(pages),
+        len(pages.starts),
         files,
         is_again,
     )
@@ -254,13 +240,12 @@ def frame_file(
     shown = json.dumps(visible(path, most=_LONGEST_NAME), ensure_ascii=False)
     lines = [
         f"File: {one_word(path)} of the skill {skill.reference}",
-        *_origin_lines(skill, _state_of(skill, uri)),
+        *_origin_lines(skill, uri),
         *_nested_lines(skill, uri),
-        *_page_lines(page, pages, f'{READ_TOOL}(skill="{skill.reference}", path={shown}, page={page + 1})'),
-        *_hidden_lines(pages.hidden),
+        *_text_lines(page, pages, f'{READ_TOOL}(skill="{skill.reference}", path={shown}, page={page + 1})'),
     ]
     text = framed(lines, pages.page(page), window.boundary)
-    return FramedText(text, skill.id.origin, uri, window.boundary, page, len(pages))
+    return FramedText(text, skill.id.origin, uri, window.boundary, page, len(pages.starts))
 
 
 def frame_resource(
@@ -277,11 +262,10 @@ def frame_resource(
         f"Origin: {origin}, a name given by this host's user",
         "Trust: ordinary content of that server, not checked against any listing, and no skill: "
         "nothing was loaded and nothing was approved by reading it.",
-        *_page_lines(page, pages, f"the same call with page={page + 1}"),
-        *_hidden_lines(pages.hidden),
+        *_text_lines(page, pages, f"the same call with page={page + 1}"),
     ]
     text = framed(lines, pages.page(page), boundary)
-    return FramedText(text, origin, uri, boundary, page, len(pages))
+    return FramedText(text, origin, uri, boundary, page, len(pages.starts))
 
 
 def summary_of(skill: KnownSkill) -> str:
@@ -308,40 +292,31 @@ def files_of(skill: KnownSkill) -> tuple[SkillFileLine, ...]:
 
     For a dynamic skill, and for an archive that is not unpacked, usually none are known.
     """
-    return (*_digest_lines(skill.entry), *_undigested_lines(skill.entry))
-
-
-def _digest_lines(entry: SkillEntry) -> Iterable[SkillFileLine]:
+    entry = skill.entry
     files = files_with_digests(entry)
-    for file in () if files is None else files.files:
-        path = entry.uri.relative_path(file.uri)
-        if path != SKILL_FILE:
-            yield SkillFileLine(path, file.known_size, media_type_of(path))
+    lines = [
+        SkillFileLine(path, file.known_size, media_type_of(path))
+        for file in (() if files is None else files.files)
+        if (path := entry.uri.relative_path(file.uri)) != SKILL_FILE
+    ]
+    if entry.coverage is Coverage.SKILL_FILE:
+        lines += [
+            SkillFileLine(path, None, media_type_of(path), is_unverified=True)
+            for uri in entry.dynamic_files
+            if entry.uri.contains(uri) and (path := entry.uri.relative_path(uri)) != SKILL_FILE
+        ]
+    return tuple(lines)
 
 
-def _undigested_lines(entry: SkillEntry) -> Iterable[SkillFileLine]:
-    """Yield listed files without digests, for a skill of which only `SKILL.md` has one."""
-    if entry.coverage is not Coverage.SKILL_FILE:
-        return
-    for uri in entry.dynamic_files:
-        if entry.uri.contains(uri) and (path := entry.uri.relative_path(uri)) != SKILL_FILE:
-            yield SkillFileLine(path, None, media_type_of(path), is_unverified=True)
-
-
-def _state_of(skill: KnownSkill, uri: str) -> str:
-    """Return what the bytes of a file were verified against."""
+def _origin_lines(skill: KnownSkill, uri: str, *, is_offline: bool = False) -> list[str]:
+    """Return where a skill is from, and what the bytes of its file at `uri` were verified against."""
     if not skill.is_remote:
-        return _LOCAL
+        return [f"Origin: {skill.id.origin}", f"State: {_LOCAL}."]
+    state = _PACKED if skill.entry.coverage is Coverage.ARCHIVE else _LISTED
     if skill.entry.is_dynamic:
-        return _DYNAMIC
-    if not has_digest(skill.entry, uri):
-        return _UNVERIFIED
-    return _PACKED if skill.entry.coverage is Coverage.ARCHIVE else _LISTED
-
-
-def _origin_lines(skill: KnownSkill, state: str, *, is_offline: bool = False) -> list[str]:
-    if not skill.is_remote:
-        return [f"Origin: {skill.id.origin}", f"State: {state}."]
+        state = _DYNAMIC
+    elif not has_digest(skill.entry, uri):
+        state = _UNVERIFIED
     lines = [
         f"Origin: {skill.id.origin}, a name given by this host's user; {one_word(skill.id.uri)}",
         f"State: {state}.",
@@ -354,10 +329,6 @@ def _origin_lines(skill: KnownSkill, state: str, *, is_offline: bool = False) ->
     elif is_offline:
         lines.append("Offline: server unreachable; this is the cached copy of its last listing.")
     return lines
-
-
-def _coverage_lines(skill: KnownSkill) -> list[str]:
-    return [f"Note: {_ALONE}."] if skill.entry.coverage is Coverage.SKILL_FILE else []
 
 
 def _argument_lines(window: Activation) -> list[str]:
@@ -377,18 +348,16 @@ def _nested_lines(skill: KnownSkill, uri: str) -> list[str]:
     return ["Note: a skill inside a skill, read as a plain file: it is not loaded, its frontmatter is inert."]
 
 
-def _page_lines(page: int, pages: PagedText, how: str) -> list[str]:
-    if len(pages) == 1:
-        return []
-    more = f"; for the next: {how}" if page < len(pages) else ""
-    return [f"Page: {page} of {len(pages)}{more}"]
-
-
-def _hidden_lines(found: int) -> list[str]:
-    if not found:
-        return []
-    many = f"{found} or more" if found == MOST_HIDDEN else str(found)
-    return [f"Warning: characters people cannot see: {many}; they are spelled out as <U+…> below."]
+def _text_lines(page: int, pages: PagedText, how: str) -> list[str]:
+    """Return which page of a text this is, and how many hidden characters the text has."""
+    lines: list[str] = []
+    if len(pages.starts) > 1:
+        more = f"; for the next: {how}" if page < len(pages.starts) else ""
+        lines.append(f"Page: {page} of {len(pages.starts)}{more}")
+    if pages.hidden:
+        many = f"{pages.hidden} or more" if pages.hidden == MOST_HIDDEN else str(pages.hidden)
+        lines.append(f"Warning: characters people cannot see: {many}; they are spelled out as <U+…> below.")
+    return lines
 
 
 def _file_lines(skill: KnownSkill, files: Sequence[SkillFileLine]) -> list[str]:

@@ -17,7 +17,6 @@ So the pages of one search contain every match exactly once.
 """
 
 import re
-import sqlite3
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -26,143 +25,19 @@ from itertools import groupby
 from operator import itemgetter
 from threading import Lock
 from typing import Final, TypeAlias
-from weakref import finalize
 
-from skillwire.core import (
-    MAX_COMPATIBILITY,
-    MAX_DESCRIPTION,
-    MAX_QUERY,
-    MAX_TAGS,
-    InvalidCursorError,
-    SkillError,
-    Word,
-    excerpt_of,
-    index_text,
-    joined,
-    query_words,
-    tags_of,
-    visible,
-)
+from skillwire.core import InvalidCursorError, visible
 from skillwire.host.model import LOCAL, KnownSkill, RegistryView
 from skillwire.host.use.present import summary_of
-
-# An in-memory full-text index of skills: SQLite's FTS5 with BM25.
-
-
-Texts: TypeAlias = tuple[str, str, str, str, str]
-"""The indexed texts of a skill: name, tags, reference and path, description, compatibility."""
-
-_MOST_NAME: Final = 200
-_MOST_PLACE: Final = 512
-
-# The tokenizer folds ASCII and stems English; all other text is folded and split before.
-_CREATE = (
-    "CREATE VIRTUAL TABLE skills USING "
-    "fts5(name, tags, place, description, content='', tokenize='porter ascii')"
-)
-_INSERT = "INSERT INTO skills(rowid, name, tags, place, description) VALUES (?, ?, ?, ?, ?)"
-_RANKED = "SELECT rowid, bm25(skills, 8.0, 4.0, 2.0, 1.0) FROM skills WHERE skills MATCH ?"
-_UNRANKED = "SELECT rowid FROM skills WHERE skills MATCH ?"
-
-
-Hit: TypeAlias = tuple[int, float]
-"""The position of a matching skill, and its rank: lower is better."""
-
-
-class SkillIndex:
-    """A full-text index of a sequence of skills. Only one thread at a time may use it."""
-
-    def __init__(self, database: sqlite3.Connection) -> None:
-        self._database = database
-        finalize(self, database.close)
-
-    @classmethod
-    def build(cls, rows: Iterable[Texts]) -> "SkillIndex":
-        """Build an index of these texts, in this order.
-
-        Raises:
-            SkillError: This Python's SQLite has no full-text search.
-        """
-        index = cls(sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False))
-        index._fill(rows)
-        return index
-
-    def _fill(self, rows: Iterable[Texts]) -> None:
-        try:
-            self._database.execute(_CREATE)
-        except sqlite3.Error as error:
-            raise SkillError(
-                "searching needs SQLite with FTS5, which this Python does not have",
-                fix="use a Python whose sqlite3 module has FTS5; without a query all skills are listed",
-            ) from error
-        self._database.execute("BEGIN")
-        self._database.executemany(_INSERT, (_row(position, texts) for position, texts in enumerate(rows)))
-        self._database.execute("COMMIT")
-
-    def hits(self, words: Sequence[Word]) -> tuple[list[Hit], set[int] | None]:
-        """Return every skill that has one of the words, and the positions of those that have them all.
-
-        For a single word the second is None, because both are the same.
-        """
-        terms = [_term(word) for word in words]
-        hits: list[Hit] = self._database.execute(_RANKED, (" OR ".join(terms),)).fetchall()
-        if len(terms) == 1:
-            return hits, None
-        complete: list[tuple[int]] = self._database.execute(_UNRANKED, (" AND ".join(terms),)).fetchall()
-        return hits, {position for (position,) in complete}
-
-
-def texts_of(skill: KnownSkill) -> Texts:
-    """Return the indexed texts of a skill; of the frontmatter only strings."""
-    frontmatter = skill.entry.frontmatter
-    compatibility = frontmatter.fields.get("compatibility")
-    return (
-        skill.name,
-        tags_of(frontmatter),
-        f"{skill.reference} {skill.entry.uri.path}"[:_MOST_PLACE],
-        skill.description,
-        compatibility if isinstance(compatibility, str) else "",
-    )
-
-
-def _row(position: int, texts: Texts) -> tuple[int, str, str, str, str]:
-    name, tags, place, description, compatibility = texts
-    described = index_text(description, MAX_DESCRIPTION)
-    if compatibility:
-        described += " " + index_text(compatibility, MAX_COMPATIBILITY)
-    shown = index_text(name, _MOST_NAME)
-    whole = joined(name)
-    return (
-        position,
-        shown if whole == name else f"{shown} {index_text(whole, _MOST_NAME)}",
-        index_text(tags, MAX_TAGS),
-        index_text(place, _MOST_PLACE),
-        described,
-    )
-
-
-def _term(word: Word) -> str:
-    """Return a word as an FTS5 query; it has only letters, digits and marks, so it cannot end the quotes."""
-    terms = [f'"{word.text}"']
-    if word.is_prefix:
-        terms.append(f'"{word.text}"*')
-    if word.parts:
-        terms.append("(" + " AND ".join(f'"{part}"' for part in word.parts) + ")")
-    return f"({' OR '.join(terms)})"
-
-
-# The part of a description that shows why a skill was found.
-
-
-def snippet_of(skill: KnownSkill, words: Sequence[Word]) -> str:
-    """Return one safe line of a skill's description, around the words if it contains them."""
-    return excerpt_of(summary_of(skill), words)
-
+from skillwire.search.index import Document, SearchIndex
+from skillwire.search.words import MAX_QUERY, Word, excerpt_of, query_words
 
 MAX_LIMIT: Final = 100
 """The maximum number of skills on one page."""
 
 Include: TypeAlias = Callable[[KnownSkill], bool]
+Hit: TypeAlias = tuple[int, float]
+"""The position of a matching skill, and its rank: lower is better."""
 
 _CURSOR = re.compile("([0-9]{1,9})-([0-9a-f]{16})")
 _MAX_IN_A_ROW = 2
@@ -202,8 +77,7 @@ class SkillSearch:
     def __init__(self) -> None:
         self._lock = Lock()
         self._corpus = _Corpus(())
-        self._texts: list[Texts] = []
-        self._index: SkillIndex | None = None
+        self._index = SearchIndex(ranks_all=True)
 
     def find(
         self,
@@ -229,7 +103,7 @@ class SkillSearch:
         words = query_words(query)
         with self._lock:
             corpus = self._corpus_for(view.skills)
-            hits, complete = self._current_index().hits(words) if words else (corpus.all_hits(), None)
+            hits, complete = self._hits(corpus, words) if words else (corpus.all_hits(), None)
         found = corpus.filtered(hits, label, include)
         if words:
             found = list(corpus.interleaved(corpus.ranked(found, complete)))
@@ -248,16 +122,13 @@ class SkillSearch:
             self._corpus = _Corpus(skills)
         return self._corpus
 
-    def _current_index(self) -> SkillIndex:
-        """Return the index of the current skills; it is rebuilt only if their texts changed."""
-        if self._index is None or not self._corpus.is_indexed:
-            texts = [texts_of(skill) for skill in self._corpus.skills]
-            if self._index is None or texts != self._texts:
-                self._index = None
-                self._index = SkillIndex.build(texts)
-                self._texts = texts
-            self._corpus.is_indexed = True
-        return self._index
+    def _hits(self, corpus: "_Corpus", words: Sequence[Word]) -> tuple[list[Hit], set[int]]:
+        """Return every skill that has one of the words, and the positions of those that have them all."""
+        self._index.update(corpus, corpus.documents)
+        found, _ = self._index.hits(words)
+        positions = corpus.positions
+        hits = sorted((positions[hit.key], hit.rank) for hit in found)
+        return hits, {positions[hit.key] for hit in found if not hit.lacks_words}
 
 
 class _Corpus:
@@ -270,7 +141,15 @@ class _Corpus:
         self.skills = skills
         self.references = [skill.reference for skill in skills]
         self._sources = [skill.id.origin.label if skill.is_remote else "" for skill in skills]
-        self.is_indexed = False
+        self.positions = {reference: position for position, reference in enumerate(self.references)}
+
+    def documents(self) -> dict[str, Document]:
+        return {
+            skill.reference: Document(
+                skill.name, f"{skill.reference} {skill.entry.uri.path}", skill.entry.frontmatter
+            )
+            for skill in self.skills
+        }
 
     def all_hits(self) -> list[Hit]:
         return [(position, 0.0) for position in range(len(self.skills))]
@@ -330,7 +209,7 @@ class _Corpus:
 
 
 def _match(skill: KnownSkill, rank: float, words: Sequence[Word]) -> Match:
-    return Match(skill, abs(rank), snippet_of(skill, words))
+    return Match(skill, abs(rank), excerpt_of(summary_of(skill), words))
 
 
 def _digest(words: Iterable[Word], references: Iterable[str]) -> str:

@@ -1,12 +1,11 @@
 """`Rules`: what callers may see and do, read from the rules file. Rules only ever allow something."""
 
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from skillwire.core import InvalidUriError, quoted
-from skillwire.runner.policy_file import Table, TableError
+from skillwire.core.toml import InvalidTomlError, Table, TableError, parse_toml
 from skillwire.server.access.settings import AccessError, Caller, read_owner_writable
 from skillwire.server.visibility import ALL, NOTHING, Visibility, merge_prefixes, parse_prefix
 
@@ -89,18 +88,14 @@ def parse_rules(content: bytes) -> Rules:
     if len(content) > MAX_SIZE:
         raise AccessError(f"the rules are larger than {MAX_SIZE} bytes")
     try:
-        table = Table("", tomllib.loads(content.decode()))
+        table = parse_toml(content, what="the rules file")
         tables = table.tables("rule")
         table.finish()
         if len(tables) > MAX_RULES:
             raise TableError(f"there are more than {MAX_RULES} rules")
         return Rules(tuple(_rule(one) for one in tables))
-    except UnicodeDecodeError:
-        raise AccessError("the rules are not UTF-8 text") from None
-    except RecursionError:
-        raise AccessError("the rules nest too deeply") from None
-    except tomllib.TOMLDecodeError as error:
-        raise AccessError(f"the rules are not TOML: {quoted(str(error))}") from None
+    except InvalidTomlError as error:
+        raise AccessError(str(error)) from None
     except TableError as error:
         raise AccessError(f"in the rules, {error}", fix=error.fix) from None
 

@@ -43,7 +43,7 @@ class AccessError(SkillError):
     """A setting or a file about access that cannot be used. Nothing of it takes effect."""
 
     refusal = "invalid-config"
-    requirement = "SEC-14"
+    violates = "SEC-14"
 
 
 @dataclass(frozen=True, slots=True)

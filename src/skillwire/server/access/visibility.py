@@ -4,7 +4,7 @@ from bisect import bisect_left
 from collections.abc import AsyncIterator, Sequence
 from itertools import chain
 
-from skillwire.core import InvalidUriError, NotFoundError, SkillEntry, SkillUri, canonical_uri
+from skillwire.core import InvalidUriError, ManifestFile, NotFoundError, SkillEntry, SkillUri, canonical_uri
 from skillwire.server.visibility import Visibility
 from skillwire.sources.combined import CombinedSource
 from skillwire.sources.snapshot import BY_URI, Snapshot, SnapshotSource
@@ -49,6 +49,10 @@ class VisibleSource(SnapshotSource):
         """
         self.snapshot.locate(uri)
         return await self._catalog.read_file(uri)
+
+    def read_now(self, entry: SkillEntry, line: ManifestFile) -> bytes | None:
+        """Return the bytes of a file of a visible skill if they match `line`."""
+        return self._catalog.read_now(entry, line) if entry.uri.text in self.snapshot.by_uri else None
 
     def modified_at(self, uri: SkillUri) -> float | None:
         """Return when a skill's `SKILL.md` was last modified, in POSIX seconds, if that is known."""

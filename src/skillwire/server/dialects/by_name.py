@@ -29,6 +29,7 @@ from skillwire.server.dialects.base import (
     fill_placeholders,
     render_instructions,
 )
+from skillwire.sources.background import LogFilter
 from skillwire.sources.snapshot import Report, Snapshot
 from skillwire.wire.by_name import FileNote, PrimitiveFile, PrimitiveItem, SkillDefinition, SkillDependencies
 from skillwire.wire.core import GET_SKILL, LIST_RESOURCES, LIST_SKILLS, LIST_TEMPLATES, READ_RESOURCE
@@ -164,7 +165,7 @@ class Primitive(ByNameDialectServer):
         super().__init__(skills)
         self._compared: Snapshot | None = None
         self._missing: list[Report] = []
-        self._logged: set[tuple[str, str]] = set()
+        self._warnings = LogFilter()
 
     async def legacy_fields(self, context: Context, entries: Sequence[SkillEntry]) -> Sequence[JsonDict]:
         pairs = [(entry, self.declared(entry)) for entry in entries]
@@ -281,6 +282,5 @@ class Primitive(ByNameDialectServer):
     def _log_reports(self) -> None:
         for report in self.reports():
             for finding in report.findings:
-                if (report.place, finding.message) not in self._logged:
-                    self._logged.add((report.place, finding.message))
+                if self._warnings.admits(report.place, finding.message):
                     logger.warning("%s: %s", report.place, finding.message)

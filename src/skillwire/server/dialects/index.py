@@ -30,6 +30,7 @@ from skillwire.server.answers import FileContent
 from skillwire.server.archives import ArchiveCache, ArchiveDigest
 from skillwire.server.browse import has_skills_below
 from skillwire.server.dialects.base import DialectServer, DialectSkills
+from skillwire.sources.background import LogFilter
 from skillwire.sources.combined import CombinedSource
 from skillwire.sources.snapshot import LiveSource, Snapshot, Source, enclosures, self_and_ancestors
 from skillwire.wire.index import (
@@ -50,7 +51,6 @@ logger = logging.getLogger(__name__)
 # With more skills than this, an index is built in a thread.
 _MAX_INLINE = 100
 _ATTEMPTS = 3
-_MAX_LOGGED = 1000
 
 ArchiveDigests = Mapping[ArchiveFormat, ArchiveDigest]
 Formats = tuple[ArchiveFormat, ...]
@@ -108,7 +108,7 @@ class IndexDialectServer(DialectServer, ABC):
         self.archives = ArchiveCache()
         self._document: _IndexDocument | None = None
         self._writing = anyio.Lock()
-        self._logged: set[tuple[str, str]] = set()
+        self._warnings = LogFilter()
 
     @abstractmethod
     def line(self, entry: SkillEntry, archives: ArchiveDigests) -> bytes | None:
@@ -267,8 +267,7 @@ class IndexDialectServer(DialectServer, ABC):
 
     def _warn_once(self, entry: SkillEntry, reason: str) -> None:
         """Log, once, that a skill is not in the index."""
-        if (entry.uri.text, reason) not in self._logged and len(self._logged) < _MAX_LOGGED:
-            self._logged.add((entry.uri.text, reason))
+        if self._warnings.admits(entry.uri.text, reason):
             logger.warning("%s is not in the index of %s: it %s", entry.uri, self.dialect, reason)
 
 

@@ -37,6 +37,7 @@ from skillwire.server.dialects.base import (
     names_of,
 )
 from skillwire.server.messages import invalid_params, peer_error, wire_errors
+from skillwire.sources.background import LogFilter
 from skillwire.sources.combined import CombinedSource
 from skillwire.sources.snapshot import Snapshot
 from skillwire.wire.core import (
@@ -57,7 +58,6 @@ logger = logging.getLogger(__name__)
 _URI = attrgetter("entry.uri.text")
 _READ_ATTEMPTS = 3
 _MAX_OWN_PAGES = 1000
-_MAX_LOGGED = 10_000
 _KEPT_BYTES = 8 * 1024 * 1024
 
 
@@ -121,7 +121,7 @@ class Prompts(DialectServer):
         self._chosen: Mapping[str, str] = {}
         self._table: PromptTable | None = None
         self._texts: ByteCache[str, tuple[SkillEntry, Sequence[str], str]] = ByteCache(_KEPT_BYTES)
-        self._logged: set[tuple[str, str]] = set()
+        self._warnings = LogFilter()
 
     def check_name(self, uri: str, name: str) -> None:
         """Check that the prompt of the skill at the canonical `uri` may have a name.
@@ -289,10 +289,7 @@ class Prompts(DialectServer):
         return False
 
     def _warn_once(self, uri: str, message: str) -> None:
-        if (uri, message) not in self._logged:
-            if len(self._logged) >= _MAX_LOGGED:
-                self._logged.clear()
-            self._logged.add((uri, message))
+        if self._warnings.admits(uri, message):
             logger.warning("%s: %s", uri, message)
 
 

@@ -53,7 +53,7 @@ class FastPath:
     @property
     def cached_bytes(self) -> int:
         """The size of the cached answers in bytes."""
-        return self._hot.cached_bytes + self._reader.cached_bytes
+        return self._reader.cached_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["method"] != "POST" or scope["path"] != self._path:

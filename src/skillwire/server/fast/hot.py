@@ -6,7 +6,6 @@ request that is unusual, or fails, gets no answer here: the plain path answers
 it, and returns all errors.
 """
 
-from dataclasses import dataclass
 from typing import Any, Final, cast
 
 import orjson
@@ -20,31 +19,19 @@ from mcp_types.methods import validate_client_request
 from mcp_types.version import LATEST_MODERN_VERSION
 from pydantic import ValidationError
 
-from skillwire.core import SkillError, SkillUri, canonical_uri, encode
-from skillwire.server.answers import ByteCache, FileContent
+from skillwire.core import SkillError, SkillUri, encode
+from skillwire.server.answers import FileContent
 from skillwire.server.fast.requests import FastRequest, Parts, RequestReader
 from skillwire.server.parameters import ListSkillsRequestParams
 from skillwire.server.skills import Skills
-from skillwire.sources.combined import CombinedSource
 from skillwire.wire.core import EXTENSION, LIST_SKILLS, READ_RESOURCE, file_contents, read_cursor, write_entry
 
 MODERN_VERSION: Final = LATEST_MODERN_VERSION
 
-_LARGEST_KEPT = 256 * 1024
 _MAX_KNOWN_ENVELOPES = 1024
 _LARGEST_ENVELOPE = 8 * 1024
 # Every JSON parser accepts this nesting; some refuse 200 levels, others 1000.
 _MOST_BRACKETS = 100
-
-
-@dataclass(slots=True)
-class _HotFile:
-    """The item of a `resources/read` result, and the revision at which it was last checked."""
-
-    item: bytes
-    digest: str
-    catalog: CombinedSource
-    revision: int = 0
 
 
 class HotAnswers:
@@ -62,18 +49,12 @@ class HotAnswers:
         self._read_head = f'{{"cacheScope":"{settings.cache_scope}","contents":['.encode()
         self._read_tail = f'],"resultType":"complete","ttlMs":{settings.ttl_ms}'.encode() + stamp
         self._stamp = stamp
-        self._files: ByteCache[str, _HotFile] = ByteCache(settings.cached_bytes * 2 // 5)
         self._known_envelopes: set[bytes] = set()
 
     @property
     def state(self) -> object:
         """The object that all answers depend on; while it is the same, answers are the same."""
         return self._skills.state
-
-    @property
-    def cached_bytes(self) -> int:
-        """The size of the cached files in bytes."""
-        return self._files.size
 
     def new_reader(self) -> RequestReader:
         """Return a reader of requests for one connection or one server."""
@@ -102,7 +83,7 @@ class HotAnswers:
             return None
 
     async def fetch(self, request: FastRequest, *, modern: bool) -> Parts | None:
-        """Return the result of reading a file that is not cached, or None as `result` does."""
+        """Return the result of reading a file that is large or has changed, or None as `result` does."""
         uri = request.params["uri"]
         if self._skills.annotator.annotate is not None:
             return None
@@ -112,7 +93,7 @@ class HotAnswers:
             file = await self._skills.answers.read(uri)
         except SkillError:
             return None
-        return self._read_result(self._cache_file(file), modern=modern) if file.digest else None
+        return self._read_result(file, modern=modern) if file.digest else None
 
     def is_valid_envelope(self, meta: object) -> bool:
         """Return whether the SDK accepts a modern request with this `_meta`.
@@ -156,29 +137,12 @@ class HotAnswers:
         return b'{"skill":', write_entry(entry), self._tail if modern else b"}"
 
     def _read(self, uri: str, *, modern: bool) -> Parts | None:
-        catalog = self._skills.answers.source
-        cached = self._files.get(uri)
-        if cached is None or cached.catalog is not catalog:
-            return None
-        snapshot = catalog.snapshot
-        if cached.revision != snapshot.revision:
-            file = snapshot.locate(uri)[1]
-            if file is None or file.digest != cached.digest:
-                self._files.discard(uri)
-                return None
-            cached.revision = snapshot.revision
-        return self._read_result(cached.item, modern=modern)
+        file = self._skills.answers.read_small(uri)
+        return None if file is None else self._read_result(file, modern=modern)
 
-    def _read_result(self, item: bytes, *, modern: bool) -> Parts:
-        return (self._read_head, item, self._read_tail) if modern else (b'{"contents":[', item, b"]}")
-
-    def _cache_file(self, file: FileContent) -> bytes:
+    def _read_result(self, file: FileContent, *, modern: bool) -> Parts:
         item = encode(file_contents(file.uri, media_type=file.media_type, content=file.content))
-        if len(item) <= _LARGEST_KEPT and canonical_uri(file.uri) == file.uri:
-            self._files.put(
-                file.uri, _HotFile(item, file.digest, self._skills.source), len(item) + len(file.uri)
-            )
-        return item
+        return (self._read_head, item, self._read_tail) if modern else (b'{"contents":[', item, b"]}")
 
 
 def _declares(request: FastRequest) -> bool:

@@ -5,24 +5,23 @@ not read. Each connection here checks itself periodically and closes when it has
 waited too long. It has one timer, which is rescheduled when it fires and not on
 every event, so that the cost per request is small.
 
-`H11Connection` is the one for h11; the one for httptools has a module of its own.
+The code that parses runs for every request, so the usual case is kept short:
+sizes and times are checked only where a limit can be exceeded.
 """
 
 import asyncio
 import math
 import socket
-from collections import deque
 from contextlib import suppress
 from enum import Enum
 from heapq import nsmallest
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, cast
 
-import h11
-from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.h11_impl import H11Protocol
-from uvicorn.server import ServerState
+import httptools
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from skillwire.server.fast.asgi import HEADERS
 from skillwire.server.fast.requests import Receive, Scope, Send
 from skillwire.server.limits import RESPONSES, CloseReason, ConnectionCounts, HttpConnectionLimits
 
@@ -32,6 +31,7 @@ _DISCARDED_BYTES: Final = 1024 * 1024
 # How many refused connections get a response at a time; others are closed without one.
 _MAX_REFUSED: Final = 64
 _EVICTED_PART: Final = 64
+_UPGRADE: Final = frozenset({b"connection", b"upgrade", b"http2-settings"})
 
 
 class ReadState(Enum):
@@ -67,7 +67,7 @@ class ConnectionTracker:
         Those that the server has waited for longest are closed first; several at
         once, because finding them takes a scan of all connections.
         """
-        connections = newest.connections
+        connections = cast("set[LimitedConnection]", newest.connections)  # All are of this class.
         if len(connections) - len(self._evicted) <= self.limits.connections:
             return True
         others = [one for one in connections if one is not newest and one.awaits_client]
@@ -102,20 +102,12 @@ class ConnectionTracker:
         self._unsent_bytes -= waiting
 
 
-class LimitedConnection(asyncio.Protocol):
-    """The part of a connection that both parsers share; a mixin for uvicorn's classes."""
+class LimitedConnection(HttpToolsProtocol):
+    """A connection that is parsed by httptools, with limits."""
 
     tracker: ConnectionTracker
-
-    # Attributes of uvicorn's classes.
-    loop: asyncio.AbstractEventLoop
-    transport: asyncio.Transport
-    flow: FlowControl
+    # Uvicorn declares neither that it is None before the first request, nor what it contains.
     cycle: Any
-    connections: "set[LimitedConnection]"
-    timeout_keep_alive_task: asyncio.TimerHandle | None
-    server_state: ServerState
-    pipeline: "deque[tuple[Any, Any]]"
 
     read_state = ReadState.FIRST_REQUEST
     since = 0.0
@@ -125,6 +117,9 @@ class LimitedConnection(asyncio.Protocol):
     _unsent = 0
     _progress_at = 0.0
     _timer: asyncio.TimerHandle
+    _chunk = 0
+    _taken = 0
+    _is_upgrade = False
 
     @property
     def awaits_client(self) -> bool:
@@ -133,7 +128,7 @@ class LimitedConnection(asyncio.Protocol):
             return False
         return self.cycle is None or self.cycle.response_complete or self.read_state is ReadState.BODY
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+    def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
         self.tracker.counts.opened += 1
         self.since = self.loop.time()
@@ -263,6 +258,107 @@ class LimitedConnection(asyncio.Protocol):
             return CloseReason.SLOW_HEAD, self.since + limits.head_seconds
         return CloseReason.SLOW_BODY, self.since + limits.body_seconds
 
+    def data_received(self, data: bytes) -> None:
+        if self.is_over:
+            return self.discard(data)
+        if self.read_state is ReadState.NOTHING:
+            # Line ends, which the parser ignores, start the time limit as well.
+            self._expect_head()
+        self._feed(data)
+        if self.read_state is not ReadState.NOTHING or self.cycle.scope is not self.scope:
+            self._check_unfinished()
+
+    def _feed(self, data: bytes) -> None:
+        self._chunk = len(data)
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            offset: int = upgrade.args[0]
+            self._ignore_upgrade(data[offset:])
+        except httptools.HttpParserError as error:
+            cause = error.__context__
+            self.refuse(cause.reason if isinstance(cause, RejectedRequestError) else CloseReason.MALFORMED)
+
+    def on_headers_complete(self) -> None:
+        limits = self.tracker.limits
+        most = self._taken + self._chunk
+        if most > limits.head_bytes and head_bytes(self.url, self.headers) > limits.head_bytes:
+            raise RejectedRequestError(CloseReason.LARGE_HEAD)
+        by_name = check_head(limits, self.parser.get_http_version(), self.url, self.headers)
+        if self.parser.should_upgrade():
+            self._is_upgrade = True
+            return
+        if len(self.pipeline) >= limits.pipelined:
+            raise RejectedRequestError(CloseReason.PIPELINED)
+        self.read_state = ReadState.BODY
+        self._taken = 0
+        if by_name is not None:
+            self.scope[HEADERS] = by_name  # pyright: ignore[reportGeneralTypeIssues] -- ASGI allows more keys
+        super().on_headers_complete()
+        # Trailers must not be added to the headers of a request that is being answered.
+        self.headers = []
+
+    def on_message_complete(self) -> None:
+        """Do what uvicorn does, and note that the request is complete."""
+        if self._is_upgrade:
+            return
+        self.read_state = ReadState.NOTHING
+        cycle = self.cycle
+        if not cycle.response_complete:
+            cycle.more_body = False
+            cycle.message_event.set()
+
+    def on_response_complete(self) -> None:
+        """Do what uvicorn does, but without its keep-alive timer."""
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.since = self.loop.time()
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+
+    def _expect_head(self) -> None:
+        self.read_state = ReadState.HEAD
+        self._taken = 0
+        self.since = self.loop.time()
+
+    def _check_unfinished(self) -> None:
+        """Check the size of a request that is not complete yet."""
+        if self.is_over:
+            return
+        if self.read_state is ReadState.NOTHING:
+            # It began after another one in the same chunk, and is counted from the next chunk on.
+            return self._expect_head()
+        if self.read_state is ReadState.FIRST_REQUEST and self.scope is not None:  # pyright: ignore[reportUnnecessaryComparison] -- uvicorn declares it as never None
+            self._expect_head()
+        limits = self.tracker.limits
+        self._taken += self._chunk
+        if self.read_state is ReadState.BODY:
+            if self._taken > 2 * limits.body_bytes or len(self.headers) > limits.header_count:
+                self.refuse(CloseReason.LARGE_BODY)
+        elif self._taken > limits.head_bytes or len(self.headers or ()) > limits.header_count:
+            self.refuse(CloseReason.LARGE_HEAD)
+
+    def _ignore_upgrade(self, rest: bytes) -> None:
+        """Parse a request as if it had no upgrade headers.
+
+        The parser stops after the headers of such a request, so a new parser
+        gets the headers without the upgrade, and then the rest.
+        """
+        self._is_upgrade = False
+        method = self.parser.get_method()
+        if method == b"CONNECT":
+            return self.refuse(CloseReason.MALFORMED)
+        version = self.parser.get_http_version().encode()
+        lines = [b"%s %s HTTP/%s" % (method, self.url, version)]
+        lines += [name + b": " + value for name, value in self.headers if name not in _UPGRADE]
+        if not self.parser.should_keep_alive():
+            lines.append(b"connection: close")
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self._feed(b"\r\n".join([*lines, b"", rest]))
+
 
 def head_bytes(target: bytes, headers: list[tuple[bytes, bytes]]) -> int:
     """Return the minimum size of the request target and the headers."""
@@ -272,7 +368,7 @@ def head_bytes(target: bytes, headers: list[tuple[bytes, bytes]]) -> int:
 def check_head(
     limits: HttpConnectionLimits, version: str, target: bytes, headers: list[tuple[bytes, bytes]]
 ) -> dict[bytes, bytes] | None:
-    """Check what the parsers accept although it is too large or ambiguous.
+    """Check what the parser accepts although it is too large or ambiguous.
 
     Return the headers by name, if none is repeated.
 
@@ -342,96 +438,3 @@ def _headers(text: str) -> list[tuple[bytes, bytes]]:
         (b"content-length", b"%d" % len(text)),
         (b"connection", b"close"),
     ]
-
-
-# `H11Connection`: limits for connections that uvicorn parses with h11, without httptools.
-
-
-class H11Connection(LimitedConnection, H11Protocol):
-    """A connection that is parsed by h11, which reads the next request only after the response."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.pipeline = deque()
-        self.conn = _H11Parser(self.tracker.limits)
-
-    def data_received(self, data: bytes) -> None:
-        if self.is_over:
-            return self.discard(data)
-        if self.read_state is ReadState.NOTHING:
-            self.read_state = ReadState.HEAD
-            self.since = self.loop.time()
-        super().data_received(data)
-
-    def on_response_complete(self) -> None:
-        self.since = self.loop.time()
-        super().on_response_complete()
-        self._unset_keepalive_if_required()  # One timer is enough.
-
-    def handle_events(self) -> None:
-        if self.is_over:
-            return
-        super().handle_events()
-        assert isinstance(self.conn, _H11Parser)
-        self._expect(self.conn.read_state)
-        if self.conn.refused is not None:
-            self.refuse(self.conn.refused)
-
-    def shutdown(self) -> None:
-        if not self.is_over:
-            super().shutdown()
-        elif self.cycle is None or self.cycle.response_complete:
-            self.transport.close()
-
-    def _expect(self, read_state: ReadState) -> None:
-        # After a response the parser expects a request, which begins only with the first bytes.
-        is_begun = read_state is not ReadState.HEAD or bool(self.conn.trailing_data[0])
-        if self.read_state is not read_state and is_begun:
-            self.read_state = read_state
-            self.since = self.loop.time()
-
-    def _unsupported_upgrade_warning(self) -> None:
-        """Log nothing: a client could repeat it without limit."""
-
-
-class _H11Parser(h11.Connection):
-    """h11's parser with limits; after a refusal it only returns `NEED_DATA`."""
-
-    def __init__(self, limits: HttpConnectionLimits) -> None:
-        super().__init__(h11.SERVER, limits.head_bytes)
-        self.read_state = ReadState.HEAD
-        self.refused: CloseReason | None = None
-        self._limits = limits
-        self._body_bytes = 0
-
-    def next_event(self) -> Any:
-        try:
-            event = super().next_event()
-            self._check(event)
-        except h11.RemoteProtocolError as error:
-            is_large = error.error_status_hint == 431
-            self.refused = CloseReason.LARGE_HEAD if is_large else CloseReason.MALFORMED
-        except RejectedRequestError as refusal:
-            self.refused = refusal.reason
-        else:
-            return event
-        return h11.NEED_DATA
-
-    def start_next_cycle(self) -> None:
-        super().start_next_cycle()
-        self.read_state = ReadState.HEAD
-
-    def _check(self, event: Any) -> None:
-        if isinstance(event, h11.Request):
-            headers = [(bytes(name), bytes(value)) for name, value in event.headers]
-            check_head(self._limits, event.http_version.decode(), event.target, headers)
-            if head_bytes(event.target, headers) > self._limits.head_bytes:
-                raise RejectedRequestError(CloseReason.LARGE_HEAD)
-            self.read_state = ReadState.BODY
-            self._body_bytes = 0
-        elif isinstance(event, h11.Data):
-            self._body_bytes += len(event.data)
-            if self._body_bytes > self._limits.body_bytes:
-                raise RejectedRequestError(CloseReason.LARGE_BODY)
-        elif isinstance(event, h11.EndOfMessage):
-            self.read_state = ReadState.NOTHING

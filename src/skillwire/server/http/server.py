@@ -16,11 +16,9 @@ from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
-from importlib.util import find_spec
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any
 
 import anyio
 import uvicorn
@@ -30,7 +28,7 @@ from skillwire.server.access.admission import Admission
 from skillwire.server.config import LiveOptions
 from skillwire.server.http.app import HttpApp
 from skillwire.server.http.endpoint import PATH
-from skillwire.server.http.guard import ConnectionTracker, H11Connection, LimitedConnection
+from skillwire.server.http.guard import ConnectionTracker, LimitedConnection
 from skillwire.server.http.observe import ObservedApp
 from skillwire.server.limits import ConnectionCounts, HttpConnectionLimits, raise_open_file_limit
 from skillwire.server.ops.accesslog import AccessLog, write_to_stderr
@@ -42,24 +40,10 @@ from skillwire.server.outputs import Scripts
 from skillwire.server.skills import Skills
 from skillwire.server.standalone import freeze_gc, limit_malloc_arenas
 
-# `http_protocol`: the protocol class for uvicorn, with the fastest parser that is installed.
 
-
-def _fastest() -> type[LimitedConnection]:
-    """Return the class for httptools, which is written in C, if it is installed."""
-    if find_spec("httptools") is None:
-        return H11Connection
-    return import_module("skillwire.server.http.httptools").HttptoolsConnection
-
-
-FASTEST: Final = _fastest()
-
-
-def http_protocol(
-    tracker: ConnectionTracker, kind: type[LimitedConnection] = FASTEST
-) -> type[asyncio.Protocol]:
+def http_protocol(tracker: ConnectionTracker) -> type[asyncio.Protocol]:
     """Return the `http` argument of `uvicorn.Config`: a protocol class that uses `tracker`."""
-    return cast(type[asyncio.Protocol], type(kind.__name__, (kind,), {"tracker": tracker}))
+    return type(LimitedConnection.__name__, (LimitedConnection,), {"tracker": tracker})
 
 
 _GRACE_SECONDS = 10

@@ -88,7 +88,10 @@ class Publication:
         It comes from the scan, never from a client's request.
         """
         assert self.entry is not None, "only what is published has files"
-        path = self.entry.uri.relative_path(file.uri)
+        uri = self.entry.uri
+        path = file.uri[len(uri.root) + 1 :]
+        if "%" in path:
+            path = uri.relative_path(file.uri)
         links = self.record.links
         return links.get(path, path) if links else path
 

@@ -11,11 +11,20 @@ from types import TracebackType
 import anyio
 import anyio.to_thread
 
-from skillwire.core import DEFAULT_SCHEME, ManifestFile, SkillUri, SourceError, VerificationError
+from skillwire.core import (
+    DEFAULT_SCHEME,
+    ManifestFile,
+    SkillEntry,
+    SkillUri,
+    SourceError,
+    VerificationError,
+    digest_of,
+)
 from skillwire.sources.background import run_in_background
 from skillwire.sources.directory.publish import MountPoint, Publication, Published, require_root
 from skillwire.sources.directory.scan import ScanIndex, read_published
 from skillwire.sources.directory.tree import SkillTree
+from skillwire.sources.directory.walk import read_unlinked
 from skillwire.sources.directory.watch import SETTLE_SECONDS, TreeWatcher
 from skillwire.sources.snapshot import Report, Snapshot, SnapshotSource
 
@@ -135,6 +144,19 @@ class DirectorySource(SnapshotSource):
                     if self._state is state:
                         await self.refresh([publication.record.directory])
         raise SourceError(f"{uri} is changing and cannot be served as published")
+
+    def read_now(self, entry: SkillEntry, line: ManifestFile) -> bytes | None:
+        """Return the bytes of a file if they match `line`; None when `read_file` must be used.
+
+        None too when a part of the path is a link, or this system cannot open a
+        path without links in one call.
+        """
+        publication = self._state.publications.get(entry.uri.text)
+        if publication is None:
+            return None
+        place = f"{self._open_tree.root}/{publication.record.directory}/{publication.path_of(line)}"
+        content = read_unlinked(place, line.size)
+        return content if content and digest_of(content) == line.digest else None
 
     async def refresh(self, places: Iterable[str] | None = None) -> Snapshot:
         """Scan again, and publish the result if anything differs.

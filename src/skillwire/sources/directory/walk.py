@@ -8,8 +8,11 @@ that "has anything changed?" is one comparison of two lists.
 import errno
 import os
 import stat
-from collections.abc import Iterator
+import struct
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import islice
 from types import TracebackType
 from typing import TypeAlias, cast
@@ -293,6 +296,42 @@ def _add_special_file(root: str, path: str, found: os.stat_result, skill: FoundS
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
 _DIRECTORY = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
 _FILE = os.O_RDONLY | _NOFOLLOW | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+
+
+# The number of `openat2` on every machine, the current folder, and RESOLVE_NO_SYMLINKS.
+_OPENAT2, _HERE, _NO_LINKS = 437, -100, 0x04
+
+
+def read_unlinked(path: str, size: int) -> bytes | None:
+    """Read the file at an absolute path, expected to have `size` bytes, if no part of the path is a link.
+
+    No more than one byte beyond `size` is read. None when there is no such
+    file, or the system cannot check this in one call, as Linux can.
+    """
+    open_unlinked = _unlinked_opener()
+    descriptor = -1 if open_unlinked is None else open_unlinked(os.fsencode(path))
+    if descriptor < 0:
+        return None
+    try:
+        return os.read(descriptor, size + 1)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+
+
+@cache
+def _unlinked_opener() -> Callable[[bytes], int] | None:
+    if sys.platform != "linux":
+        return None
+    # Imported here because most uses of this package never read a file this way.
+    import ctypes
+
+    call = ctypes.CDLL(None).syscall
+    call.restype = ctypes.c_long
+    call.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t]
+    how = struct.pack("QQQ", _FILE, 0, _NO_LINKS)
+    return lambda path: call(_OPENAT2, _HERE, path, how, len(how))
 
 
 class FileMovedError(OSError):

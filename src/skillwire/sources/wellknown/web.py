@@ -43,14 +43,12 @@ class SiteUnavailableError(SourceError):
     """The site cannot be reached, or answers with a server error."""
 
     refusal = "server-unavailable"
-    requirement = "HOST-01"
 
 
 class SiteTooSlowError(SourceError):
     """The site did not answer within its deadline."""
 
     refusal = "too-slow"
-    requirement = "LIST-18"
 
 
 class SiteAnswerError(SourceError):
@@ -60,7 +58,6 @@ class SiteAnswerError(SourceError):
     """
 
     refusal = "invalid-answer"
-    requirement = "DISC-02"
 
     def __init__(self, message: str, *, violates: str, fix: str = "") -> None:
         super().__init__(message, fix=fix)
@@ -71,7 +68,6 @@ class ForeignHostError(SourceError):
     """The site refers to another host, in a redirect or in its index; no request was sent there."""
 
     refusal = "foreign-host"
-    requirement = "DISC-11"
 
     def __init__(self, message: str, *, host: str, fix: str = "") -> None:
         super().__init__(message, fix=fix)
@@ -82,7 +78,6 @@ class UnsafeAddressError(SourceError):
     """The connection is not encrypted, or the address is not public; no request was sent there."""
 
     refusal = "unsafe-address"
-    requirement = "DISC-13"
 
 
 # The address of a site, as the user typed it, and which other hosts it may refer to.

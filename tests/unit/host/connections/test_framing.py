@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skillwire.host.calls.session import MessageCap
-from skillwire.host.connect.messages import EventMeter, LineBuffer
+from skillwire.host.connect.messages import EventMeter
+from skillwire.host.connect.stdio import LineBuffer
 from skillwire.host.model.errors import MessageTooLargeError
 
 

@@ -21,8 +21,8 @@ from skillwire.core.errors import (
 )
 from skillwire.core.finding import Finding
 from skillwire.core.manifest import MAX_FILES, MAX_TOTAL_SIZE
+from skillwire.host.model.errors import Refusal
 from skillwire.host.model.origin import KnownSkill, OriginKind
-from skillwire.host.model.refusals import Refusal
 from skillwire.host.registry import local
 from skillwire.host.registry.local import (
     MAX_DEPTH,

@@ -11,8 +11,7 @@ import pytest
 from skillwire.core.errors import DigestMismatchError, VerificationError
 from skillwire.core.manifest import ManifestFile, digest_of
 from skillwire.host.state import folders
-from skillwire.host.state.content import ContentCache
-from skillwire.host.state.trees import ArchiveKey, UnpackedArchives
+from skillwire.host.state.content import ArchiveKey, ContentCache, UnpackedArchives
 from unit.host.known_skills import server
 
 ARCHIVE = b"an archive, as far as a disk is concerned"

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from skillwire.core.entry import SkillEntry
 from skillwire.core.errors import NotFoundError
+from skillwire.core.manifest import ManifestFile
 from skillwire.core.skill import Skill
 from skillwire.core.uri import SkillUri
 from skillwire.server.access.visibility import VisibleSource, VisibleUnlistedSource
@@ -46,6 +47,10 @@ async def test_a_file_out_of_sight_is_no_file_and_the_catalog_is_not_even_asked(
     class Asked(MemorySource):
         reads: Sequence[str] = ()
 
+        def read_now(self, entry: SkillEntry, line: ManifestFile) -> bytes | None:
+            self.reads = (*self.reads, line.uri)
+            return super().read_now(entry, line)
+
         async def read_file(self, uri: str) -> bytes:
             self.reads = (*self.reads, uri)
             return await super().read_file(uri)
@@ -60,6 +65,15 @@ async def test_a_file_out_of_sight_is_no_file_and_the_catalog_is_not_even_asked(
                 await source.read_file(uri)
 
     assert memory.reads == ("skill://acme/open/SKILL.md",)
+
+
+async def test_a_file_out_of_sight_is_not_read_at_once_either() -> None:
+    async with CombinedSource([MemorySource([skill("acme/open"), skill("secret/plan")])]) as catalog:
+        source = VisibleSource(catalog, visibility("acme"))
+        lines = [catalog.snapshot.locate(f"skill://{path}/SKILL.md") for path in ("acme/open", "secret/plan")]
+        found = [source.read_now(entry, line) for entry, line in lines if line is not None]
+
+    assert found == [skill("acme/open").skill_md, None]
 
 
 async def test_a_change_out_of_sight_is_none() -> None:

@@ -12,13 +12,14 @@ from skillwire.server.limits import (
     HttpConnectionLimits,
     raise_open_file_limit,
 )
+from skillwire.sources.background import LogFilter
 
 
 def test_endings_are_all_counted_and_each_kind_is_logged_once_a_minute(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     moments = [0.0, 0.0, 1.0, 1.0, 59.0, 59.0, 60.0, 60.0, 61.0, 61.0]
-    counts = ConnectionCounts(clock=iter(moments).__next__)
+    counts = ConnectionCounts(warnings=LogFilter(60.0, clock=iter(moments).__next__))
 
     for _ in range(5):
         counts.note(CloseReason.MALFORMED)

@@ -11,13 +11,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from skillwire.core.characters import visible
-from skillwire.core.fields import Frontmatter
-from skillwire.core.yaml12 import JsonValue
+from skillwire.core import Frontmatter, JsonValue, visible
 
 MAX_QUERY: Final = 500
 """How many characters of a query are used."""
-MAX_WORDS: Final = 16
+MAX_WORDS: Final = 64
 """How many different words of a query are used."""
 
 _MIN_PREFIX = 2

@@ -13,19 +13,12 @@ from skillwire.core import Frontmatter
 from skillwire.core.entry import SkillEntry
 from skillwire.core.errors import InvalidCursorError, InvalidUriError, LimitError, SkillError, SourceError
 from skillwire.core.uri import SkillUri
-from skillwire.core.words import query_words
 from skillwire.core.yaml12 import JsonValue
-from skillwire.server.search import (
-    MAX_QUERY,
-    NO_FILTERS,
-    Filters,
-    ServerSearch,
-    SkillSearchPage,
-    require_fts5,
-)
-from skillwire.server.search import search as index_module
-from skillwire.server.search import search as search_module
-from skillwire.server.search.search import SearchIndex
+from skillwire.search import index as index_module
+from skillwire.search.index import Document, SearchIndex, require_fts5
+from skillwire.search.words import query_words
+from skillwire.server import search as search_module
+from skillwire.server.search import MAX_QUERY, NO_FILTERS, Filters, ServerSearch, SkillSearchPage
 from skillwire.sources import Snapshot
 from talking import entry_with_files
 
@@ -212,12 +205,13 @@ def test_an_index_that_follows_changes_for_long_does_not_grow(monkeypatch: pytes
     held: list[int] = []
 
     for revision in range(1, 100):
-        index.update(Snapshot.of([entry("tea", f"Boils water {revision}.")], revision=revision))
-        held.append(len(index._entries))  # pyright: ignore[reportPrivateUsage]
+        tea = Document("tea", "tea", Frontmatter({"description": f"Boils water {revision}."}))
+        index.update(revision, lambda tea=tea: {"tea": tea})
+        held.append(len(index._keys))  # pyright: ignore[reportPrivateUsage]
     found, _ = index.hits(query_words("water"))
     index.close()
 
-    assert [hit.uri for hit in found] == ["skill://tea/SKILL.md"]
+    assert [hit.key for hit in found] == ["tea"]
     assert 1 < max(held) <= 12
 
 
@@ -401,17 +395,24 @@ async def test_without_room_for_an_index_the_answer_is_a_word_and_soon_is_again(
     search.close()
 
 
-def test_a_python_that_cannot_search_says_what_it_lacks() -> None:
-    database = sqlite3.connect(":memory:")
-
-    def without_virtual_tables(action: int, *_: str | None) -> int:
-        return sqlite3.SQLITE_DENY if action == sqlite3.SQLITE_CREATE_VTABLE else sqlite3.SQLITE_OK
-
-    database.set_authorizer(without_virtual_tables)
+def test_a_python_that_cannot_search_says_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    require_fts5()
+    monkeypatch.setattr(sqlite3, "connect", _WithoutModules)
 
     with pytest.raises(SkillError, match="FTS5"):
-        require_fts5(database)
-    require_fts5()
+        require_fts5()
+
+
+class _WithoutModules(sqlite3.Connection):
+    """A database without FTS5, or any other module."""
+
+    def __init__(self, database: str, **_: object) -> None:
+        super().__init__(database)
+        self.set_authorizer(_no_virtual_tables)
+
+
+def _no_virtual_tables(action: int, *_: object) -> int:
+    return sqlite3.SQLITE_DENY if action == sqlite3.SQLITE_CREATE_VTABLE else sqlite3.SQLITE_OK
 
 
 async def test_a_search_that_is_stopped_ends_and_one_after_closing_starts_anew() -> None:
@@ -458,10 +459,11 @@ def test_ten_thousand_skills_are_indexed_and_looked_through_in_a_moment() -> Non
         for number in range(10_000)
     ]
     index = SearchIndex()
-    index.update(Snapshot.of(entries))
+    documents = {one.uri.text: Document(one.name, one.uri.path, one.frontmatter) for one in entries}
+    index.update(entries, lambda: documents)
 
     started = time.process_time()
-    index.hits(search_module.query_words("skill-4711 word7"))
+    index.hits(query_words("skill-4711 word7"))
     spent = time.process_time() - started
     index.close()
 

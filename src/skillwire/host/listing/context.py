@@ -1,4 +1,4 @@
-"""What a model is shown again after its context was summarised: the listing, and loaded skills' texts.
+"""The lists and hints of one conversation, and what its model is shown again after a summary.
 
 The texts come from the open windows, which hold what was loaded and verified,
 in the same frames. Nothing is fetched, and the user is not asked.
@@ -11,6 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from skillwire.core import MAX_DESCRIPTION, visible
+from skillwire.host.listing.frozen import FrozenListing
+from skillwire.host.listing.render import DEFAULT_BUDGET
+from skillwire.host.listing.text import ListingForm
 from skillwire.host.model import (
     Activation,
     ApprovalError,
@@ -21,8 +24,9 @@ from skillwire.host.model import (
     SkillId,
     TokenCounter,
     Windows,
+    estimated_tokens,
 )
-from skillwire.host.use.load import HostServices, require_still_approved
+from skillwire.host.use.load import SkillLoader
 from skillwire.host.use.present import LOAD_TOOL, LoadedSkill, frame_skill
 from skillwire.host.use.script_results import fair_shares
 
@@ -65,7 +69,7 @@ class RestoredTexts:
 
 
 def restore_texts(
-    services: HostServices, windows: Windows, among: Iterable[Activation], budget: int, count: TokenCounter
+    loader: SkillLoader, windows: Windows, among: Iterable[Activation], budget: int, count: TokenCounter
 ) -> RestoredTexts:
     """Return the texts of some windows within `budget` tokens: newest first, each with a fair share.
 
@@ -76,11 +80,11 @@ def restore_texts(
     given: list[_ShownSkill] = []
     for window in reversed(list(among)):
         try:
-            require_still_approved(services, window)
+            loader.require_still_approved(window)
         except ApprovalError as error:
             refused.append(Refusal.of(error))
             continue
-        given.append(_ShownSkill.of(services, window, windows.pages_of(window.skill.id)))
+        given.append(_ShownSkill.of(loader, window, windows.pages_of(window.skill.id)))
     for kept in range(len(given), -1, -1):
         left = tuple(skill.reference for skill in given[kept:])
         room = budget - count("\n\n".join([_HEAD, *_left_out_lines(left)]))
@@ -151,9 +155,9 @@ class _ShownSkill:
     pages: tuple[LoadedSkill, ...]
 
     @classmethod
-    def of(cls, services: HostServices, window: Activation, pages: Sequence[int]) -> "_ShownSkill":
-        is_offline = services.files.is_offline(window.skill)
-        length = services.page_length
+    def of(cls, loader: SkillLoader, window: Activation, pages: Sequence[int]) -> "_ShownSkill":
+        is_offline = loader.files.is_offline(window.skill)
+        length = loader.page_length
         framed = [
             frame_skill(window, page, page_length=length, is_again=True, is_offline=is_offline)
             for page in pages
@@ -224,6 +228,114 @@ def _left_out_lines(references: Sequence[str]) -> list[str]:
     return [
         f'Also loaded, not repeated for lack of space: {named}{more}. Read one with {LOAD_TOOL}(skill="…").'
     ]
+
+
+# The lists of one conversation, and what to restore of them.
+
+
+MAX_LISTINGS: Final = 16
+"""The maximum number of lists, with different arguments, that one conversation keeps."""
+
+
+class ConversationListings:
+    """The lists of one conversation, one for each set of arguments; the last one requested is in use.
+
+    It also knows which texts about changes, and of loaded skills, the model
+    was given, to give it again those that its context has lost.
+    """
+
+    def __init__(self) -> None:
+        self._form = ListingForm.COMPACT
+        self._count: TokenCounter = estimated_tokens
+        self._budget = DEFAULT_BUDGET
+        self._listings: dict[tuple[ListingForm, int, TokenCounter], FrozenListing] = {}
+        self._announced = AnnouncedChanges()
+        self._sent: set[str] = set()
+
+    def text(
+        self,
+        loader: SkillLoader,
+        *,
+        form: ListingForm | None = None,
+        budget_tokens: int | None = None,
+        count: TokenCounter | None = None,
+    ) -> str:
+        """Return the list for these arguments, or without arguments the one in use; always the same bytes."""
+        if not (form is None and budget_tokens is None and count is None):
+            self._form = ListingForm.COMPACT if form is None else form
+            self._budget = DEFAULT_BUDGET if budget_tokens is None else budget_tokens
+            self._count = estimated_tokens if count is None else count
+        key = (self._form, self._budget, self._count)
+        listing = self._listings.pop(key, None) or FrozenListing()
+        self._listings[key] = listing
+        while len(self._listings) > MAX_LISTINGS:
+            self._listings.pop(next(iter(self._listings)))
+        return self._text_of(listing, loader, self._budget, self._count)
+
+    def changes(self, skills: Sequence[KnownSkill], show_rules: ShowRules) -> str:
+        """Return the text to append to the list in use; empty when there is none yet."""
+        listing = self._listings.get((self._form, self._budget, self._count))
+        changes = "" if listing is None else listing.changes(skills, show_rules)
+        self._announced.add(changes)
+        return changes
+
+    def after_compaction(
+        self, loader: SkillLoader, windows: Windows, budget_tokens: int, count: TokenCounter | None
+    ) -> RestoredTexts:
+        """Return the current list and the texts of the skills loaded in this conversation."""
+        count = count or self._count
+        listing = self._renewed(loader, budget_tokens, count)
+        left = budget_tokens - count(listing) - 1
+        return replace(restore_texts(loader, windows, windows.shown(), left, count), listing=listing)
+
+    def restore(
+        self, loader: SkillLoader, windows: Windows, context: Iterable[str], budget_tokens: int
+    ) -> str:
+        """Return the texts that the model was given and `context` no longer has."""
+        given = windows.shown()
+        if not given and self._announced.is_empty:
+            return ""
+        texts = tuple(context)
+        listing, count = "", self._count
+        if self._announced.are_lost(texts):
+            listing = self._renewed(loader, budget_tokens, count)
+            budget_tokens -= count(listing) + 1
+        there = {window.boundary for window in given if is_present(window, texts)}
+        lost = [window for window in given if window.boundary in self._sent - there]
+        if not lost:
+            self._sent |= there
+            return listing
+        self._renew()
+        found = restore_texts(loader, windows, lost, budget_tokens, count)
+        # A text for which there is no room now is not looked for again with every request.
+        self._sent = there | {skill.boundary for skill in found.skills}
+        return replace(found, listing=listing).text
+
+    def _renew(self) -> None:
+        """Discard all lists, so that they are rendered again; keep the one in use if it has no changes."""
+        key = (self._form, self._budget, self._count)
+        listing = self._listings.get(key)
+        self._listings = {} if listing is None or listing.has_changes else {key: listing}
+
+    def _renewed(self, loader: SkillLoader, budget_tokens: int, count: TokenCounter) -> str:
+        """Return the current list, which replaces the one in use, in at most half of the budget."""
+        self._renew()
+        listing = self.text(loader)
+        if count(listing) * 2 > budget_tokens:
+            listing = self._text_of(FrozenListing(), loader, budget_tokens // 2, count)
+        self._announced.replace(listing)
+        return listing
+
+    def _text_of(self, listing: FrozenListing, loader: SkillLoader, budget: int, count: TokenCounter) -> str:
+        view = loader.registry.view
+        return listing.text(
+            view.skills,
+            loader.show_rules,
+            form=self._form,
+            budget_tokens=budget,
+            count=count,
+            servers=view.servers,
+        )
 
 
 # Hints to the model about skills that explain the tool it is about to call.

@@ -1,0 +1,47 @@
+"""The budget of a start: from starting `serve` over stdio to its first answer, against a bare SDK server."""
+
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench.candidates import ours
+from bench.messages import Call, next_number, result
+from bench.processes import started
+from bench.rows import Row, ratio_row
+
+FEW = 10
+ROUNDS = 7
+BUDGET = 0.6
+TIMEOUT = 60
+FLOOR = (sys.executable, "-m", "bench.servers.bare_sdk")
+CLIENT = {"name": "bench", "version": "1"}
+FIRST = {
+    "2025-11-25": Call("initialize", protocolVersion="2025-11-25", capabilities={}, clientInfo=CLIENT),
+    "2026-07-28": Call("server/discover"),
+}
+
+
+def measure_start(root: Path, skills: int, cache: Path) -> list[Row]:
+    """Start servers of `root` and bare ones in turns, for a client of each protocol generation."""
+    rows: list[Row] = []
+    for version, call in FIRST.items():
+        # In the first round modules are compiled.
+        runs = [
+            (_first_answer(ours(root, "stdio"), call, cache), _first_answer(FLOOR, call, cache))
+            for _ in range(ROUNDS + 1)
+        ][1:]
+        what = f"stdio: first answer, {skills} skills, {version}"
+        mine, floor = [run[0] for run in runs], [run[1] for run in runs]
+        rows.append(ratio_row(what, mine, "bare SDK server", floor, BUDGET))
+    return rows
+
+
+def _first_answer(command: Sequence[str], call: Call, cache: Path) -> float:
+    """Return the seconds from starting a server to its first answer."""
+    begun, number = time.monotonic(), next_number()
+    with started(command, http=False, env={"XDG_CACHE_HOME": str(cache)}) as server:
+        answer = server.link.ask(call, number, begun + TIMEOUT)
+        taken = time.monotonic() - begun
+    result(answer, number)
+    return taken

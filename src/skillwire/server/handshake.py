@@ -1,0 +1,383 @@
+"""The first answer over standard input and output, written before the MCP SDK is imported.
+
+Some clients send their first request to a model without a server that takes a
+second to answer `initialize`. So a thread answers the first message of the
+client, `initialize` or `server/discover`, while the main thread imports the SDK
+and opens the skills. Only a message of the usual form is answered here, for
+options whose answer is known at the start; the SDK answers everything else. It
+is also given the message that was answered, and its own answer is not sent.
+"""
+
+import logging
+import os
+import select
+import sys
+import threading
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, cast
+
+import orjson
+
+from skillwire import __version__
+from skillwire.core import DEFAULT_SCHEME, Dialect, JsonDict, SkillError, encode
+from skillwire.server.config import OptionLayers
+from skillwire.server.options import (
+    OPTIONS,
+    HttpOptions,
+    ServeOptions,
+    ValueKind,
+    folder_name,
+    is_server_name,
+)
+from skillwire.server.visibility import EVERYTHING_LISTED, general_summary, summary_of
+from skillwire.sources.combined import merge, reserved_entries
+from skillwire.sources.directory.publish import MountPoint
+from skillwire.sources.directory.scan import ScanIndex, SkillRecord
+from skillwire.sources.directory.tree import SkillTree
+from skillwire.sources.directory.walk import Walk
+from skillwire.sources.snapshot import Snapshot
+from skillwire.wire.core import EXTENSION, SETTINGS
+from skillwire.wire.execute import CAPABILITY, SCRIPTS
+from skillwire.wire.index import INDEX_URI
+
+MOST_SKILLS: Final = 200
+MOST_FOLDERS: Final = 2_000
+"""With more skills or folders than these, a client over stdio is answered before they are scanned."""
+
+_HANDSHAKE_VERSIONS: Final = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
+_MODERN_VERSION: Final = "2026-07-28"
+_META: Final = "io.modelcontextprotocol/"
+_REQUEST_KEYS: Final = frozenset({"jsonrpc", "id", "method", "params"})
+_INITIALIZE_KEYS: Final = frozenset({"protocolVersion", "capabilities", "clientInfo"})
+_CAPABILITIES: Final = frozenset({"roots", "sampling", "elicitation", "experimental", "extensions"})
+_LARGEST_ID: Final = 2**53
+_LARGEST_MESSAGE: Final = 8 * 1024
+# Every JSON parser accepts this nesting.
+_MOST_BRACKETS: Final = 100
+_DIALECTS: Final = frozenset(
+    {
+        Dialect.INDEX_JUNE,
+        Dialect.INDEX_APRIL,
+        Dialect.LIST_MARCH,
+        Dialect.PRIMITIVE,
+        Dialect.EXEC,
+        Dialect.PROMPT,
+    }
+)
+_INDEXES: Final = frozenset({Dialect.INDEX_JUNE, Dialect.INDEX_APRIL})
+# Options of the command that do not change the answer.
+_SWITCHES: Final = frozenset({"-v", "--verbose", "--json"})
+_CHUNK: Final = 4 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What was read from the client before the server was ready.
+
+    `request` is the message that was answered, if any, and `answer` what was
+    written; `unread` are the bytes after it.
+    """
+
+    unread: bytes = b""
+    request: bytes = b""
+    answer: bytes = b""
+
+
+class EarlyHandshake:
+    """Answers the first message on standard input in a thread, if that can be done without the SDK."""
+
+    def __init__(self, options: ServeOptions, summary: str) -> None:
+        self._options = options
+        self._info = {"name": options.server_name, "version": __version__}
+        self._instructions = {"instructions": summary} if summary else {}
+        self._opening = Opening()
+
+    def start(self) -> None:
+        """Start to wait for the first message."""
+        # Descriptors of its own, because `serve_stdio` replaces the standard ones meanwhile.
+        self._incoming, self._outgoing = os.dup(0), os.dup(1)
+        self._stopped, self._stop = os.pipe()
+        self._thread = threading.Thread(target=self._run, daemon=True, name="handshake")
+        self._thread.start()
+
+    def stop(self) -> Opening:
+        """Read no more, and return what was read and answered."""
+        os.close(self._stop)
+        self._thread.join()
+        for descriptor in (self._stopped, self._incoming, self._outgoing):
+            os.close(descriptor)
+        return self._opening
+
+    def _run(self) -> None:
+        received = b""
+        with suppress(OSError):  # Whoever reads next, or writes, reports it.
+            while b"\n" not in received and len(received) <= _LARGEST_MESSAGE:
+                ready, _, _ = select.select([self._incoming, self._stopped], [], [])
+                chunk = b"" if self._stopped in ready else os.read(self._incoming, _CHUNK)
+                if not chunk:
+                    return
+                received += chunk
+                self._opening = Opening(received)
+            line, _, unread = received.partition(b"\n")
+            answer = self.answer(line)
+            if answer is not None and os.write(self._outgoing, answer + b"\n"):
+                self._opening = Opening(unread, line, answer)
+
+    def answer(self, line: bytes) -> bytes | None:
+        """Return the answer to the first message of a client; None if the SDK must answer it."""
+        if len(line) > _LARGEST_MESSAGE or line.count(b"{") + line.count(b"[") > _MOST_BRACKETS:
+            return None
+        try:
+            message = orjson.loads(line)
+        except orjson.JSONDecodeError:
+            return None
+        if not isinstance(message, dict):
+            return None
+        fields = cast(JsonDict, message)
+        identifier, params = fields.get("id"), fields.get("params")
+        if fields.keys() != _REQUEST_KEYS or fields["jsonrpc"] != "2.0" or not isinstance(params, dict):
+            return None
+        is_number = type(identifier) is int and -_LARGEST_ID < identifier < _LARGEST_ID
+        if not is_number and not isinstance(identifier, str):
+            return None
+        result = self._result(fields["method"], cast(JsonDict, params))
+        return None if result is None else encode({"jsonrpc": "2.0", "id": identifier, "result": result})
+
+    def _result(self, method: object, params: JsonDict) -> JsonDict | None:
+        if method == "initialize" and _is_usual_handshake(params):
+            return {
+                "capabilities": _capabilities(self._options, is_modern=False),
+                "protocolVersion": params["protocolVersion"],
+                "serverInfo": self._info,
+                **self._instructions,
+            }
+        if method == "server/discover" and _is_usual_envelope(params):
+            return {
+                "cacheScope": "private",
+                "capabilities": _capabilities(self._options, is_modern=True),
+                "resultType": "complete",
+                "supportedVersions": [_MODERN_VERSION],
+                "ttlMs": 0,
+                "_meta": {f"{_META}serverInfo": self._info},
+                **self._instructions,
+            }
+        return None
+
+
+_early: EarlyHandshake | None = None
+
+
+def answer_early(args: Sequence[str]) -> None:
+    """Answer the first message on standard input, if `skillwire serve` with `args` would serve it.
+
+    Nothing is reported: the command finds again what is wrong with the options, and reports it.
+    """
+    global _early
+    if sys.platform == "win32" or os.environ.get("SKILLWIRE_FAST") == "0":
+        return
+    # Until the command sets up logging, warnings would be printed as they are.
+    logging.getLogger("skillwire").addHandler(logging.NullHandler())
+    with suppress(SkillError, OSError, ValueError):
+        _early = early_handshake(args)
+        if _early is not None:
+            _early.start()
+
+
+def early_handshake(args: Sequence[str]) -> EarlyHandshake | None:
+    """Return the first answers of `skillwire serve` with `args`; None if they are not known at its start.
+
+    Raises:
+        SkillError: The options cannot be used, or the skills cannot be scanned.
+    """
+    options = typed_options(args)
+    if options is None or not _is_known_at_start(options):
+        return None
+    options = with_fixed_summary(replace(options, default_name=folder_name(options.folders)))
+    summary = options.summary or _scanned_summary(options)
+    return EarlyHandshake(options, summary) if summary is not None and options.server_name else None
+
+
+def take_opening() -> Opening:
+    """End the early answering of this process, and return what came of it."""
+    global _early
+    early, _early = _early, None
+    return Opening() if early is None else early.stop()
+
+
+def with_fixed_summary(options: ServeOptions) -> ServeOptions:
+    """Return options whose instructions name no skills if there are too many to scan before an answer."""
+    is_scanned = options.upstream is not None or options.listing != EVERYTHING_LISTED
+    if not options.instructions or is_scanned or not _has_many_skills(options):
+        return options
+    return replace(options, summary=general_summary(has_find_tool=options.find))
+
+
+def _has_many_skills(options: ServeOptions) -> bool:
+    skills = folders = 0
+    try:
+        for folder in options.folders:
+            walk = Walk(os.path.realpath(folder), options.follow_links)
+            for entered in walk.steps():
+                if skills + len(walk.skills) > MOST_SKILLS or folders + entered > MOST_FOLDERS:
+                    return True
+            skills, folders = skills + len(walk.skills), folders + walk.directories
+    except (SkillError, OSError):
+        pass  # The scan reports it.
+    return False
+
+
+class _KnownRecords(ScanIndex):
+    """The index of an earlier scan, which is only read: the scan of the server writes it."""
+
+    def save(self, records: Iterable[SkillRecord]) -> None:
+        pass
+
+
+def _scanned_summary(options: ServeOptions) -> str | None:
+    """Return the summary of few skills; None if not all of them are served as they are found.
+
+    Raises:
+        SkillError: They cannot be scanned.
+    """
+    if not options.instructions:
+        return ""
+    mount = MountPoint.make(DEFAULT_SCHEME, options.prefix, None)
+    parts: list[Snapshot] = []
+    for folder in options.folders:
+        root = os.path.realpath(folder)
+        index = _KnownRecords.for_root(root)
+        tree = SkillTree(root, mount, follow_links=options.follow_links, index=index)
+        parts.append(tree.scan().snapshot)
+        if tree.unsettled or reserved_entries(parts[-1], [INDEX_URI]):
+            return None
+    found = merge(parts)
+    if found.refused:
+        return None
+    return summary_of(options.listing.of(found.entries), has_find_tool=options.find)
+
+
+_FLAGS: Final = {
+    spelled: (option.name, value)
+    for option in OPTIONS.values()
+    if option.on_command_line and option.kind is ValueKind.FLAG
+    for spelled, value in ((f"--{option.name}", True), (option.flag, not option.default))
+}
+"""The flags of the command line, each with its option and value."""
+
+
+def typed_options(args: Sequence[str]) -> ServeOptions | None:
+    """Return the options of a command line of the usual form; None for any other.
+
+    Raises:
+        SkillError: The configuration file cannot be used.
+    """
+    typed: dict[str, Any] = {}
+    config: Path | None = None
+    words = iter(args)
+    for word in words:
+        spelled, equals, value = word.partition("=")
+        if word and not word.startswith("-"):
+            typed["folders"] = (*typed.get("folders", ()), Path(word))
+        elif word in _FLAGS:
+            name, typed_value = _FLAGS[word]
+            typed[name] = typed_value
+        elif word not in _SWITCHES:
+            value = value if equals else next(words, "")
+            if not value or value.startswith("-"):
+                return None
+            if spelled == "--config":
+                config = Path(value)
+            elif spelled == "--name":
+                typed["name"] = value
+            elif spelled == "--dialect":
+                typed["dialect"] = (*typed.get("dialect", ()), value)
+            else:
+                return None
+    return OptionLayers(typed, config).read()
+
+
+def _is_known_at_start(options: ServeOptions) -> bool:
+    """Return whether the options can be served over stdio, with an answer that depends on no more."""
+    dialects = frozenset(options.dialect)
+    return (
+        bool(options.folders)
+        and all(map(os.path.isdir, options.folders))
+        and options.upstream is None
+        and not options.strict
+        and not options.scripts
+        and options.script_policy is None
+        and options.endpoint == HttpOptions()
+        and dialects <= _DIALECTS
+        and not dialects >= _INDEXES
+        and is_server_name(options.name)
+        and sys.stdin is not None
+        and (options.stdio or not sys.stdin.isatty())
+    )
+
+
+def _capabilities(options: ServeOptions, *, is_modern: bool) -> JsonDict:
+    """Return the capabilities that the SDK and the dialects declare, in the same order."""
+    extensions = {"extensions": {EXTENSION: dict(SETTINGS)}}
+    found: JsonDict = {"completions": {}}
+    if is_modern:
+        found |= extensions
+    if Dialect.PROMPT in options.dialect:
+        found["prompts"] = {"listChanged": True}
+    found["resources"] = {"listChanged": True, "subscribe": True}
+    if options.find:
+        found["tools"] = {"listChanged": is_modern}
+    if not is_modern:
+        found |= extensions
+    if Dialect.PRIMITIVE in options.dialect or Dialect.EXEC in options.dialect:
+        found[CAPABILITY] = {"listChanged": not is_modern}
+    if Dialect.EXEC in options.dialect:
+        found[CAPABILITY][SCRIPTS] = False
+    return found
+
+
+def _is_usual_handshake(params: JsonDict) -> bool:
+    return (
+        params.keys() == _INITIALIZE_KEYS
+        and params["protocolVersion"] in _HANDSHAKE_VERSIONS
+        and _are_usual_capabilities(params["capabilities"])
+        and _is_usual_info(params["clientInfo"])
+    )
+
+
+def _is_usual_envelope(params: JsonDict) -> bool:
+    meta = params.get("_meta")
+    if len(params) != 1 or not isinstance(meta, dict):
+        return False
+    members = dict(cast(JsonDict, meta))
+    return (
+        members.pop(f"{_META}protocolVersion", None) == _MODERN_VERSION
+        and _are_usual_capabilities(members.pop(f"{_META}clientCapabilities", None))
+        and (not members or _is_usual_info(members.pop(f"{_META}clientInfo", None)))
+        and not members
+    )
+
+
+def _is_usual_info(info: object) -> bool:
+    if not isinstance(info, dict):
+        return False
+    fields = cast(JsonDict, info)
+    return "name" in fields and "version" in fields and all(isinstance(one, str) for one in fields.values())
+
+
+def _are_usual_capabilities(capabilities: object) -> bool:
+    """Return whether all capabilities are objects of objects; of `roots`, the only member is a flag."""
+    if not isinstance(capabilities, dict):
+        return False
+    fields = cast(JsonDict, capabilities)
+    if not fields.keys() <= _CAPABILITIES or not all(isinstance(one, dict) for one in fields.values()):
+        return False
+    roots = fields.get("roots", {})
+    others = [member for name, members in fields.items() if name != "roots" for member in members.values()]
+    return (
+        roots.keys() <= {"listChanged"}
+        and all(isinstance(flag, bool) for flag in roots.values())
+        and all(isinstance(member, dict) for member in others)
+    )

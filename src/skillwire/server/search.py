@@ -1,0 +1,276 @@
+"""`ServerSearch`: full-text search over the skills of one server, in pages.
+
+Skills that have all words of a query come before those that have some; then
+BM25 decides, where a word counts most in a name, then in tags, then in the
+path, then in the description. Equals are sorted by URI.
+
+A cursor has the last skill of a page and its position. So it has no state of a
+process, and works on any replica of the same skills. If the skills change
+meanwhile, the next page begins after that skill at its current position, or, if
+it is gone, at the same position: new matches before it are not shown.
+
+The index is built from the entries on the first search, and closed with the
+skills. It has only the skills of its own server or view, so other skills do not
+influence an answer, not even its order.
+"""
+
+import logging
+import re
+import sqlite3
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from hashlib import blake2b
+from heapq import nsmallest
+from threading import Lock
+from typing import Final
+
+import anyio
+import anyio.to_thread
+
+from skillwire.core import (
+    MAX_DESCRIPTION,
+    InvalidCursorError,
+    LimitError,
+    SkillEntry,
+    SkillError,
+    SourceError,
+    visible,
+)
+from skillwire.runner import scripts_of
+from skillwire.search.index import MAX_INDEX_BYTES, Document, Hit, SearchIndex
+from skillwire.search.words import Word, excerpt_of, query_words
+from skillwire.server.visibility import EVERYTHING, Visibility, parse_prefix
+from skillwire.sources.snapshot import Snapshot
+from skillwire.wire.core import read_cursor, write_cursor
+
+MAX_QUERY: Final = 400
+"""The maximum length of a query."""
+MAX_WAITING: Final = 32
+"""How many searches may wait for a running one, such as the first, which builds the index."""
+
+logger = logging.getLogger(__name__)
+
+_LISTING = "find_skills"
+_WAIT_SECONDS = 30.0
+# After a failure, no search is tried for this time: building an index takes seconds.
+_RETRY_SECONDS = 30.0
+_ATTEMPTS = 2
+_CURSOR = re.compile(r"([0-9a-f]{12}) ([0-9]{1,9}) (.+)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """Filters of a search.
+
+    `below` is a path such as `acme/billing`, which includes everything below it.
+    `has_scripts` selects skills with scripts, or without.
+    """
+
+    below: str = EVERYTHING
+    has_scripts: bool | None = None
+
+    def __post_init__(self) -> None:
+        """Normalize the path.
+
+        Raises:
+            InvalidUriError: It cannot be the path of skills.
+        """
+        object.__setattr__(self, "below", parse_prefix(self.below))
+
+    def __bool__(self) -> bool:
+        return self.below != EVERYTHING or self.has_scripts is not None
+
+    def include(self, entry: SkillEntry) -> bool:
+        """Return whether a skill passes the filters."""
+        if not Visibility((self.below,)).includes(entry.uri):
+            return False
+        return self.has_scripts is None or bool(scripts_of(entry)) == self.has_scripts
+
+
+NO_FILTERS: Final = Filters()
+
+
+@dataclass(frozen=True, slots=True)
+class SkillMatch:
+    """A matching skill, and an excerpt of its description on one line."""
+
+    entry: SkillEntry
+    snippet: str
+
+
+@dataclass(frozen=True, slots=True)
+class SkillSearchPage:
+    """A page of matches, their total, and the cursor of the next page, if any.
+
+    `total` is None when there are too many to count.
+    """
+
+    matches: tuple[SkillMatch, ...]
+    total: int | None
+    cursor: str | None
+
+
+NOTHING: Final = SkillSearchPage((), 0, None)
+
+
+@dataclass(frozen=True, slots=True)
+class _CursorPosition:
+    """Where the next page begins: after the skill at a URI, or, if it is gone, after an offset."""
+
+    offset: int
+    uri: str
+
+
+class ServerSearch:
+    """Searches skills. The first search builds the index; one runs at a time, in a thread."""
+
+    def __init__(self, *, most_bytes: int = MAX_INDEX_BYTES) -> None:
+        self._most_bytes = most_bytes
+        self._index = SearchIndex(most_bytes=most_bytes)
+        self._in_use = Lock()
+        self._limiter = anyio.CapacityLimiter(1)
+        self._waiting = 0
+        self._retry_at = 0.0
+
+    async def find(
+        self,
+        snapshot: Snapshot,
+        query: str,
+        *,
+        limit: int = 10,
+        cursor: str | None = None,
+        filters: Filters = NO_FILTERS,
+    ) -> SkillSearchPage:
+        """Return a page of the skills in `snapshot` that have words of the query.
+
+        A longer query than `MAX_QUERY` is cut. A query without a letter or
+        digit has no matches.
+
+        Raises:
+            InvalidCursorError: The cursor belongs to another search, or is invalid.
+            LimitError: Too many searches are waiting, or it takes too long.
+            SourceError: The index cannot be written or read.
+        """
+        words = query_words(query[:MAX_QUERY])
+        after = None if cursor is None else _read(cursor, words, filters)
+        if not words:
+            return NOTHING
+        if self._waiting > MAX_WAITING:
+            raise LimitError("too many searches are waiting", fix="try again in a moment")
+        search = partial(self._search, snapshot, words, limit, after, filters)
+        self._waiting += 1
+        try:
+            with anyio.fail_after(_WAIT_SECONDS):
+                return await anyio.to_thread.run_sync(search, limiter=self._limiter)
+        except TimeoutError as error:
+            raise LimitError("the search waited too long in the queue", fix="try again later") from error
+        finally:
+            self._waiting -= 1
+
+    def cursor_after(self, entry: SkillEntry, query: str, filters: Filters = NO_FILTERS) -> str:
+        """Return a cursor after a skill that does not reveal how many come before it.
+
+        If the skill is gone by then, the search starts at the beginning.
+        """
+        return _write(_CursorPosition(0, entry.uri.text), query_words(query[:MAX_QUERY]), filters)
+
+    def close(self) -> None:
+        """Close the index. A running search fails; a later one builds a new index."""
+        index, self._index = self._index, SearchIndex(most_bytes=self._most_bytes)
+        index.stop()
+        with self._in_use:
+            index.close()
+
+    def _search(
+        self,
+        snapshot: Snapshot,
+        words: Sequence[Word],
+        limit: int,
+        after: _CursorPosition | None,
+        filters: Filters,
+    ) -> SkillSearchPage:
+        with self._in_use:
+            index = self._index
+            hits, are_all = self._hits(index, snapshot, words, filters)
+        last = next((hit for hit in hits if after is not None and hit.key == after.uri), None)
+        if last is not None:
+            later = [hit for hit in hits if hit > last]
+            start, shown = len(hits) - len(later), nsmallest(limit, later)
+        else:
+            start = 0 if after is None else min(after.offset, len(hits))
+            shown = nsmallest(start + limit, hits)[start:]
+        matches = tuple(_match(snapshot, hit, words) for hit in shown)
+        end = start + len(shown)
+        cursor = (
+            _write(_CursorPosition(end - 1, shown[-1].key), words, filters)
+            if shown and end < len(hits)
+            else None
+        )
+        return SkillSearchPage(matches, len(hits) if are_all else None, cursor)
+
+    def _hits(
+        self, index: SearchIndex, snapshot: Snapshot, words: Sequence[Word], filters: Filters
+    ) -> tuple[list[Hit], bool]:
+        """Return the hits of the index; if it fails, rebuild it once."""
+        if time.monotonic() < self._retry_at:
+            raise _unavailable()
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                index.update(snapshot, lambda: _documents(snapshot))
+                if not filters:
+                    return index.hits(words)
+                return index.hits(words, lambda uri: filters.include(snapshot.by_uri[uri]))
+            except SkillError:
+                raise
+            except (sqlite3.Error, MemoryError) as error:
+                index.close()
+                if index.is_stopped:
+                    raise SourceError("the skills are being closed") from error
+                if attempt == _ATTEMPTS:
+                    logger.exception("the search index failed; next attempt in %d s", _RETRY_SECONDS)
+                    self._retry_at = time.monotonic() + _RETRY_SECONDS
+                    raise _unavailable() from error
+                logger.warning("the search index is rebuilt: %s", error)
+            except BaseException:
+                index.close()
+                raise
+        raise AssertionError("the last attempt returns or raises")
+
+
+def _documents(snapshot: Snapshot) -> dict[str, Document]:
+    return {
+        entry.uri.text: Document(entry.frontmatter.name, entry.uri.path, entry.frontmatter)
+        for entry in snapshot.entries
+    }
+
+
+def _match(snapshot: Snapshot, hit: Hit, words: Sequence[Word]) -> SkillMatch:
+    entry = snapshot.by_uri[hit.key]
+    line = " ".join(visible(entry.frontmatter.description[:MAX_DESCRIPTION]).split())
+    return SkillMatch(entry, excerpt_of(line, words))
+
+
+def _unavailable() -> SourceError:
+    return SourceError("skills cannot be searched at the moment", fix="try again later, or list them")
+
+
+def _digest(words: Sequence[Word], filters: Filters) -> str:
+    """Return a digest of the query and the filters, to which a cursor is bound."""
+    text = "\n".join([*(word.text for word in words), filters.below, str(filters.has_scripts)])
+    return blake2b(text.encode("utf-8", "replace"), digest_size=6).hexdigest()
+
+
+def _write(position: _CursorPosition, words: Sequence[Word], filters: Filters) -> str:
+    return write_cursor(_LISTING, f"{_digest(words, filters)} {position.offset} {position.uri}")
+
+
+def _read(cursor: str, words: Sequence[Word], filters: Filters) -> _CursorPosition:
+    form = _CURSOR.fullmatch(read_cursor(_LISTING, cursor))
+    if form is None or form[1] != _digest(words, filters):
+        raise InvalidCursorError(
+            "the cursor belongs to another search",
+            fix="send it with the same query, or start again without one",
+        )
+    return _CursorPosition(int(form[2]), form[3])
