@@ -117,7 +117,8 @@ class Watched:
                 self._note_one(pid, one)
             keeper = everyone.get(one.parent)
             if keeper is not None and one.parent not in ours:
-                self.keepers.add((keeper.nice, keeper.policy, len(_affinity(one.parent))))
+                with suppress(ProcessLookupError):  # It ended this moment.
+                    self.keepers.add((keeper.nice, keeper.policy, len(os.sched_getaffinity(one.parent))))
 
     def _note_one(self, pid: int, one: Process) -> None:
         folder = Path(f"/proc/{pid}")
@@ -162,13 +163,6 @@ class Watched:
 
 def _kind(mode: int) -> str:
     return " (a device)" if stat.S_ISCHR(mode) or stat.S_ISBLK(mode) else ""
-
-
-def _affinity(pid: int) -> set[int]:
-    try:
-        return os.sched_getaffinity(pid)
-    except OSError:
-        return set()
 
 
 def _family_of(pid: int, number: int) -> int:

@@ -469,8 +469,9 @@ def test_a_full_house_makes_room_for_who_has_something_to_ask(tmp_path: Path) ->
             client.sendall((b"", b"GET / HT", post(b"Content-Length: 9"))[number % 3])
         peer.wait_for(lambda state: state["open"] <= 41 and state["endings"].get("evicted", 0) >= 80)
 
-        streams = [stack.enter_context(peer.connect()) for _ in range(40)]
-        for stream in streams:
+        streams: list[socket.socket] = []
+        for _ in range(40):  # Each has its answer before the next comes, so none of them is idle.
+            streams.append(stream := stack.enter_context(peer.connect()))
             stream.sendall(b"GET /until-full HTTP/1.1\r\nHost: here\r\n\r\n")
             assert status(stream.recv(MIB)) == 200
         refused = peer.say(GET)

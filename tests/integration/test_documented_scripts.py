@@ -25,6 +25,7 @@ from skillwire.runner import Limits, Policy, Runner, RunRecord
 from skillwire.runner.interface import parse_interfaces
 from skillwire.runner.policy import (
     DEFAULT_UID,
+    MAX_SECRET_SIZE,
     MIB,
     MOST,
     OPERATOR_LIMITS,
@@ -35,7 +36,7 @@ from skillwire.runner.policy import (
 from skillwire.runner.preparation import MAX_ARGUMENTS_SIZE, encode
 from skillwire.runner.proxy import ProxyLimits
 from skillwire.runner.redaction import MIN_SECRET_SIZE
-from skillwire.runner.runner import MAX_SECRET, PROXY_URL
+from skillwire.runner.runner import PROXY_URL
 from skillwire.runner.sandbox.cgroups import UNUSABLE
 from skillwire.runner.sandbox.command import ENVIRONMENT
 from skillwire.runner.sandbox.sandbox import PROFILE
@@ -156,7 +157,7 @@ def test_numbers_in_the_text_are_those_of_the_code() -> None:
         f"at most {quota.run_bytes // MIB} MiB and {quota.run_files} files of one run",
         f"{quota.all_bytes // MIB} MiB and {quota.all_files} files of all",
         f"Arguments may have {MAX_ARGUMENTS_SIZE // MIB} MiB",
-        f"larger than {MAX_SECRET // 1024} KiB",
+        f"larger than {MAX_SECRET_SIZE // 1024} KiB",
         f"fewer than {MIN_SECRET_SIZE} bytes is not looked for",
         f"reached at `{PROXY_URL}`",
         f"{proxy.connections} connections at a time and {proxy.total_connections} in all",

@@ -2,7 +2,6 @@
 
 import tomllib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import cast
 
 from skillwire.core.characters import quoted
@@ -44,14 +43,14 @@ class Table:
 
     def table(self, name: str) -> "Table":
         """Return a nested table; an empty one when it is missing."""
-        value = self._take(name)
+        value = self.value(name)
         if value is not None and not isinstance(value, dict):
             raise TableError(f"{self.key(name)} is not a table")
         return Table(self.key(name), cast("dict[str, object]", value or {}))
 
     def tables(self, name: str) -> "list[Table]":
         """Return the tables of `[[name]]`."""
-        items = self._take(name)
+        items = self.value(name)
         if items is None:
             return []
         if not isinstance(items, list):
@@ -64,7 +63,7 @@ class Table:
         return found
 
     def text(self, name: str, default: str | None = None) -> str:
-        value = self._take(name)
+        value = self.value(name)
         if value is None and default is not None:
             return default
         if not isinstance(value, str) or not (value or default is not None):
@@ -75,7 +74,7 @@ class Table:
 
     def texts(self, name: str, *, is_filled: bool = False) -> tuple[str, ...]:
         """Return a list of strings. With `is_filled`, a list that is given must not be empty."""
-        value = self._take(name)
+        value = self.value(name)
         items = cast("list[object]", value) if isinstance(value, list) else None
         if value is None:
             return ()
@@ -86,13 +85,13 @@ class Table:
         return tuple(cast("list[str]", items))
 
     def flag(self, name: str) -> bool:
-        value = self._take(name)
+        value = self.value(name)
         if value is not None and not isinstance(value, bool):
             raise TableError(f"{self.key(name)} is neither true nor false")
         return bool(value)
 
     def whole(self, name: str, default: int, *, least: int, most: int) -> int:
-        value = self._take(name)
+        value = self.value(name)
         if value is None:
             return default
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
@@ -100,26 +99,15 @@ class Table:
         return value
 
     def number(self, name: str, default: float, *, least: float, most: float) -> float:
-        value = self._take(name)
+        value = self.value(name)
         if value is None:
             return default
         if not isinstance(value, int | float) or isinstance(value, bool) or not least <= value <= most:
             raise TableError(f"{self.key(name)} is not a number from {least:g} to {most:g}")
         return value
 
-    def absolute_path(self, name: str) -> Path | None:
-        value = self._take(name)
-        return None if value is None else self._path(name, value)
-
-    def absolute_paths(self, name: str) -> tuple[Path, ...]:
-        return tuple(self._path(name, text) for text in self.texts(name))
-
-    def _path(self, name: str, value: object) -> Path:
-        if not isinstance(value, str) or "\0" in value or not Path(value).is_absolute():
-            raise TableError(f"{self.key(name)} is not an absolute path")
-        return Path(value)
-
-    def _take(self, name: str) -> object:
+    def value(self, name: str) -> object:
+        """Return the value of a key as it is; None when it is missing."""
         self._taken.add(name)
         return self._rows.get(name)
 

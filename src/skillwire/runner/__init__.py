@@ -48,7 +48,8 @@ else:
         {
             "interface": "ScriptInterface ScriptRun",
             "outcome": "Ending LimitHit Outcome OutputFile Recorder RunRecord SkippedOutput Usage",
-            "policy": "Interpreter Limits Policy PolicyError ScriptRule SecretSource load_policy parse_policy",
+            "policy": "Interpreter Limits Policy PolicyError ScriptRule SecretSource "
+            "load_policy parse_policy",
             "preparation": "ReadFile RunSlot find_script interfaces_of prepare scripts_of",
             "runner": "Runner",
             "sandbox.sandbox": "Availability",

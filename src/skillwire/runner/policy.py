@@ -316,10 +316,10 @@ def _policy(table: Table, base: Policy) -> Policy:
         queue=table.whole("queue", base.queue, least=0, most=10_000),
         queue_seconds=table.number("queue_seconds", base.queue_seconds, least=0.1, most=3600),
         pool=table.whole("pool", base.pool, least=0, most=64),
-        bubblewrap=table.absolute_path("bubblewrap") or base.bubblewrap,
+        bubblewrap=_path(table, "bubblewrap") or base.bubblewrap,
         # Never root: a script that escapes its namespaces must not be root outside.
         uid=table.whole("uid", base.uid, least=1, most=2**32 - 2),
-        cgroup=table.absolute_path("cgroup") or base.cgroup,
+        cgroup=_path(table, "cgroup") or base.cgroup,
     )
     table.finish()
     return policy
@@ -345,17 +345,30 @@ def _interpreters(table: Table, base: Mapping[str, Interpreter | None]) -> Mappi
             given[suffix] = None
             continue
         one = table.table(suffix)
-        path = one.absolute_path("path")
+        path = _path(one, "path")
         if path is None:
             raise TableError(f"{one.key('path')} is missing")
         arguments = one.texts("arguments")
         if any("\0" in argument for argument in arguments):
             raise TableError(f"{one.key('arguments')} has a NUL in it")
-        found = Interpreter(path, arguments, one.absolute_paths("trees"))
+        found = Interpreter(
+            path, arguments, tuple(_absolute(one, "trees", text) for text in one.texts("trees"))
+        )
         space = one.whole("address_space_mib", found.address_space // MIB, least=64, most=1_000_000)
         given[suffix] = replace(found, address_space=space * MIB)
         one.finish()
     return {**base, **given}
+
+
+def _path(table: Table, name: str) -> Path | None:
+    value = table.value(name)
+    return None if value is None else _absolute(table, name, value)
+
+
+def _absolute(table: Table, name: str, value: object) -> Path:
+    if not isinstance(value, str) or "\0" in value or not Path(value).is_absolute():
+        raise TableError(f"{table.key(name)} is not an absolute path")
+    return Path(value)
 
 
 def _rules(table: Table) -> list[ScriptRule]:
@@ -406,7 +419,7 @@ def _secrets(table: Table) -> dict[str, SecretSource]:
         if not is_secret_name(name):
             raise TableError(f"{table.key(name)} is not the name of a secret: use letters, digits and _")
         source = table.table(name)
-        variable, path = source.text("env", ""), source.absolute_path("file")
+        variable, path = source.text("env", ""), _path(source, "file")
         source.finish()
         if bool(variable) == bool(path):
             raise TableError(f"{source.name} needs either `env` or `file`")

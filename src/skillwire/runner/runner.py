@@ -27,7 +27,7 @@ from skillwire.runner.outcome import (
     RunRecord,
     log_record,
 )
-from skillwire.runner.policy import Interpreter, Limits, Policy
+from skillwire.runner.policy import MAX_SECRET_SIZE, Interpreter, Limits, Policy
 from skillwire.runner.preparation import RunSlot, RunSlots, argv_for, bytes_to_hold, encode, held_bytes
 from skillwire.runner.proxy import AllowListProxy
 from skillwire.runner.redaction import Redactor, shown_text, structured_from
@@ -48,7 +48,6 @@ from skillwire.runner.sandbox.sandbox import (
 logger = logging.getLogger(__name__)
 
 PROXY_URL = "http://127.0.0.1:3128"
-MAX_SECRET = 64 * 1024
 _PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")
 _TOLERANCE = 4096
 
@@ -197,8 +196,8 @@ def record_of_refusal(run: ScriptRun, error: RunnerError) -> RunRecord:
 
 
 def _value(name: str, script: str, value: bytes) -> bytes:
-    if len(value) > MAX_SECRET:
-        raise RunnerError(f"the secret {quoted(name)} is larger than {MAX_SECRET} bytes", script=script)
+    if len(value) > MAX_SECRET_SIZE:
+        raise RunnerError(f"the secret {quoted(name)} is larger than {MAX_SECRET_SIZE} bytes", script=script)
     return value
 
 
@@ -214,29 +213,24 @@ def _limit_of_signal(number: int | None, raw: RawOutcome, limits: Limits) -> Lim
 def _reached(raw: RawOutcome, limits: Limits) -> list[LimitHit]:
     """Return the limits that a run reached without being stopped."""
     used = raw.usage
+    least = {
+        "processes": limits.processes,
+        "disk_bytes": limits.disk_bytes - _TOLERANCE + 1,
+        "disk_files": limits.disk_files,
+        "stdout_bytes": limits.stdout_bytes + 1,
+        "stderr_bytes": limits.stderr_bytes + 1,
+    }
     found = [
-        LimitHit("processes", limits.processes, used.processes)
-        if used.processes >= limits.processes
-        else None,
-        LimitHit("disk_bytes", limits.disk_bytes, used.disk_bytes)
-        if used.disk_bytes > limits.disk_bytes - _TOLERANCE
-        else None,
-        LimitHit("disk_files", limits.disk_files, used.disk_files)
-        if used.disk_files >= limits.disk_files
-        else None,
-        LimitHit("stdout_bytes", limits.stdout_bytes, used.stdout_bytes)
-        if used.stdout_bytes > limits.stdout_bytes
-        else None,
-        LimitHit("stderr_bytes", limits.stderr_bytes, used.stderr_bytes)
-        if used.stderr_bytes > limits.stderr_bytes
-        else None,
+        LimitHit(name, getattr(limits, name), getattr(used, name))
+        for name, amount in least.items()
+        if getattr(used, name) >= amount
     ]
     reasons = {skipped.reason for skipped in raw.skipped}
     if "there are more files than may be returned" in reasons:
         found.append(LimitHit("output_files", limits.output_files, limits.output_files + len(raw.skipped)))
     if "there are more bytes than may be returned" in reasons:
         found.append(LimitHit("output_bytes", limits.output_bytes, used.disk_bytes))
-    return [hit for hit in found if hit is not None]
+    return found
 
 
 def _limits_line(limits: Limits) -> str:

@@ -25,7 +25,7 @@ from skillwire.core import JsonValue, quoted
 
 MAX_SCHEMA_SIZE: Final = 64 * 1024
 MAX_STEPS: Final = 3_000_000
-"""The most steps of one check: about one for each keyword that a value is checked against."""
+"""The most steps of one check: some for each schema and keyword that a value is checked against."""
 
 _VERSIONS = ("https://json-schema.org/draft/2020-12/schema", "https://json-schema.org/draft/2020-12/schema#")
 _ANNOTATIONS = (
@@ -56,6 +56,11 @@ _SIZES = {
     "minProperties": (dict, ge, "less", "members"),
     "maxProperties": (dict, le, "more", "members"),
 }
+
+_OWN = frozenset({"type", "enum", "const", "required", "uniqueItems", *_BOUNDS, *_SIZES})
+_PARTS = frozenset({"$ref", "allOf", "items", "properties", "additionalProperties"})
+_CHOICES = frozenset({"anyOf", "oneOf"})
+_SCHEMA_STEPS = 4
 
 Schema: TypeAlias = "Mapping[str, JsonValue]"
 Path: TypeAlias = "tuple[Path, str | int] | None"
@@ -203,19 +208,21 @@ class _SchemaCheck:
         self._left = MAX_STEPS
 
     def failure(self, schema: JsonValue, value: JsonValue, path: Path) -> Failure | None:
-        self._spend(1)
         if isinstance(schema, bool):
+            self._spend(1)
             return None if schema else _failed(path, "is not allowed")
         members = cast("dict[str, JsonValue]", schema)
-        self._spend(len(members))
-        failure = self._own_failure(members, value, path)
-        if failure is not None:
-            return failure
-        for inner, part, place in self._parts(members, value, path):
-            failure = self.failure(inner, part, place)
+        self._spend(_SCHEMA_STEPS + len(members))
+        if not _OWN.isdisjoint(members):
+            failure = self._own_failure(members, value, path)
             if failure is not None:
                 return failure
-        return self._choice_failure(members, value, path)
+        if not _PARTS.isdisjoint(members):
+            for inner, part, place in self._parts(members, value, path):
+                failure = self.failure(inner, part, place)
+                if failure is not None:
+                    return failure
+        return None if _CHOICES.isdisjoint(members) else self._choice_failure(members, value, path)
 
     def _own_failure(self, schema: Schema, value: JsonValue, path: Path) -> Failure | None:
         """Check what the schema says of the value itself, without its inner schemas."""

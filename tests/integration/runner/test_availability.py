@@ -236,8 +236,10 @@ async def test_root_becomes_the_user_of_the_policy_before_anything_starts() -> N
     with anyio.fail_after(DEADLINE):
         async with Runner(Policy(uid=54321, pool=0)) as runner, anyio.create_task_group() as tasks:
             tasks.start_soon(run, runner)
-            while not (found := [pid for pid, one in processes().items() if one.name == mark]):
+            found: list[int] = []
+            while not found:
                 await anyio.sleep(0.02)
+                found = [pid for pid, one in processes().items() if one.name == mark]
             owners += [owners_of(pid) for pid in line_of_parents(found[0])]
             os.kill(found[0], signal.SIGUSR1)
 

@@ -27,8 +27,8 @@ from skillwire.runner import (
     Usage,
 )
 from skillwire.runner.outcome import RawOutcome
-from skillwire.runner.policy import MIB, MOST
-from skillwire.runner.runner import MAX_SECRET, PROXY_URL, PreparedRun, assemble
+from skillwire.runner.policy import MAX_SECRET_SIZE, MIB, MOST
+from skillwire.runner.runner import PROXY_URL, PreparedRun, assemble
 from skillwire.runner.sandbox.command import ENVIRONMENT
 
 SKILL = "skill://lab/SKILL.md"
@@ -161,7 +161,7 @@ def test_a_secret_is_no_variable_of_the_environment() -> None:
 
 
 def test_a_secret_that_is_too_large_stops_the_run() -> None:
-    policy = granting(secrets={"API_TOKEN": lambda: b"x" * (MAX_SECRET + 1)})
+    policy = granting(secrets={"API_TOKEN": lambda: b"x" * (MAX_SECRET_SIZE + 1)})
 
     with pytest.raises(RunnerError, match=r"API_TOKEN.* is larger than"):
         assembled(run_of(interface=ASKING), policy)

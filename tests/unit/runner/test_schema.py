@@ -115,11 +115,11 @@ def test_a_pattern_is_a_remark_and_never_run() -> None:
     schema: dict[str, JsonValue] = {
         "properties": {"a": {"type": "string", "pattern": "^(a+)+$", "format": "uri"}}
     }
-    started = time.monotonic()
+    started = time.process_time()
 
     assert schema_problem(schema) == ""
     assert first_failure(schema, {"a": "a" * 100_000 + "!"}) is None
-    assert time.monotonic() - started < SECONDS
+    assert time.process_time() - started < SECONDS
 
 
 UNUSABLE: list[object] = [
@@ -279,9 +279,9 @@ def test_a_large_value_that_fits_is_taken() -> None:
 
 def test_items_that_cannot_be_sorted_are_still_compared_quickly() -> None:
     items: JsonValue = [*([number] for number in range(100_000)), {}, "a", None, [99_999.0]]
-    started = time.monotonic()
+    started = time.process_time()
 
     failure = first_failure({"properties": {"a": {"uniqueItems": True}}}, {"a": items})
 
     assert failure == Failure("/a/100003", "is a duplicate")
-    assert time.monotonic() - started < SECONDS
+    assert time.process_time() - started < SECONDS

@@ -172,14 +172,6 @@ class Sandbox:
         if self._cgroup is not None:
             self._cgroup.remove()
 
-    def __enter__(self) -> "Sandbox":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def _prepare(self, status: IO[bytes], limits: Limits) -> None:
         """Find PID 1, send it its setup, and wait until it has dropped its privileges."""
         self._connection.settimeout(START_SECONDS)
