@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skillwire.runner import Limits, Policy, ScriptRule
-from skillwire.runner.policy import DEFAULT_UID, MIB, MOST
+from skillwire.runner.outcome import MIB
+from skillwire.runner.policy import DEFAULT_UID, MOST
 
 SKILL = "skill://lab/SKILL.md"
 SCRIPT = "scripts/a.py"

@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from skillwire.core import RunnerError, SandboxUnavailableError
-from skillwire.runner.outcome import LimitHit, RawOutcome
-from skillwire.runner.policy import Limits
+from skillwire.runner.outcome import LimitHit, Limits, RawOutcome
 
 ROOT = Path("/sys/fs/cgroup")
 NEEDED = frozenset({"memory", "pids"})
