@@ -59,7 +59,9 @@ def main() -> int:
             rows += judged("source", skills, measure_source(corpus(folder, skills), folder / "cache"))
         if "start" in sections:
             for size in (FEW, skills):
-                rows += judged("start", size, measure_start(corpus(folder, size), size, folder / "served"))
+                rows += judged(
+                    "start", size, measure_start(corpus(folder, size), size, folder / "served"), "wall time"
+                )
         if "server" in sections:
             rows += judged(
                 "server", skills, measure_server(corpus(folder, skills), skills, folder / "served")
@@ -95,8 +97,8 @@ def corpus(folder: Path, skills: int) -> Path:
     return root
 
 
-def judged(section: str, skills: int, rows: list[Row]) -> list[Row]:
-    show(f"Budgets of the {section} at {skills} skills, {skills * 5} files (medians, CPU time)", rows)
+def judged(section: str, skills: int, rows: list[Row], clock: str = "CPU time") -> list[Row]:
+    show(f"Budgets of the {section} at {skills} skills, {skills * 5} files (medians, {clock})", rows)
     return rows
 
 

@@ -76,9 +76,13 @@ def started(
 
 
 def opened(server: Server, until: float) -> None:
-    """Open a conversation as a client of 2026-07-28 does."""
-    number = next_number()
-    result(server.link.ask(Call("server/discover"), number, until), number)
+    """Open a conversation as a client of 2026-07-28 does, and wait until the server is ready.
+
+    The first answer may come before that.
+    """
+    for _ in range(2):
+        number = next_number()
+        result(server.link.ask(Call("server/discover"), number, until), number)
 
 
 def settled(server: Server) -> None:

@@ -282,11 +282,10 @@ def traced_server(collector: Collector, home: Path, *words: str | Path) -> Gener
         OTEL_SERVICE_NAME="skills-of-a-test",
         OTEL_BSP_SCHEDULE_DELAY="200",
     )
-    plain = serving.COMMAND
-    # Without the two hyphens it would take options of the command, such as --config, for its own.
-    serving.COMMAND = (instrument, "--", *plain)
-    try:
-        with http_server(*words, env=env) as server:
-            yield server
-    finally:
-        serving.COMMAND = plain
+
+    def command(*args: str | Path) -> list[str]:
+        # Without the two hyphens it would take options of the command, such as --config, for its own.
+        return [instrument, "--", *serving.words_of(*args)]
+
+    with serving.http_server(*words, env=env, command=command) as server:
+        yield server

@@ -35,7 +35,7 @@ from skillwire.server.fast.requests import (
     Scope,
     Send,
 )
-from skillwire.server.http.endpoint import Endpoint
+from skillwire.server.http.views import Endpoint
 from skillwire.server.options import ServeOptions
 from skillwire.server.standalone import SkillServer
 from skillwire.server.stdio import StdioConnection

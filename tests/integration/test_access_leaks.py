@@ -32,8 +32,7 @@ from skillwire.core import SITE_PATH
 from skillwire.runner import Policy
 from skillwire.server.access.settings import METADATA_PATH
 from skillwire.server.http.app import HttpApp
-from skillwire.server.http.endpoint import PATH
-from skillwire.server.http.views import Views
+from skillwire.server.http.views import PATH, Views
 from skillwire.server.ops.metrics import OPS_PATHS
 from skillwire.server.page import templates
 from skillwire.wire.core import write_cursor

@@ -231,10 +231,16 @@ async def test_a_skill_beyond_a_limit_is_declined_before_anyone_is_asked_or_anyt
         assert visit.user.questions == []
 
 
-@pytest.mark.parametrize("at", ["skills/list", "server/discover", "initialize"])
 @pytest.mark.parametrize(
-    ("transport", "form"),
-    [("stdio", "silent"), ("stdio", "drops"), ("http", "silent"), ("http", "drops"), ("http", "comments")],
+    ("transport", "at", "form"),
+    [
+        ("stdio", "skills/list", "silent"),
+        ("stdio", "server/discover", "drops"),
+        ("stdio", "initialize", "silent"),
+        ("http", "skills/list", "drops"),
+        ("http", "server/discover", "silent"),
+        ("http", "initialize", "comments"),
+    ],
 )
 @pytest.mark.requirement("LIST-18")
 @pytest.mark.requirement("HOST-01")

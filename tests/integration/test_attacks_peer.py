@@ -12,8 +12,8 @@ from hostile.running import WIRES, hostile
 from hostile.scenarios import MODULES, SCENARIOS
 from skillwire.core.errors import SkillError, VerificationError
 from skillwire.host import get_skill, list_skills
-from skillwire.host.calls.exchange import declared
-from skillwire.host.calls.read import read_directory, read_skill_uri
+from skillwire.host.calls.exchange import declared, read_skill_uri
+from skillwire.host.calls.listing import read_directory
 
 DEADLINE = 60.0
 

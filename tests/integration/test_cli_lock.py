@@ -113,7 +113,7 @@ def test_a_frozen_lock_is_held_against_what_the_servers_show(desk: Desk, lock: P
     shutil.rmtree(skills / "refunds")
     missing = desk.run("lock", "--frozen", "--partial", "--json")
     desk.configure("team", {"command": str(lock.parent / "nothing-here")})
-    moved = desk.run("lock", "--frozen", "--json")
+    moved = desk.run("lock", "--frozen", "--wait", "1", "--json")
 
     assert (same.code, same.lines) == (0, ["same        team/refunds", "skills.lock: 1 same"])
     assert (more.code, partial.code) == (1, 0)
@@ -132,7 +132,7 @@ def test_a_frozen_lock_is_held_against_what_the_servers_show(desk: Desk, lock: P
 def test_a_pin_whose_server_is_not_there_has_the_reason(desk: Desk, lock: Path, tmp_path: Path) -> None:
     approve(desk, REFUNDS, lock=lock)
     (tmp_path / "skills").rename(tmp_path / "gone")
-    away = desk.run("lock", "--frozen", "--json")
+    away = desk.run("lock", "--frozen", "--wait", "4", "--json")
     config = desk.folder / ".mcp.json"
     config.write_text('{"mcpServers": {}}')
     removed = desk.run("lock", "--frozen", "--json")

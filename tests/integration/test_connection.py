@@ -16,8 +16,7 @@ from programs import http_server
 from skillwire.core.errors import InvalidUriError, LimitError, NotFoundError
 from skillwire.core.manifest import MAX_TOTAL_SIZE, digest_of
 from skillwire.host.calls import ConnectionState
-from skillwire.host.calls.exchange import Declaration
-from skillwire.host.calls.read import ResourceContent
+from skillwire.host.calls.exchange import Declaration, ResourceContent
 from skillwire.host.connect.connection import MAX_INSTRUCTIONS, Connection
 from skillwire.host.model.endpoints import HttpEndpoint, ServerConfig
 from skillwire.host.model.errors import NotDeclaredError, UnavailableError

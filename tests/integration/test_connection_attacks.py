@@ -287,8 +287,15 @@ async def measured(peer: Peer) -> tuple[str, int]:
 
 
 @pytest.mark.requirement("LIM-06")
-@pytest.mark.parametrize(("transport", "era"), [("stdio", "modern"), ("http", "modern"), ("http", "legacy")])
-@pytest.mark.parametrize("behaviour", ["large-page", "dense-page"])
+@pytest.mark.parametrize(
+    ("behaviour", "transport", "era"),
+    [
+        ("large-page", "stdio", "modern"),
+        ("large-page", "http", "legacy"),
+        ("dense-page", "stdio", "modern"),
+        ("dense-page", "http", "modern"),
+    ],
+)
 async def test_a_page_takes_a_few_times_its_size_in_memory_or_is_not_parsed(
     tmp_path: Path, behaviour: str, transport: str, era: str
 ) -> None:

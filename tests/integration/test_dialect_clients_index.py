@@ -22,8 +22,8 @@ from skillwire.core.dialects import Dialect
 from skillwire.core.manifest import Coverage, digest_of
 from skillwire.core.media import ArchiveFormat
 from skillwire.host import HostPolicy
+from skillwire.host.calls.exchange import complete
 from skillwire.host.calls.listing import Listing
-from skillwire.host.calls.read import complete
 from skillwire.host.calls.session import ConnectionLimits
 from skillwire.host.connect.connection import Connection
 from skillwire.host.host import Host

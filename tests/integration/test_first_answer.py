@@ -1,4 +1,4 @@
-"""Over stdio the first answer does not wait for the SDK and the scan, and nothing that follows is different."""
+"""Over stdio the first answer waits for neither the SDK nor the scan, and nothing that follows differs."""
 
 import os
 import subprocess
@@ -145,3 +145,15 @@ def test_a_damaged_index_is_reported_once(root: Path, tmp_path: Path) -> None:
     assert "- tea: " in answers[0]["result"]["instructions"]
     assert words.count("WARNING: the index of an earlier scan cannot be used") == 1
     assert len(words.splitlines()) == 2
+
+
+def test_a_closed_standard_output_is_no_failure_of_its_own(root: Path, tmp_path: Path) -> None:
+    command = ["sh", "-c", 'exec "$@" >&-', "sh", *COMMAND, str(root)]
+
+    def outcome(**more: str) -> tuple[int, bytes]:
+        env = environment(tmp_path, **more)
+        line = orjson.dumps(DISCOVER) + b"\n"
+        ended = subprocess.run(command, input=line, stderr=subprocess.PIPE, env=env, timeout=60)
+        return ended.returncode, ended.stderr
+
+    assert outcome() == outcome(SKILLWIRE_FAST="0")

@@ -27,8 +27,8 @@ from skillwire.core.errors import NotFoundError, SkillError
 from skillwire.core.manifest import digest_of
 from skillwire.core.uri import SkillUri
 from skillwire.host import get_skill, list_skills
-from skillwire.host.calls.exchange import Declaration, declared
-from skillwire.host.calls.read import read_directory, read_skill_uri
+from skillwire.host.calls.exchange import Declaration, declared, read_skill_uri
+from skillwire.host.calls.listing import read_directory
 from skillwire.host.model.errors import InvalidAnswerError, PeerError, TooSlowError
 from skillwire.server import add_skills
 from unit.host.calls.strangers import MODES, Params, Stranger, entry

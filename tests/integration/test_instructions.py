@@ -18,7 +18,7 @@ from integration.odd_requests import HttpRequest
 from serving import LEGACY, MODERN, Json, handshake, legacy
 from skillwire.core.skill import Skill
 from skillwire.server import add_skills
-from skillwire.server.http.endpoint import Endpoint
+from skillwire.server.http.views import Endpoint
 from skillwire.server.options import ServeOptions
 from skillwire.server.standalone import SkillServer
 from skillwire.server.visibility import MAX_SUMMARY_BYTES

@@ -24,7 +24,7 @@ from skillwire.core import SITE_PATH
 from skillwire.core.skill import Skill
 from skillwire.server import add_skills
 from skillwire.server.http.app import HttpApp
-from skillwire.server.http.endpoint import Endpoint
+from skillwire.server.http.views import Endpoint
 from skillwire.server.messages import MAX_ECHO
 from skillwire.server.options import ServeOptions
 from skillwire.server.parameters import MAX_PARAMETER

@@ -10,7 +10,7 @@ from folders import write_skill
 from integration.both_paths import converse, exchange
 from integration.odd_requests import HttpRequest
 from serving import INITIALIZED, LEGACY, MODERN, Json, handshake, modern
-from skillwire.server.http.endpoint import Endpoint
+from skillwire.server.http.views import Endpoint
 from skillwire.server.limits import MAX_MESSAGE_BYTES
 from skillwire.server.messages import parse_message
 from skillwire.server.options import ServeOptions

@@ -41,7 +41,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SimpleSpanProcessor
 
-from skillwire.server.ops.tracing import is_tracing
+from skillwire.server.http.observe import is_tracing
 
 assert not is_tracing()
 provider = TracerProvider()

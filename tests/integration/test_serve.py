@@ -13,8 +13,10 @@ from pathlib import Path
 import orjson
 import pytest
 
+import serving
 from configs import configured
 from folders import delete, skill_md, write_files, write_skill
+from programs import http_server, stdio_server, words_of
 from serving import (
     ENDED_WITHIN,
     INITIALIZED,
@@ -28,14 +30,11 @@ from serving import (
     environment,
     handshake,
     hook,
-    http_server,
     legacy,
     listed_uris,
     modern,
     next_event,
-    stdio_server,
     wait_until,
-    words_of,
 )
 
 # Larger than every buffer on the way, and than what is kept in memory.
@@ -192,7 +191,8 @@ def test_clients_that_leave_while_they_are_answered_end_the_server_quietly(
 def test_a_terminal_is_told_to_use_http(root: Path, env: dict[str, str]) -> None:
     leader, terminal = pty.openpty()
     try:
-        result = subprocess.run(words_of(root), env=env, stdin=terminal, capture_output=True, timeout=60)
+        words = serving.words_of(root)
+        result = subprocess.run(words, env=env, stdin=terminal, capture_output=True, timeout=60)
     finally:
         os.close(leader)
         os.close(terminal)
@@ -203,7 +203,7 @@ def test_a_terminal_is_told_to_use_http(root: Path, env: dict[str, str]) -> None
 
 
 def test_without_standard_input_it_says_so(root: Path, env: dict[str, str]) -> None:
-    command = ["sh", "-c", 'exec "$@" <&-', "sh", *words_of(root)]
+    command = ["sh", "-c", 'exec "$@" <&-', "sh", *serving.words_of(root)]
 
     result = subprocess.run(command, env=env, capture_output=True, timeout=60)
 
@@ -239,7 +239,7 @@ def test_nothing_but_the_protocol_reaches_standard_output(
     quiet = tmp_path / "quiet"
     env = env | hook(tmp_path / "site", NOISE) | {"QUIET": str(quiet)}
 
-    with stdio_server(root, env=env) as server:
+    with serving.stdio_server(root, env=env) as server:
         server.wait_for_words("from a child")
         answers = [server.call(modern("skills/list", number)) for number in range(30)]
         quiet.touch()
@@ -282,7 +282,7 @@ def test_a_server_killed_while_it_saves_its_index_does_not_harm_the_next(
     root: Path, env: dict[str, str], tmp_path: Path, moment: str
 ) -> None:
     deadly = env | hook(tmp_path / "site", DEATH) | {"DEATH": moment}
-    result = subprocess.run(words_of(root), env=deadly, input=b"", capture_output=True, timeout=60)
+    result = subprocess.run(serving.words_of(root), env=deadly, input=b"", capture_output=True, timeout=60)
 
     write_files(root / "two", {"references/a.md": "Changed meanwhile.\n"})
     with stdio_server(root, env=env, ready=False) as server:
@@ -700,7 +700,7 @@ if "serve" in sys.orig_argv:
 def test_a_signal_that_comes_while_the_skills_are_opened_is_not_lost(
     root: Path, env: dict[str, str], tmp_path: Path
 ) -> None:
-    with http_server(root, env=env | hook(tmp_path / "site", EARLY), ready=False) as server:
+    with serving.http_server(root, env=env | hook(tmp_path / "site", EARLY), ready=False) as server:
         code = server.wait()
 
     assert (code, server.words) == (0, "")

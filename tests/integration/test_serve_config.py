@@ -9,8 +9,7 @@ import pytest
 
 from folders import write_skill
 from integration.access_world import token_line, token_of
-from programs import http_server
-from serving import HttpServer, environment, listed_uris, modern, wait_until
+from serving import HttpServer, environment, http_server, listed_uris, modern, wait_until
 
 SOON = 30.0
 OPEN, PLAN = "skill://acme/open/SKILL.md", "skill://secret/plan/SKILL.md"

@@ -24,7 +24,7 @@ from skillwire.core.errors import InvalidUriError, NotFoundError, SkillError, So
 from skillwire.core.manifest import ManifestFile
 from skillwire.gateway.gateway import Upstream
 from skillwire.host import get_skill, list_skills
-from skillwire.host.calls.read import read_skill_uri
+from skillwire.host.calls.exchange import read_skill_uri
 from skillwire.host.model.endpoints import ServerConfig, SiteEndpoint
 from skillwire.host.state.content import ContentCache
 from skillwire.server import add_skills

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import anyio
 
@@ -34,10 +34,12 @@ __all__ = [
     "TRIAGE",
     "UNKNOWN",
     "Broken",
+    "Call",
     "Notebook",
     "Reply",
     "Shop",
     "User",
+    "is_refusal",
     "refusal_in",
     "shop",
 ]
@@ -55,6 +57,9 @@ POLICY = "Refund within 30 days."
 
 FILE_TOOL = "write_note"
 SERVER_TOOL = "create_refund"
+
+Call: TypeAlias = tuple[str, dict[str, Any]]
+"""A call that a scripted model makes: the name of a tool and its arguments."""
 
 _PATIENCE = 30.0
 
@@ -128,6 +133,10 @@ async def shop(folder: Path, *replies: Reply, user: User | None = None) -> Async
     async with hosting(folder, [ServerConfig(LABEL, endpoint, seconds=30)], user=asked) as host:
         await host.refresh()
         yield Shop(host, asked, skills, Notebook(folder))
+
+
+def is_refusal(text: str) -> bool:
+    return text.startswith('{"refused"')
 
 
 def refusal_in(text: str) -> dict[str, Any]:

@@ -3,12 +3,12 @@
 import json
 import re
 import shlex
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from interop.tools import CONFORMANCE, Node
 from interop.truth import Json
+from programs import script_command
 
 CLIENTS = Path(__file__).parent / "clients"
 
@@ -42,7 +42,7 @@ class Visit:
 
 def visit(node: Node, client: str, scenario: str, revision: str, folder: Path) -> Visit:
     """Let one of the clients beside these tests visit the suite's server for a scenario."""
-    asked = ["--command", shlex.join([sys.executable, str(CLIENTS / client)])]
+    asked = ["--command", shlex.join(script_command(CLIENTS / client))]
     asked += ["--scenario", scenario, "--spec-version", revision, "--force"]
     asked += ["--timeout", str(CLIENT_MILLISECONDS), "-o", str(folder)]
     done = node.run(CONFORMANCE, "client", *asked)

@@ -31,14 +31,12 @@ from interop.adapting import (
     LABEL,
     LISTED,
     ORIGIN,
-    POLICY,
     POLICY_PATH,
     REFUNDS,
     SERVER_TOOL,
     SHOWN,
-    TRIAGE,
-    UNKNOWN,
     Broken,
+    Call,
     Reply,
     Shop,
     User,
@@ -55,7 +53,6 @@ REFUND = (SERVER_TOOL, {"order": "7"})
 PUBLISH: tuple[str, dict[str, Any]] = ("publish", {})
 NAMES = ["load_skill", "read_skill_file", "list_skill_files", "search_skills"]
 
-Call = tuple[str, dict[str, Any]]
 Turn = Sequence[Call]
 
 
@@ -138,6 +135,14 @@ def texts(result: Content) -> list[str]:
     return [item.text or "" for item in result.items or []]
 
 
+async def answers(opened: Shop, *turns: Sequence[Call]) -> list[str]:
+    """Run an agent through calls, and return what the model was given as their results."""
+    response = await agent_of(opened, Script(*turns)).run("A customer wants money back.")
+    found = results(response.messages)
+    assert [result.exception for result in found] == [None] * len(found)
+    return [text for result in found for text in texts(result)]
+
+
 @asynccontextmanager
 async def ran(
     folder: Path, *turns: Turn, replies: Sequence[Reply] = (), **options: Any
@@ -160,56 +165,6 @@ async def test_the_listing_with_origins_and_the_tools_are_there_in_one_step(tmp_
     tools = {tool.name: tool for tool in client.offered[0] if isinstance(tool, FunctionTool)}
     assert list(tools) == [FILE_TOOL, SERVER_TOOL, "publish", *NAMES]
     assert tools["load_skill"].parameters()["required"] == ["skill"]
-
-
-@pytest.mark.requirement("HOST-06")
-@pytest.mark.requirement("SEC-02")
-async def test_a_skill_is_loaded_after_the_users_yes_and_its_file_read(tmp_path: Path) -> None:
-    async with ran(tmp_path, [LOAD], [READ], replies=[Reply.ONCE]) as (opened, _, [loaded, policy]):
-        window = opened.host.loaded[0]
-
-    assert opened.user.occasions == [Occasion.FIRST]
-    [text] = texts(loaded)
-    assert ORIGIN in text and SHOWN in text and window.boundary in text
-    assert POLICY in texts(policy)[0]
-
-
-async def test_a_no_of_the_user_is_a_refusal_the_model_sees_and_the_run_goes_on(tmp_path: Path) -> None:
-    async with ran(tmp_path, [LOAD], replies=[Reply.DENY]) as (opened, client, [loaded]):
-        assert opened.host.loaded == ()
-
-    [text] = texts(loaded)
-    assert refusal_in(text)["code"] == "approval-denied"
-    assert texts(results(client.seen[-1])[0]) == [text]
-
-
-@pytest.mark.parametrize(
-    ("call", "code"),
-    [
-        (("load_skill", {"skill": UNKNOWN}), "unknown-reference"),
-        (("load_skill", {"nothing": 1}), "invalid-arguments"),
-        (("load_skill", {"skill": ["shop/refunds"]}), "invalid-arguments"),
-        (READ, "not-loaded"),
-    ],
-)
-async def test_what_cannot_be_had_is_refused_with_a_remedy(tmp_path: Path, call: Call, code: str) -> None:
-    async with ran(tmp_path, [call]) as (_, _, [result]):
-        assert refusal_in(texts(result)[0])["code"] == code
-
-
-@pytest.mark.requirement("SEC-06")
-async def test_an_own_tool_is_free_before_and_asked_about_while_a_servers_skill_is_loaded(
-    tmp_path: Path,
-) -> None:
-    replies = [Reply.ONCE, Reply.DENY, Reply.ONCE]
-
-    async with ran(tmp_path, [WRITE], [LOAD], [WRITE], [WRITE], replies=replies) as (opened, _, found):
-        assert opened.user.occasions == [Occasion.FIRST, Occasion.CALL, Occasion.CALL]
-        assert opened.notebook.lines == ["hello", "hello"]
-
-    _, _, denied, allowed = found
-    assert refusal_in(texts(denied)[0])["code"] == "writing"
-    assert texts(allowed) == ["written: hello"]
 
 
 @pytest.mark.requirement("SEC-04")
@@ -238,16 +193,6 @@ async def test_a_stream_is_gated_in_the_same_way(tmp_path: Path) -> None:
         item for update in updates for item in update.contents if item.type == "function_result"
     ]
     assert SHOWN in texts(loaded)[0] and refusal_in(texts(denied)[0])["code"] == "writing"
-
-
-async def test_calls_of_one_turn_run_side_by_side_and_questions_come_one_at_a_time(tmp_path: Path) -> None:
-    calls = [LOAD, ("load_skill", {"skill": TRIAGE}), ("search_skills", {"query": "desk"})]
-
-    async with ran(tmp_path, calls, [WRITE, WRITE]) as (opened, _, found):
-        assert len(opened.host.loaded) == 2
-        assert opened.user.occasions == [Occasion.FIRST] * 2 + [Occasion.CALL] * 2
-        assert opened.notebook.lines == ["hello", "hello"]
-    assert [result.exception for result in found] == [None] * 5
 
 
 async def test_changes_are_appended_and_nothing_that_was_said_before_changes(tmp_path: Path) -> None:

@@ -39,17 +39,16 @@ from interop.adapting import (
     LABEL,
     LISTED,
     ORIGIN,
-    POLICY,
     POLICY_PATH,
     REFUNDS,
     SERVER_TOOL,
     SHOWN,
-    TRIAGE,
-    UNKNOWN,
     Broken,
+    Call,
     Reply,
     Shop,
     User,
+    is_refusal,
     refusal_in,
     shop,
 )
@@ -63,7 +62,6 @@ REFUND = (SERVER_TOOL, {"order": "7"})
 PUBLISH: tuple[str, dict[str, Any]] = ("publish", {})
 NAMES = ["load_skill", "read_skill_file", "list_skill_files", "search_skills"]
 
-Call = tuple[str, dict[str, Any]]
 Turn = Sequence[Call]
 
 
@@ -154,6 +152,14 @@ def added(messages: Sequence[BaseMessage]) -> list[str]:
     return [message.text for message in ours]
 
 
+async def answers(opened: Shop, *turns: Sequence[Call]) -> list[str]:
+    """Run an agent through calls, and return what the model was given as their results."""
+    found = results(await agent_of(opened, Script(*turns)).ainvoke(asking()))
+    expected = ["error" if is_refusal(message.text) else "success" for message in found]
+    assert [message.status for message in found] == expected
+    return [message.text for message in found]
+
+
 @asynccontextmanager
 async def ran(
     folder: Path, *turns: Turn, replies: Sequence[Reply] = (), **options: Any
@@ -193,55 +199,6 @@ async def test_the_listing_comes_after_whatever_system_message_there_is(
     assert blocks == ([*kept, {"type": "text", "text": listing}] if prompt else listing)
 
 
-@pytest.mark.requirement("HOST-06")
-@pytest.mark.requirement("SEC-02")
-async def test_a_skill_is_loaded_after_the_users_yes_and_its_file_read(tmp_path: Path) -> None:
-    async with ran(tmp_path, [LOAD], [READ], replies=[Reply.ONCE]) as (opened, _, [loaded, policy]):
-        window = opened.host.loaded[0]
-
-    assert opened.user.occasions == [Occasion.FIRST]
-    assert ORIGIN in loaded.text and SHOWN in loaded.text and window.boundary in loaded.text
-    assert POLICY in policy.text
-    assert [loaded.status, policy.status] == ["success", "success"]
-
-
-async def test_a_no_of_the_user_is_a_refusal_the_model_sees_and_the_run_goes_on(tmp_path: Path) -> None:
-    async with ran(tmp_path, [LOAD], replies=[Reply.DENY]) as (opened, script, [loaded]):
-        assert opened.host.loaded == ()
-
-    assert (refusal_in(loaded.text)["code"], loaded.status) == ("approval-denied", "error")
-    assert script.seen[-1][-1].text == loaded.text
-
-
-@pytest.mark.parametrize(
-    ("call", "code"),
-    [
-        (("load_skill", {"skill": UNKNOWN}), "unknown-reference"),
-        (("load_skill", {"nothing": 1}), "invalid-arguments"),
-        (("load_skill", {"skill": ["shop/refunds"]}), "invalid-arguments"),
-        (READ, "not-loaded"),
-    ],
-)
-async def test_what_cannot_be_had_is_refused_with_a_remedy(tmp_path: Path, call: Call, code: str) -> None:
-    async with ran(tmp_path, [call]) as (_, _, [result]):
-        assert (refusal_in(result.text)["code"], result.status) == (code, "error")
-
-
-@pytest.mark.requirement("SEC-06")
-async def test_an_own_tool_is_free_before_and_asked_about_while_a_servers_skill_is_loaded(
-    tmp_path: Path,
-) -> None:
-    replies = [Reply.ONCE, Reply.DENY, Reply.ONCE]
-
-    async with ran(tmp_path, [WRITE], [LOAD], [WRITE], [WRITE], replies=replies) as (opened, _, found):
-        assert opened.user.occasions == [Occasion.FIRST, Occasion.CALL, Occasion.CALL]
-        assert opened.notebook.lines == ["hello", "hello"]
-
-    _, _, denied, allowed = found
-    assert (refusal_in(denied.text)["code"], denied.status) == ("writing", "error")
-    assert (allowed.text, allowed.status) == ("written: hello", "success")
-
-
 @pytest.mark.requirement("SEC-04")
 async def test_tools_that_other_middleware_runs_are_gated_and_undeclared_ones_count_as_running_code(
     tmp_path: Path,
@@ -268,16 +225,6 @@ async def test_tools_that_other_middleware_runs_are_gated_and_undeclared_ones_co
     ):
         assert refusal_in(found[1].text)["code"] == "execution"
         assert ran_it == [] and opened.user.questions[-1].call.startswith("launch (execute)")
-
-
-async def test_calls_of_one_turn_run_side_by_side_and_questions_come_one_at_a_time(tmp_path: Path) -> None:
-    calls = [LOAD, ("load_skill", {"skill": TRIAGE}), ("search_skills", {"query": "desk"})]
-
-    async with ran(tmp_path, calls, [WRITE, WRITE]) as (opened, _, found):
-        assert len(opened.host.loaded) == 2
-        assert opened.user.occasions == [Occasion.FIRST] * 2 + [Occasion.CALL] * 2
-        assert opened.notebook.lines == ["hello", "hello"]
-    assert [result.status for result in found] == ["success"] * 5
 
 
 async def test_changes_are_appended_and_nothing_that_was_said_before_changes(tmp_path: Path) -> None:

@@ -33,13 +33,10 @@ from interop.adapting import (
     FILE_TOOL,
     LISTED,
     ORIGIN,
-    POLICY,
     POLICY_PATH,
     REFUNDS,
     SERVER_TOOL,
     SHOWN,
-    TRIAGE,
-    UNKNOWN,
     Broken,
     Reply,
     Shop,
@@ -51,12 +48,12 @@ from serving import environment
 from skillwire.host import Guard, Occasion, Question, ToolKind
 from skillwire.host.adapters.openai_agents import SkillAgent, restore_skills
 
-Call: TypeAlias = tuple[str, Mapping[str, Any] | str]
+RawCall: TypeAlias = tuple[str, Mapping[str, Any] | str]
 
-LOAD: Call = ("load_skill", {"skill": REFUNDS})
-READ: Call = ("read_skill_file", {"skill": REFUNDS, "path": POLICY_PATH})
-WRITE: Call = (FILE_TOOL, {"text": "hello"})
-REFUND: Call = (SERVER_TOOL, {"order": "7"})
+LOAD: RawCall = ("load_skill", {"skill": REFUNDS})
+READ: RawCall = ("read_skill_file", {"skill": REFUNDS, "path": POLICY_PATH})
+WRITE: RawCall = (FILE_TOOL, {"text": "hello"})
+REFUND: RawCall = (SERVER_TOOL, {"order": "7"})
 
 COMPACTION = {"type": "compaction", "id": "cmp_1", "encrypted_content": "a summary"}
 QUIET = RunConfig(tracing_disabled=True)
@@ -79,7 +76,7 @@ mcp.run("stdio")
 """
 
 
-def scripted(*turns: Sequence[Call]) -> ScriptedModel:
+def scripted(*turns: Sequence[RawCall]) -> ScriptedModel:
     """Make a model that makes the given calls, turn by turn, and then says that it is done."""
     numbers = count()
     return ScriptedModel(
@@ -112,9 +109,17 @@ async def run(agent: Agent[None], asked: Any = ASKED) -> RunResult:
     return await Runner.run(agent, asked, run_config=QUIET)
 
 
+async def answers(opened: Shop, *turns: Sequence[RawCall]) -> list[str]:
+    """Run an agent through calls, and return what the model was given as their results."""
+    model = scripted(*turns)
+    result = await run(agent_of(opened, model))
+    model.assert_complete()
+    return outputs(result.to_input_list())
+
+
 @asynccontextmanager
 async def ran(
-    folder: Path, *turns: Sequence[Call], replies: Sequence[Reply] = (), **options: Any
+    folder: Path, *turns: Sequence[RawCall], replies: Sequence[Reply] = (), **options: Any
 ) -> AsyncGenerator[tuple[Shop, ScriptedModel, list[Any]]]:
     """Run an agent through a script, and give what its tools answered."""
     async with shop(folder, *replies) as opened:
@@ -138,52 +143,9 @@ async def test_the_listing_with_origins_and_the_tools_are_there_in_one_step(tmp_
     assert isinstance(load, FunctionTool) and load.params_json_schema["required"] == ["skill"]
 
 
-@pytest.mark.requirement("HOST-06")
-@pytest.mark.requirement("SEC-02")
-async def test_a_skill_is_loaded_after_the_users_yes_and_its_file_read(tmp_path: Path) -> None:
-    async with ran(tmp_path, [LOAD], [READ], replies=[Reply.ONCE]) as (opened, _, [loaded, policy]):
-        [window] = opened.host.loaded
-
-    assert opened.user.occasions == [Occasion.FIRST]
-    assert ORIGIN in loaded and SHOWN in loaded
-    assert loaded.endswith(f"----- end {window.boundary} -----")
-    assert POLICY in policy
-
-
-async def test_a_no_of_the_user_is_a_refusal_the_model_sees_and_the_run_goes_on(tmp_path: Path) -> None:
-    async with ran(tmp_path, [LOAD], replies=[Reply.DENY]) as (opened, model, [loaded]):
-        assert opened.host.loaded == ()
-
-    assert refusal_in(loaded)["code"] == "approval-denied"
-    assert len(model.calls) == 2
-
-
-async def test_what_cannot_be_had_is_refused_with_a_remedy(tmp_path: Path) -> None:
-    calls: list[Call] = [
-        ("load_skill", {"skill": UNKNOWN}),
-        ("load_skill", {"nothing": 1}),
-        ("load_skill", "{"),
-        ("load_skill", '["shop/refunds"]'),
-        READ,
-    ]
-
-    async with ran(tmp_path, calls) as (_, _, results):
-        codes = [refusal_in(result)["code"] for result in results]
-    assert codes == ["unknown-reference", *["invalid-arguments"] * 3, "not-loaded"]
-
-
-@pytest.mark.requirement("SEC-06")
-async def test_an_own_tool_is_free_before_and_asked_about_while_a_servers_skill_is_loaded(
-    tmp_path: Path,
-) -> None:
-    replies = [Reply.ONCE, Reply.DENY, Reply.ONCE]
-
-    async with ran(tmp_path, [WRITE], [LOAD], [WRITE], [WRITE], replies=replies) as (opened, _, results):
-        assert opened.user.occasions == [Occasion.FIRST, Occasion.CALL, Occasion.CALL]
-        assert opened.notebook.lines == ["hello", "hello"]
-
-    _, _, denied, allowed = results
-    assert (refusal_in(denied)["code"], allowed) == ("writing", "written: hello")
+async def test_arguments_that_are_no_object_are_refused(tmp_path: Path) -> None:
+    async with ran(tmp_path, [("load_skill", "{"), ("load_skill", '["shop/refunds"]')]) as (_, _, results):
+        assert [refusal_in(result)["code"] for result in results] == ["invalid-arguments"] * 2
 
 
 @pytest.mark.requirement("SEC-04")
@@ -198,7 +160,7 @@ async def test_an_undeclared_tool_counts_as_running_code(
         return "launched"
 
     replies = [Reply.ONCE, Reply.DENY]
-    turns: list[list[Call]] = [[LOAD], [("launch", {"command": "make"})]]
+    turns: list[list[RawCall]] = [[LOAD], [("launch", {"command": "make"})]]
     async with ran(tmp_path, *turns, replies=replies, tools=[launch]) as (opened, _, results):
         assert refusal_in(results[1])["code"] == "execution"
         assert launched == []
@@ -213,7 +175,7 @@ async def test_the_user_sees_what_a_tool_would_get_also_when_it_is_no_object(tmp
         return "launched"
 
     launch = FunctionTool("launch", "Launch something.", {}, invoke, strict_json_schema=False)
-    turns: list[list[Call]] = [[LOAD], [("launch", "rm -r .")]]
+    turns: list[list[RawCall]] = [[LOAD], [("launch", "rm -r .")]]
     async with ran(tmp_path, *turns, replies=[Reply.ONCE, Reply.DENY], tools=[launch]) as (opened, _, _):
         assert (got, "rm -r ." in opened.user.questions[-1].call) == ([], True)
 
@@ -232,16 +194,6 @@ async def test_a_question_does_not_count_as_the_time_a_tool_takes(tmp_path: Path
         result = await run(agent_of(opened, scripted([LOAD], [("launch", {})]), tools=[launch]))
 
     assert outputs(result.to_input_list())[1] == "launched"
-
-
-async def test_calls_of_one_turn_run_side_by_side_and_questions_come_one_at_a_time(tmp_path: Path) -> None:
-    calls: list[Call] = [LOAD, ("load_skill", {"skill": TRIAGE}), ("search_skills", {"query": "desk"})]
-
-    async with ran(tmp_path, calls, [WRITE, WRITE]) as (opened, _, results):
-        assert len(opened.host.loaded) == 2
-        assert opened.user.occasions == [Occasion.FIRST] * 2 + [Occasion.CALL] * 2
-        assert opened.notebook.lines == ["hello", "hello"]
-    assert SHOWN in results[0] and results[3:] == ["written: hello"] * 2
 
 
 async def test_changes_are_appended_and_nothing_that_was_said_before_changes(tmp_path: Path) -> None:
@@ -307,7 +259,7 @@ async def test_a_streamed_run_is_gated_in_the_same_way(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("call", [LOAD, WRITE])
-async def test_an_exception_of_the_one_who_asks_ends_the_run(tmp_path: Path, call: Call) -> None:
+async def test_an_exception_of_the_one_who_asks_ends_the_run(tmp_path: Path, call: RawCall) -> None:
     class Failing(User):
         async def __call__(self, question: Question) -> Reply:
             if question.call or call is LOAD:

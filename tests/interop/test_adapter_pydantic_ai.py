@@ -32,17 +32,16 @@ from interop.adapting import (
     FILE_TOOL,
     LISTED,
     ORIGIN,
-    POLICY,
     POLICY_PATH,
     REFUNDS,
     SERVER_TOOL,
     SHOWN,
-    TRIAGE,
-    UNKNOWN,
     Broken,
+    Call,
     Reply,
     Shop,
     User,
+    is_refusal,
     refusal_in,
     shop,
 )
@@ -107,6 +106,15 @@ def text_of(part: ToolReturnPart) -> str:
     return part.model_response_str(wrap_if_error=False)
 
 
+async def answers(opened: Shop, *turns: Sequence[Call]) -> list[str]:
+    """Run an agent through calls, and return what the model was given as their results."""
+    script = Script(*([ToolCallPart(name, args) for name, args in turn] for turn in turns))
+    result = await agent_of(opened, script).run("A customer wants money back.")
+    found = [(text_of(part), part.outcome) for part in returns(result.all_messages())]
+    assert all((outcome == "failed") == is_refusal(text) for text, outcome in found)
+    return [text for text, _ in found]
+
+
 @asynccontextmanager
 async def ran(
     folder: Path, *turns: Turn, replies: Sequence[Reply] = (), **options: Any
@@ -133,62 +141,12 @@ async def test_the_listing_with_origins_and_the_tools_are_there_in_one_step(tmp_
     assert load.parameters_json_schema["required"] == ["skill"]
 
 
-@pytest.mark.requirement("HOST-06")
-@pytest.mark.requirement("SEC-02")
-async def test_a_skill_is_loaded_after_the_users_yes_and_its_file_read(tmp_path: Path) -> None:
-    async with ran(tmp_path, [LOAD], [READ], replies=[Reply.ONCE]) as (opened, _, [loaded, policy]):
-        window = opened.host.loaded[0]
-
-    assert opened.user.occasions == [Occasion.FIRST]
-    assert ORIGIN in text_of(loaded) and SHOWN in text_of(loaded) and window.boundary in text_of(loaded)
-    assert POLICY in text_of(policy)
-    assert [loaded.outcome, policy.outcome] == ["success", "success"]
-
-
-async def test_a_no_of_the_user_is_a_refusal_the_model_sees_and_the_run_goes_on(tmp_path: Path) -> None:
-    async with ran(tmp_path, [LOAD], replies=[Reply.DENY]) as (opened, script, [loaded]):
-        assert opened.host.loaded == ()
-
-    assert (refusal_in(text_of(loaded))["code"], loaded.outcome) == ("approval-denied", "failed")
-    assert len(script.infos) == 2
-
-
-@pytest.mark.parametrize(
-    ("call", "code"),
-    [
-        (ToolCallPart("load_skill", {"skill": UNKNOWN}), "unknown-reference"),
-        (ToolCallPart("load_skill", {"nothing": 1}), "invalid-arguments"),
-        (READ, "not-loaded"),
-    ],
-)
-async def test_what_cannot_be_had_is_refused_with_a_remedy(
-    tmp_path: Path, call: ToolCallPart, code: str
-) -> None:
-    async with ran(tmp_path, [call]) as (_, _, [result]):
-        assert refusal_in(text_of(result))["code"] == code
-
-
 async def test_arguments_that_are_no_object_are_sent_back_for_another_try(tmp_path: Path) -> None:
     wrong = ToolCallPart("load_skill", '["shop/refunds"]')
 
     async with ran(tmp_path, [wrong], [LOAD]) as (_, _, results):
         assert [result.outcome for result in results][-1] == "success"
         assert SHOWN in text_of(results[-1])
-
-
-@pytest.mark.requirement("SEC-06")
-async def test_an_own_tool_is_free_before_and_asked_about_while_a_servers_skill_is_loaded(
-    tmp_path: Path,
-) -> None:
-    replies = [Reply.ONCE, Reply.DENY, Reply.ONCE]
-
-    async with ran(tmp_path, [WRITE], [LOAD], [WRITE], [WRITE], replies=replies) as (opened, _, results):
-        assert opened.user.occasions == [Occasion.FIRST, Occasion.CALL, Occasion.CALL]
-        assert opened.notebook.lines == ["hello", "hello"]
-
-    _, _, denied, allowed = results
-    assert (refusal_in(text_of(denied))["code"], denied.outcome) == ("writing", "failed")
-    assert text_of(allowed) == "written: hello"
 
 
 @pytest.mark.requirement("SEC-04")
@@ -209,20 +167,6 @@ async def test_tools_of_toolsets_are_guarded_and_an_undeclared_one_counts_as_run
         assert refusal_in(text_of(results[1]))["code"] == "execution"
         assert ran_it == []
         assert opened.user.questions[-1].call == 'my_launch (execute): {"command": "make"}'
-
-
-async def test_calls_of_one_turn_run_side_by_side_and_questions_come_one_at_a_time(tmp_path: Path) -> None:
-    calls = [
-        LOAD,
-        ToolCallPart("load_skill", {"skill": TRIAGE}),
-        ToolCallPart("search_skills", {"query": "desk"}),
-    ]
-
-    async with ran(tmp_path, calls, [WRITE, WRITE]) as (opened, _, results):
-        assert len(opened.host.loaded) == 2
-        assert opened.user.occasions == [Occasion.FIRST] * 2 + [Occasion.CALL] * 2
-        assert opened.notebook.lines == ["hello", "hello"]
-    assert [result.outcome for result in results] == ["success"] * 5
 
 
 async def test_changes_are_appended_and_nothing_that_was_said_before_changes(tmp_path: Path) -> None:

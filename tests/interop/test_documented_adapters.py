@@ -12,6 +12,7 @@ import pytest
 import documents
 import skillwire
 import skillwire.host.adapters
+from programs import words_of
 from serving import environment
 from skillwire.host.adapters.tools import MAX_TURNS
 
@@ -64,8 +65,7 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = json.loads(re.findall(r"```json\n(.*?)```", QUICK_START, re.DOTALL)[0])
     [team] = config["mcpServers"].values()
     assert (team["command"], team["args"]) == ("skillwire", ["serve", "examples/skills"])
-    team["command"], team["args"] = sys.executable, ["-m", "skillwire", "serve", str(SKILLS)]
-    team["env"] = {"PYTHONPATH": str(Path(skillwire.__file__).parents[1])}
+    team["command"], *team["args"] = words_of(SKILLS)
     (folder / ".mcp.json").write_text(json.dumps(config))
     return folder
 

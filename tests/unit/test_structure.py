@@ -35,7 +35,7 @@ LAYERS: dict[str, list[set[str]]] = {
         {"wellknown", "attach", "fastmcp"},
         {"ops", "access"},
         {"options", "config"},
-        {"fast", "standalone", "stdio"},
+        {"fast", "handshake", "standalone", "stdio"},
         {"page"},
         {"http"},
     ],
@@ -43,7 +43,7 @@ LAYERS: dict[str, list[set[str]]] = {
 """Folders and modules inside a package, from the bottom: each imports its own layer and those before it."""
 
 AT_MOST: dict[str, float] = {
-    "modules": 239,
+    "modules": 233,
     "own imports per module": 4.3,
     "longest import chain": 22,
     "class names defined twice": 3,

@@ -1,4 +1,4 @@
-"""The entry point, and what it and all commands share; it imports no library that prints, for a fast start."""
+"""The entry point, and what it shares with all commands; it imports no library that prints, to start fast."""
 
 import sys
 from enum import IntEnum

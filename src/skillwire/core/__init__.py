@@ -112,11 +112,11 @@ from skillwire.core.manifest import (
     Coverage,
     Manifest,
     ManifestFile,
+    differing,
     digest_of,
     is_digest,
 )
 from skillwire.core.media import DIRECTORY_MEDIA_TYPE, ArchiveFormat, is_script, media_type_of
-from skillwire.core.paths import as_text, fold_path, folders_of, last_segment, matching, path_findings
 from skillwire.core.relations import Node, Relation, RelationGraph
 from skillwire.core.skill import PromptBuilder, PromptParts, Skill, SkillFile, split_prompt, write_frontmatter
 from skillwire.core.uri import (
@@ -125,9 +125,15 @@ from skillwire.core.uri import (
     MAX_URI_LENGTH,
     SkillUri,
     are_plain,
+    as_text,
     canonical_uri,
     check_segment,
+    fold_path,
+    folders_of,
+    last_segment,
+    matching,
     parse_uri,
+    path_findings,
     segment_of,
 )
 from skillwire.core.validation import Content, links_in, validate
@@ -225,6 +231,7 @@ __all__ = [
     "check_frontmatter",
     "check_segment",
     "coverage_words",
+    "differing",
     "digest_of",
     "encode",
     "entry_findings",

@@ -17,8 +17,7 @@ from skillwire.core.characters import quoted
 from skillwire.core.errors import InvalidArchiveError, InvalidUriError, LimitError
 from skillwire.core.finding import SKILL_FILE
 from skillwire.core.manifest import MAX_FILES, MAX_TOTAL_SIZE
-from skillwire.core.paths import fold_path
-from skillwire.core.uri import check_segment
+from skillwire.core.uri import check_segment, fold_path
 
 # Limits for unpacking one archive, and all archives of one server together.
 

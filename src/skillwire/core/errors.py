@@ -13,7 +13,7 @@
     ├── SourceError                 a source cannot be read
     ├── RunnerError                 a script could not be run
     │   ├── SandboxUnavailableError no sandbox for untrusted scripts is available
-    │   ├── RunnerBusyError         too many scripts run or wait already
+    │   └── RunnerBusyError         too many scripts run or wait already
     ├── ScriptNotFoundError         the skill has no such script
     ├── InvalidScriptArgumentsError the arguments do not fit the script
     ├── CredentialError             a credential is missing or invalid

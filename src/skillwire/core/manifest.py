@@ -3,11 +3,11 @@
 import hashlib
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from operator import attrgetter
-from typing import Final
+from typing import Final, TypeVar
 
 from skillwire.core.errors import DigestMismatchError, SizeMismatchError, UnlistedFileError
 from skillwire.core.yaml12 import JsonValue
@@ -17,6 +17,8 @@ MAX_TOTAL_SIZE = 16 * 1024 * 1024
 MAX_JSON_SIZE = 2**63 - 1
 UNKNOWN_SIZE: Final = -1
 """The size of a file whose publisher gives only its digest, as in some older dialects."""
+
+Key = TypeVar("Key", bound=Hashable)
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
@@ -132,6 +134,10 @@ class Manifest:
         """The size of all files together, as far as sizes are known."""
         return sum(self.sizes) if UNKNOWN_SIZE not in self.sizes else sum(max(size, 0) for size in self.sizes)
 
+    @property
+    def digests_by_uri(self) -> dict[str, str]:
+        return dict(zip(self.uris, self.digests, strict=True))
+
     def __len__(self) -> int:
         return len(self.references)
 
@@ -169,6 +175,21 @@ def _common_directory(first: str, last: str) -> str:
     while not last.startswith(first[:end]):
         end = first.rfind("/", 0, end - 1) + 1
     return first[:end]
+
+
+def differing(
+    before: Mapping[Key, object], after: Mapping[Key, object]
+) -> tuple[tuple[Key, ...], tuple[Key, ...], tuple[Key, ...]]:
+    """Return the keys that only `after` has, only `before` has, and whose values differ, each in order."""
+    return (
+        tuple(key for key in after if key not in before),
+        tuple(key for key in before if key not in after),
+        tuple(
+            key
+            for key, value in after.items()
+            if key in before and before[key] is not value and before[key] != value
+        ),
+    )
 
 
 def digest_of(content: bytes) -> str:

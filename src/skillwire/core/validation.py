@@ -25,9 +25,8 @@ from skillwire.core.frontmatter import (
 )
 from skillwire.core.manifest import MAX_FILES
 from skillwire.core.media import media_type_of
-from skillwire.core.paths import as_text, folders_of, path_findings
 from skillwire.core.ts_yaml import TypeScriptYamlCheck
-from skillwire.core.uri import SkillUri
+from skillwire.core.uri import SkillUri, as_text, folders_of, path_findings
 
 # The links in a Markdown text, as far as skills need them.
 

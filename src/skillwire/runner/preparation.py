@@ -30,7 +30,7 @@ from skillwire.core import (
     quoted,
     size_findings,
 )
-from skillwire.core import paths as lookup
+from skillwire.core import uri as lookup
 from skillwire.runner.interface import (
     FOLDER,
     MANIFEST_PATH,

@@ -15,12 +15,12 @@ from skillwire.sources import DynamicSkill
 if TYPE_CHECKING:
     from skillwire.server.attach import add_skills
     from skillwire.server.http.app import HttpApp as HttpApp
-    from skillwire.server.http.endpoint import PATH as PATH
     from skillwire.server.http.server import listen_on as listen_on
     from skillwire.server.http.server import run_http as run_http
     from skillwire.server.http.server import serve_http as serve_http
     from skillwire.server.http.server import serve_with_workers as serve_with_workers
     from skillwire.server.http.server import url_of as url_of
+    from skillwire.server.http.views import PATH as PATH
     from skillwire.server.meta import Annotate, Subject, with_format
     from skillwire.server.skills import Skills
     from skillwire.server.skills import parse_dialects as parse_dialects
@@ -37,7 +37,7 @@ else:
         {
             "attach": "add_skills",
             "http.app": "HttpApp",
-            "http.endpoint": "PATH",
+            "http.views": "PATH",
             "http.server": "listen_on run_http serve_http serve_with_workers url_of",
             "stdio": "serve_stdio",
             "meta": "Annotate Subject with_format",

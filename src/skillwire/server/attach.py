@@ -35,7 +35,7 @@ def add_skills(
     annotate: Annotate | None = None,
     skill_media_type: str = "",
     find_tool: bool = False,
-    scripts: RunsScripts | None = None,
+    scripts: "RunsScripts | None" = None,
     listing: ListingRules = EVERYTHING_LISTED,
     instructions: bool = False,
 ) -> Skills:

@@ -13,7 +13,7 @@ from mcp.server.connection import Connection
 from mcp.server.context import ServerRequestContext
 from mcp.server.subscriptions import ResourcesListChanged, ResourceUpdated, ServerEvent, SubscriptionBus
 
-from skillwire.core import MAX_URI_LENGTH, SkillEntry
+from skillwire.core import MAX_URI_LENGTH, SkillEntry, differing
 from skillwire.sources.combined import CombinedSource
 from skillwire.sources.snapshot import Snapshot
 
@@ -30,16 +30,12 @@ def changed_files(before: Snapshot, now: Snapshot) -> frozenset[str]:
     changes = now.changes_since(before)
     changed: set[str] = set()
     for uri in (*changes.added, *changes.removed, *changes.changed):
-        old, new = _digests(before.by_uri.get(uri)), _digests(now.by_uri.get(uri))
-        changed.update(file for file in old.keys() | new.keys() if old.get(file) != new.get(file))
-        changed.add(uri)
+        changed.update(*differing(_digests(before.by_uri.get(uri)), _digests(now.by_uri.get(uri))), (uri,))
     return frozenset(changed)
 
 
 def _digests(entry: SkillEntry | None) -> dict[str, str]:
-    if entry is None or entry.manifest is None:
-        return {}
-    return dict(zip(entry.manifest.uris, entry.manifest.digests, strict=True))
+    return {} if entry is None or entry.manifest is None else entry.manifest.digests_by_uri
 
 
 class ChangeBus:

@@ -13,7 +13,7 @@ import os
 import select
 import sys
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,7 +22,7 @@ from typing import Any, Final, cast
 import orjson
 
 from skillwire import __version__
-from skillwire.core import DEFAULT_SCHEME, Dialect, JsonDict, SkillError, encode
+from skillwire.core import Dialect, JsonDict, SkillError, encode
 from skillwire.server.config import OptionLayers
 from skillwire.server.options import (
     OPTIONS,
@@ -34,11 +34,7 @@ from skillwire.server.options import (
 )
 from skillwire.server.visibility import EVERYTHING_LISTED, general_summary, summary_of
 from skillwire.sources.combined import merge, reserved_entries
-from skillwire.sources.directory.publish import MountPoint
-from skillwire.sources.directory.scan import ScanIndex, SkillRecord
-from skillwire.sources.directory.tree import SkillTree
-from skillwire.sources.directory.walk import Walk
-from skillwire.sources.snapshot import Snapshot
+from skillwire.sources.directory.tree import exceeds, preview_tree
 from skillwire.wire.core import EXTENSION, SETTINGS
 from skillwire.wire.execute import CAPABILITY, SCRIPTS
 from skillwire.wire.index import INDEX_URI
@@ -57,17 +53,8 @@ _LARGEST_ID: Final = 2**53
 _LARGEST_MESSAGE: Final = 8 * 1024
 # Every JSON parser accepts this nesting.
 _MOST_BRACKETS: Final = 100
-_DIALECTS: Final = frozenset(
-    {
-        Dialect.INDEX_JUNE,
-        Dialect.INDEX_APRIL,
-        Dialect.LIST_MARCH,
-        Dialect.PRIMITIVE,
-        Dialect.EXEC,
-        Dialect.PROMPT,
-    }
-)
 _INDEXES: Final = frozenset({Dialect.INDEX_JUNE, Dialect.INDEX_APRIL})
+_DIALECTS: Final = _INDEXES | {Dialect.LIST_MARCH, Dialect.PRIMITIVE, Dialect.EXEC, Dialect.PROMPT}
 # Options of the command that do not change the answer.
 _SWITCHES: Final = frozenset({"-v", "--verbose", "--json"})
 _CHUNK: Final = 4 * 1024
@@ -86,6 +73,9 @@ class Opening:
     answer: bytes = b""
 
 
+NOTHING_READ: Final = Opening()
+
+
 class EarlyHandshake:
     """Answers the first message on standard input in a thread, if that can be done without the SDK."""
 
@@ -93,7 +83,7 @@ class EarlyHandshake:
         self._options = options
         self._info = {"name": options.server_name, "version": __version__}
         self._instructions = {"instructions": summary} if summary else {}
-        self._opening = Opening()
+        self._opening = NOTHING_READ
 
     def start(self) -> None:
         """Start to wait for the first message."""
@@ -181,9 +171,10 @@ def answer_early(args: Sequence[str]) -> None:
     # Until the command sets up logging, warnings would be printed as they are.
     logging.getLogger("skillwire").addHandler(logging.NullHandler())
     with suppress(SkillError, OSError, ValueError):
-        _early = early_handshake(args)
-        if _early is not None:
-            _early.start()
+        early = early_handshake(args)
+        if early is not None:
+            early.start()
+            _early = early
 
 
 def early_handshake(args: Sequence[str]) -> EarlyHandshake | None:
@@ -204,36 +195,17 @@ def take_opening() -> Opening:
     """End the early answering of this process, and return what came of it."""
     global _early
     early, _early = _early, None
-    return Opening() if early is None else early.stop()
+    return NOTHING_READ if early is None else early.stop()
 
 
 def with_fixed_summary(options: ServeOptions) -> ServeOptions:
     """Return options whose instructions name no skills if there are too many to scan before an answer."""
     is_scanned = options.upstream is not None or options.listing != EVERYTHING_LISTED
-    if not options.instructions or is_scanned or not _has_many_skills(options):
+    if not options.instructions or is_scanned:
+        return options
+    if not exceeds(options.folders, MOST_SKILLS, MOST_FOLDERS, follow_links=options.follow_links):
         return options
     return replace(options, summary=general_summary(has_find_tool=options.find))
-
-
-def _has_many_skills(options: ServeOptions) -> bool:
-    skills = folders = 0
-    try:
-        for folder in options.folders:
-            walk = Walk(os.path.realpath(folder), options.follow_links)
-            for entered in walk.steps():
-                if skills + len(walk.skills) > MOST_SKILLS or folders + entered > MOST_FOLDERS:
-                    return True
-            skills, folders = skills + len(walk.skills), folders + walk.directories
-    except (SkillError, OSError):
-        pass  # The scan reports it.
-    return False
-
-
-class _KnownRecords(ScanIndex):
-    """The index of an earlier scan, which is only read: the scan of the server writes it."""
-
-    def save(self, records: Iterable[SkillRecord]) -> None:
-        pass
 
 
 def _scanned_summary(options: ServeOptions) -> str | None:
@@ -244,17 +216,14 @@ def _scanned_summary(options: ServeOptions) -> str | None:
     """
     if not options.instructions:
         return ""
-    mount = MountPoint.make(DEFAULT_SCHEME, options.prefix, None)
-    parts: list[Snapshot] = []
-    for folder in options.folders:
-        root = os.path.realpath(folder)
-        index = _KnownRecords.for_root(root)
-        tree = SkillTree(root, mount, follow_links=options.follow_links, index=index)
-        parts.append(tree.scan().snapshot)
-        if tree.unsettled or reserved_entries(parts[-1], [INDEX_URI]):
-            return None
+    trees = [
+        preview_tree(folder, prefix=options.prefix, follow_links=options.follow_links)
+        for folder in options.folders
+    ]
+    parts = [tree.scan().snapshot for tree in trees]
     found = merge(parts)
-    if found.refused:
+    is_reserved = any(reserved_entries(part, [INDEX_URI]) for part in parts)
+    if found.refused or is_reserved or any(tree.unsettled for tree in trees):
         return None
     return summary_of(options.listing.of(found.entries), has_find_tool=options.find)
 

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import quote
 
 import anyio
@@ -20,6 +20,7 @@ from mcp.server.auth.provider import principal_components
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 
+import skillwire.runner
 from skillwire.core import (
     EXECUTION_FAILED,
     JsonDict,
@@ -31,10 +32,14 @@ from skillwire.core import (
     quoted,
     visible,
 )
-from skillwire.runner import LimitHit, Outcome, OutputFile, Policy, Runner
+from skillwire.runner import LimitHit, Outcome, OutputFile, Policy
 from skillwire.server.answers import FileContent
 from skillwire.server.changes import connection_of
 from skillwire.wire.core import file_contents
+
+if TYPE_CHECKING:
+    # It needs the sandbox, which a server without scripts does not load.
+    from skillwire.runner import Runner
 
 OUTPUT_SCHEME: Final = "skill-output"
 
@@ -161,7 +166,7 @@ class OutputStore:
 
 logger = logging.getLogger(__name__)
 
-RunsScripts: TypeAlias = Runner | Policy
+RunsScripts: TypeAlias = "Runner | Policy"
 """A runner that is opened and closed elsewhere, or the policy for an own runner."""
 
 
@@ -182,9 +187,9 @@ class Scripts:
         self._own_runner: Runner | None = None
 
     @property
-    def runner(self) -> Runner | None:
+    def runner(self) -> "Runner | None":
         """The runner; None while the server is not running."""
-        return self._configured if isinstance(self._configured, Runner) else self._own_runner
+        return self._own_runner if isinstance(self._configured, Policy) else self._configured
 
     @property
     def is_available(self) -> bool:
@@ -200,7 +205,7 @@ class Scripts:
         if not self.may_run(uri):
             raise RunnerError("you may not run scripts of this skill")
 
-    def required_runner(self) -> Runner:
+    def required_runner(self) -> "Runner":
         """Return the runner.
 
         Raises:
@@ -218,7 +223,7 @@ class Scripts:
         async with AsyncExitStack() as stack:
             stack.callback(self._reset)
             if isinstance(self._configured, Policy):
-                self._own_runner = await stack.enter_async_context(Runner(self._configured))
+                self._own_runner = await stack.enter_async_context(skillwire.runner.Runner(self._configured))
             self._warn()
             group = await stack.enter_async_context(anyio.create_task_group())
             group.start_soon(self.outputs.expire_forever)

@@ -207,7 +207,7 @@ class Skills:
         dialects: Iterable[str] = (),
         annotator: MetaAnnotator = NO_ANNOTATIONS,
         find_tool: bool = False,
-        scripts: Scripts | RunsScripts | None = None,
+        scripts: "Scripts | RunsScripts | None" = None,
         listing: ListingRules = EVERYTHING_LISTED,
         instructions: bool | str = False,
     ) -> None:

@@ -22,7 +22,6 @@ from skillwire.server.skills import Skills
 from skillwire.sources.snapshot import Source
 
 _NAME = "skillwire"
-_CACHED_BYTES_OF_PART = 5 * 1024 * 1024
 
 
 def skills_for_options(options: ServeOptions) -> Skills:
@@ -34,11 +33,8 @@ def skills_for_options(options: ServeOptions) -> Skills:
 
 
 def skills_from_sources(options: ServeOptions, sources: Sequence[Source], scripts: Scripts | None) -> Skills:
-    """Return the skills of `sources`, served on the same terms to some callers.
-
-    There may be many such parts, so each caches few answers.
-    """
-    settings = replace(_result_settings(options), cache_scope="private", cached_bytes=_CACHED_BYTES_OF_PART)
+    """Return the skills of `sources`, served on the same terms to some callers."""
+    settings = replace(_result_settings(options), cache_scope="private")
     return _skills(options, sources, False, scripts, settings)
 
 

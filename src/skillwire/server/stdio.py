@@ -29,7 +29,7 @@ from pydantic_core import PydanticSerializationError
 from skillwire.core import encode, visible
 from skillwire.server.fast.hot import HotAnswers
 from skillwire.server.fast.requests import FastRequest, response
-from skillwire.server.handshake import Opening, take_opening, with_fixed_summary
+from skillwire.server.handshake import NOTHING_READ, Opening, take_opening, with_fixed_summary
 from skillwire.server.limits import MAX_MESSAGE_BYTES
 from skillwire.server.messages import MalformedMessageError, parse_message, too_large
 from skillwire.server.options import ServeOptions
@@ -71,7 +71,7 @@ class StdioConnection:
         outgoing: int,
         listen: ListenHandler | None = None,
         message_bytes: int = MAX_MESSAGE_BYTES,
-        opening: Opening = Opening(),
+        opening: Opening = NOTHING_READ,
     ) -> None:
         self._server = server
         self._opening = opening

@@ -152,7 +152,9 @@ class _PackedSource(SnapshotSource):
         self._contents = {
             path: reading.contents[path]
             for publication in published.publications.values()
-            for path in (_join(publication.record.directory, inner) for inner in publication.record.paths)
+            for path in (
+                _join(publication.record.directory, inner) for inner in publication.record.stamp.paths
+            )
         }
         return published
 
@@ -311,12 +313,11 @@ def _is_link(member: "Item") -> bool:
 
 def _record(found: FoundSkill, contents: dict[str, bytes]) -> SkillRecord:
     stamp = found.stamp()
-    paths = [file[0] for file in found.files]
-    findings = listing_findings(found, paths)
+    findings = listing_findings(found, stamp.paths)
     if any(finding.is_error for finding in findings):
         return unpublished_record(found, stamp, findings, lasting=True)
-    files = {path: contents[_join(found.directory, path)] for path in paths}
-    digests = [digest_of(content) for content in files.values()]
+    files = {path: contents[_join(found.directory, path)] for path in stamp.paths}
+    digests = tuple(digest_of(content) for content in files.values())
     return make_record(found, stamp, findings, digests, files[SKILL_FILE], lasting=True)
 
 

@@ -23,6 +23,7 @@ from skillwire.core import (
     SkillUri,
     SourceError,
     canonical_uri,
+    differing,
     limit_findings,
 )
 
@@ -158,17 +159,7 @@ class Snapshot:
 
     def changes_since(self, older: "Snapshot") -> Changes:
         """Return which skills were added, removed, or changed."""
-        now, before = self.by_uri, older.by_uri
-        changed = (uri for uri, entry in now.items() if uri in before and not _same(entry, before[uri]))
-        return Changes(
-            added=tuple(uri for uri in now if uri not in before),
-            removed=tuple(uri for uri in before if uri not in now),
-            changed=tuple(changed),
-        )
-
-
-def _same(left: SkillEntry, right: SkillEntry) -> bool:
-    return left is right or left == right
+        return Changes(*differing(older.by_uri, self.by_uri))
 
 
 def complete_nested_manifests(entries: Iterable[SkillEntry]) -> list[SkillEntry]:

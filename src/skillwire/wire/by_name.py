@@ -31,7 +31,6 @@ from skillwire.core import (
 )
 
 CAPABILITY: Final = "skills"
-LIST_METHOD: Final = "skills/list"
 GET_METHOD: Final = "skills/get"
 LIST_CHANGED: Final = "notifications/skills/list_changed"
 PROMPT_REFERENCE: Final = "ref/prompt"

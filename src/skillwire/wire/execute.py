@@ -31,7 +31,6 @@ from skillwire.core import (
 
 CAPABILITY: Final = "skills"
 SCRIPTS: Final = "scripts"
-LIST_METHOD: Final = "skills/list"
 READ_METHOD: Final = "skills/read"
 READ_REFERENCE_METHOD: Final = "skills/read_reference"
 EXECUTE_METHOD: Final = "skills/execute"

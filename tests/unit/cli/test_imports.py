@@ -113,3 +113,29 @@ def test_the_first_answer_over_stdio_needs_neither_the_sdk_nor_an_event_loop(
     assert "result" in orjson.loads(result.stdout)
     assert "skillwire.server.handshake" in loaded
     assert not loaded & {*SDK, "asyncio", "httpx2", "pydantic", "rich", "starlette", "typer", "watchfiles"}
+
+
+SERVE = """
+import os
+import sys
+from skillwire.cli import serve
+from skillwire.cli.app import run
+
+def stop(*args, **more):
+    print("loaded:", *sorted(sys.modules), file=sys.stderr, flush=True)
+    os._exit(0)
+
+serve._announce_url = stop
+run(["serve", "skills", "--http", "127.0.0.1:0"])
+"""
+
+
+def test_a_server_that_runs_no_scripts_loads_neither_the_sandbox_nor_a_host(tmp_path: Path) -> None:
+    write_skill(tmp_path / "skills" / "one")
+    command = [sys.executable, "-c", SERVE]
+    result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60, cwd=tmp_path)
+
+    loaded = set(result.stderr.splitlines()[-1].removeprefix("loaded: ").split())
+
+    assert "skillwire.server.http.app" in loaded
+    assert not loaded & {"skillwire.host", "skillwire.runner.runner", "skillwire.runner.sandbox.sandbox"}

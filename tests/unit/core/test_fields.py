@@ -32,24 +32,8 @@ VALID_NAMES = [
 
 INVALID_NAMES = [
     *("PDF-Processing", "A", "-pdf", "pdf-", "-", "--", "pdf--processing", "a" * 65, "a-" * 32 + "ab"),
-    *(
-        "a_b",
-        "a b",
-        " a",
-        "a ",
-        "a.b",
-        "a/b",
-        "a\\b",
-        "../a",
-        ".",
-        "..",
-        "a\n",
-        "\na",
-        "a\0",
-        "a%20b",
-        "a:b",
-        "@a/b",
-    ),
+    *"a_b a.b a/b ../a . .. a%20b a:b @a/b".split(),
+    *("a b", " a", "a ", "a\\b", "a\n", "\na", "a\0"),
     *("é-", "-é", "é--é", "É", "ﬁ", "e\u0301", "²", "a\u200bb", "Straße", "é" * 65, "a b é", "😀", "\u202ea"),
 ]
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillwire.core.paths import last_segment, matching, stem_of
+from skillwire.core.uri import last_segment, matching, stem_of
 
 PATHS = [
     "scripts/plot.py",

@@ -40,26 +40,8 @@ homes = st.tuples(paths, schemes).map(lambda home: SkillUri.build(home[0], schem
 
 # Text of every kind, and text that almost is a URI, which a random generator would rarely hit upon.
 PIECES = (
-    *(
-        "skill:",
-        "GitHub:",
-        "file:",
-        "//",
-        "/",
-        ":",
-        "@",
-        "[",
-        "]",
-        "?",
-        "#",
-        "\\",
-        " ",
-        "a",
-        "Zz",
-        "~",
-        "é",
-        "‮",
-    ),
+    *"skill: GitHub: file: // / : @ [ ] ? # a Zz ~".split(),
+    *("\\", " ", "é", "‮"),
     *(".", "..", "%", "%2e", "%2E", "%2f", "%5C", "%00", "%25", "%252e", "%41", "%C3%A9", "%c3", "%C0%AE"),
     *("SKILL.md", "/SKILL.md", "\x00", "\x1b", "\x7f", "\x85", "\n", "\ud800", "\udcff"),
 )
@@ -637,20 +619,8 @@ def test_a_hostile_first_segment_is_refused(scheme: str, authority: str) -> None
 @pytest.mark.parametrize(
     "text",
     [
-        *(
-            "",
-            " ",
-            "/",
-            "//",
-            "://",
-            "://a/b",
-            "skill",
-            "skill:",
-            "skill:a/b",
-            "skill:/a/b",
-            "skill://",
-            "skill:///",
-        ),
+        *"/ // :// ://a/b skill skill: skill:a/b skill:/a/b skill:// skill:///".split(),
+        *("", " "),
         *(
             "a/b/SKILL.md",
             "/a/SKILL.md",

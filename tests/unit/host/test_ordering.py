@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from skillwire.core.yaml12 import JsonValue
-from skillwire.host.listing.frozen import FrozenListing
-from skillwire.host.listing.render import render
+from skillwire.host.listing.render import FrozenListing, render
 from skillwire.host.model.errors import UnknownReferenceError
 from skillwire.host.model.origin import KnownSkill
 from skillwire.host.model.show_rules import ShowRules, priority_of

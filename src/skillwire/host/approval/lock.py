@@ -16,7 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import cast
 
-from skillwire.core import ManifestFile, quoted
+from skillwire.core import ManifestFile, differing, quoted
 from skillwire.host.approval.store import (
     approval_row,
     check_storable,
@@ -80,10 +80,11 @@ class LockDifference:
     def between(cls, before: Lock | None, after: Lock | None) -> "LockDifference":
         old = {approval.skill: approval for approval in before.approvals} if before else {}
         new = {approval.skill: approval for approval in after.approvals} if after else {}
+        added, removed, changed = differing(old, new)
         return cls(
-            tuple(approval for skill, approval in new.items() if skill not in old),
-            tuple(approval for skill, approval in old.items() if skill not in new),
-            tuple((old[skill], new[skill]) for skill in new if skill in old and old[skill] != new[skill]),
+            tuple(map(new.__getitem__, added)),
+            tuple(map(old.__getitem__, removed)),
+            tuple((old[skill], new[skill]) for skill in changed),
         )
 
     @property

@@ -1,35 +1,32 @@
 """One module per MCP call that a host makes, with strict checks of the answers."""
 
 from skillwire.host.calls.exchange import (
+    COMPLETE,
     Answer,
     Declaration,
-    ListingLimits,
     ListSkillsRequest,
-    Pager,
+    ResourceContent,
+    complete,
     declared,
     not_found_errors,
+    read_resource,
+    read_skill_uri,
     send_request,
     within,
 )
 from skillwire.host.calls.listing import (
     MAX_TTL_MS,
+    DirectoryItem,
     Freshness,
     Listing,
     ListingBuilder,
+    Pager,
     RefusedEntry,
     get_skill,
     list_skills,
+    read_directory,
     shortened,
     walk,
-)
-from skillwire.host.calls.read import (
-    COMPLETE,
-    DirectoryItem,
-    ResourceContent,
-    complete,
-    read_directory,
-    read_resource,
-    read_skill_uri,
 )
 from skillwire.host.calls.session import (
     MAX_PENDING_WRITES,
@@ -37,6 +34,7 @@ from skillwire.host.calls.session import (
     ConnectionLimits,
     ConnectionState,
     Deadlines,
+    ListingLimits,
     MessageCap,
     RestartBudget,
     ServerLink,

@@ -1,29 +1,49 @@
-"""One request and its answer: deadlines, and the translation of errors.
+"""Requests and their answers: deadlines, the translation of errors, and reading one resource.
 
 All answers pass through here, so this is where error messages of servers are
-quoted and incomplete results are refused.
+quoted and incomplete results are refused. Reading activates nothing.
 """
 
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+import base64
+import binascii
+import re
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias, cast
 
 import anyio
 from mcp.client import Client, InputRequiredRoundsExceededError
 from mcp.shared.exceptions import MCPError
-from mcp.types import METHOD_NOT_FOUND, PaginatedRequestParams, Request, RequestParams
+from mcp.types import (
+    METHOD_NOT_FOUND,
+    BlobResourceContents,
+    CompleteRequest,
+    CompleteRequestParams,
+    CompletionArgument,
+    CompletionContext,
+    PaginatedRequestParams,
+    Request,
+    RequestParams,
+    ResourceTemplateReference,
+    TextResourceContents,
+)
 from pydantic import RootModel, ValidationError
 
-from skillwire.core import INVALID_PARAMS, NotFoundError, encode, quoted
-from skillwire.host.model import (
-    EndlessListingError,
-    InvalidAnswerError,
-    NotDeclaredError,
-    PeerError,
-    TooSlowError,
+from skillwire.core import (
+    INVALID_PARAMS,
+    MAX_TOTAL_SIZE,
+    MAX_URI_LENGTH,
+    InvalidUriError,
+    LimitError,
+    NotFoundError,
+    SkillUri,
+    canonical_uri,
+    quoted,
 )
-from skillwire.wire.core import EXTENSION, GET_SKILL, LIST_SKILLS, READ_DIRECTORY
+from skillwire.host.model import InvalidAnswerError, NotDeclaredError, PeerError, TooSlowError
+from skillwire.wire.core import EXTENSION, GET_SKILL, LIST_SKILLS, READ_DIRECTORY, READ_RESOURCE
+from skillwire.wire.index import SkillTemplate
 
 DEFAULT_SECONDS: Final = 60.0
 RESOURCE_NOT_FOUND: Final = -32002
@@ -154,140 +174,6 @@ def _not_found(uri: str, error: PeerError) -> NotFoundError:
     return NotFoundError(f"nothing is served at {quoted(uri)}: {error}", uri=uri)
 
 
-# Walking the pages of an untrusted listing, with limits for one that does not end.
-
-
-DEFAULT_PAGES = 1000
-DEFAULT_ENTRIES = 100_000
-DEFAULT_BYTES = 128 * 1024 * 1024
-MAX_CURSOR_LENGTH = 65_536
-
-
-@dataclass(frozen=True, slots=True)
-class ListingLimits:
-    """Limits for one listing, beyond which it counts as endless; `max_bytes` is its size as JSON."""
-
-    max_pages: int = DEFAULT_PAGES
-    max_entries: int = DEFAULT_ENTRIES
-    max_bytes: int = DEFAULT_BYTES
-
-
-@dataclass(frozen=True, slots=True)
-class ResultPage:
-    """One page: its items, and the whole result around them.
-
-    `is_first` is also true when the walk started again; then earlier pages are
-    to be discarded.
-    """
-
-    items: list[object]
-    answer: Answer
-    is_first: bool
-
-
-class Pager:
-    """One walk through a paginated method.
-
-    `member` is the member of the result that holds the items. If the server
-    refuses a cursor, the walk starts again once, because the listing changed
-    meanwhile (LIST-13). The limits include the pages before that.
-    """
-
-    def __init__(
-        self,
-        client: Client,
-        request_for: Callable[[str | None], Request[Any, Any]],
-        *,
-        member: str,
-        limits: ListingLimits,
-    ) -> None:
-        self._client = client
-        self._request_for = request_for
-        self._member = member
-        self._limits = limits
-        self._method = str(request_for(None).method)
-        self._cursor: str | None = None
-        self._used: set[str] = set()
-        self._pages = self._entries = self._bytes = 0
-        self._has_restarted = self._is_over = False
-        self._problem: EndlessListingError | None = None
-
-    async def next_page(self) -> ResultPage | None:
-        """Fetch the next page; None after the last.
-
-        Raises:
-            EndlessListingError: A cursor was repeated, or a limit is reached.
-            InvalidAnswerError: The page is invalid.
-            PeerError: The server answered with an error, or the connection ended.
-        """
-        if self._is_over:
-            return None
-        if self._problem is not None:
-            raise self._problem
-        answer = await self._fetch()
-        page = ResultPage(self._items_of(answer), answer, self._cursor is None)
-        self._set_cursor(answer.get("nextCursor"))
-        return page
-
-    async def _fetch(self) -> Answer:
-        try:
-            return await self._ask()
-        except PeerError as error:
-            if error.peer_code != INVALID_PARAMS or self._cursor is None:
-                raise
-            if self._has_restarted:
-                message = f"the server refuses its own cursors for {self._method}"
-                raise InvalidAnswerError(message, violates="LIST-13") from error
-        self._has_restarted = True
-        self._cursor = None
-        self._used.clear()
-        return await self._ask()
-
-    async def _ask(self) -> Answer:
-        if self._pages >= self._limits.max_pages:
-            raise self._endless(f"more than {self._limits.max_pages} pages")
-        self._pages += 1
-        return await send_request(self._client, self._request_for(self._cursor))
-
-    def _items_of(self, answer: Answer) -> list[object]:
-        value = answer.get(self._member)
-        if not isinstance(value, list):
-            raise InvalidAnswerError(f"the server's answer to {self._method} has no list `{self._member}`")
-        items = cast(list[object], value)
-        self._entries += len(items)
-        if self._entries > self._limits.max_entries:
-            raise self._endless(f"more than {self._limits.max_entries} entries")
-        self._bytes += _size_of(items)
-        if self._bytes > self._limits.max_bytes:
-            raise self._endless(f"more than {self._limits.max_bytes} bytes")
-        return items
-
-    def _set_cursor(self, cursor: object) -> None:
-        if cursor is None:
-            self._is_over = True
-            return
-        if not isinstance(cursor, str) or len(cursor) > MAX_CURSOR_LENGTH:
-            raise InvalidAnswerError(
-                f"the server's answer to {self._method} has a cursor that is not a short text"
-            )
-        if cursor in self._used:
-            # This page is still valid; only the next one is not fetched.
-            self._problem = self._endless("a repeated cursor")
-        self._used.add(cursor)
-        self._cursor = cursor
-
-    def _endless(self, what: str) -> EndlessListingError:
-        return EndlessListingError(f"the server's answer to {self._method} has {what}")
-
-
-def _size_of(items: list[object]) -> int:
-    """Return the size of items as JSON; those without a JSON form count as 0 and are refused later."""
-    try:
-        return len(encode(items))
-    except (TypeError, ValueError, RecursionError):
-        return sum(_size_of([item]) for item in items) if len(items) > 1 else 0
-
-
 # The declaration of the skills extension in a server's capabilities.
 
 
@@ -343,3 +229,190 @@ def require_directory_read(client: Client) -> None:
             violates="NEG-06",
             fix="use the files in the skill's manifest",
         )
+
+
+# `resources/read`: the bytes of one file.
+
+
+_NOT_FOUND: Final = (INVALID_PARAMS, RESOURCE_NOT_FOUND)
+
+
+async def read_skill_uri(
+    client: Client,
+    uri: SkillUri | str,
+    *,
+    fresh: bool = False,
+    max_bytes: int = MAX_TOTAL_SIZE,
+    max_seconds: float | None = DEFAULT_SECONDS,
+) -> bytes:
+    """Read the file at `uri` with a plain `resources/read`, and return its bytes unverified.
+
+    The MCP client may answer from its own cache, for as long as the server
+    allowed. `fresh` always asks the server, as needed for a file that does not
+    match its digest. Callers with the skill's manifest pass the file's size as
+    `max_bytes` and check the bytes with `ManifestFile.verify`.
+
+    Raises:
+        InvalidUriError: The URI is not valid for a file; nothing was sent.
+        NotFoundError: The server has no such resource.
+        LimitError: The file is larger than `max_bytes`.
+        InvalidAnswerError: The answer is not exactly one item, for this URI, with readable content.
+        PeerError: The server answered with an error, or the connection ended.
+        TooSlowError: The server took too long.
+    """
+    wanted = uri.published if isinstance(uri, SkillUri) else uri
+    canonical = canonical_uri(wanted)
+    limit = nullcontext() if max_seconds is None else within(max_seconds, READ_RESOURCE)
+    with limit, peer_errors(READ_RESOURCE, wanted, _NOT_FOUND):
+        result = await client.read_resource(wanted, cache_mode="refresh" if fresh else "use")
+    require_complete(READ_RESOURCE, result.result_type)
+    item = result.contents[0] if len(result.contents) == 1 else None
+    if item is None or (item.uri != canonical and not _is_same_uri(item.uri, canonical)):
+        raise InvalidAnswerError(
+            f"the server's answer is not exactly one item with the URI {quoted(canonical)}", violates="INT-10"
+        )
+    return bytes_of(item, canonical, max_bytes)
+
+
+def _is_same_uri(uri: str, canonical: str) -> bool:
+    try:
+        return canonical_uri(uri) == canonical
+    except InvalidUriError:
+        return False
+
+
+def bytes_of(item: TextResourceContents | BlobResourceContents, uri: str, max_bytes: int) -> bytes:
+    """Return the decoded content of an item; its length is checked before decoding.
+
+    Raises:
+        LimitError: It is larger than `max_bytes`.
+        InvalidAnswerError: It is not valid Unicode or base64.
+    """
+    if isinstance(item, TextResourceContents):
+        # A character takes at least one byte, so text that is too long is not encoded.
+        if len(item.text) > max_bytes:
+            raise _too_large(uri, max_bytes)
+        try:
+            content = item.text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise InvalidAnswerError(f"the text of {quoted(uri)} is not valid Unicode") from error
+        if len(content) > max_bytes:
+            raise _too_large(uri, max_bytes)
+        return content
+    padding = len(item.blob[-2:]) - len(item.blob[-2:].rstrip("="))
+    if len(item.blob) // 4 * 3 - padding > max_bytes:
+        raise _too_large(uri, max_bytes)
+    try:
+        return base64.b64decode(item.blob, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise InvalidAnswerError(f"the content of {quoted(uri)} is not valid base64") from error
+
+
+def _too_large(uri: str, max_bytes: int) -> LimitError:
+    return LimitError(f"{quoted(uri)} is larger than the {max_bytes} bytes that are accepted")
+
+
+# `resources/read` for any resource of a server. It activates no skill and verifies nothing.
+
+
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:[^\x00-\x20\x7f-\x9f\ud800-\udfff]+")
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceContent:
+    """The content that a server returned for a URI, with the media type it states."""
+
+    uri: str
+    content: bytes = field(repr=False)
+    media_type: str | None
+    is_text: bool
+
+
+async def read_resource(
+    client: Client,
+    uri: str,
+    *,
+    max_bytes: int = MAX_TOTAL_SIZE,
+    max_seconds: float | None = DEFAULT_SECONDS,
+) -> ResourceContent:
+    """Read the resource at `uri`, of any scheme, with the URI as the server spells it.
+
+    Raises:
+        InvalidUriError: This is not a URI; nothing was sent.
+        NotFoundError: The server has no such resource.
+        LimitError: It is larger than `max_bytes`.
+        InvalidAnswerError: The answer is not exactly one item with readable content.
+        PeerError: The server answered with an error, or the connection ended.
+        TooSlowError: The server took too long.
+    """
+    if len(uri) > MAX_URI_LENGTH or not _URI.fullmatch(uri):
+        raise InvalidUriError(f"{quoted(uri[:200])} is not a URI")
+    codes = (INVALID_PARAMS, RESOURCE_NOT_FOUND)
+    with (
+        within(max_seconds, READ_RESOURCE),
+        peer_errors(READ_RESOURCE, uri, codes),
+    ):
+        result = await client.read_resource(uri, cache_mode="bypass")
+    require_complete(READ_RESOURCE, result.result_type)
+    if len(result.contents) != 1:
+        raise InvalidAnswerError(f"the server's answer for {quoted(uri)} is not exactly one item")
+    item = result.contents[0]
+    content = bytes_of(item, uri, max_bytes)
+    return ResourceContent(uri, content, item.mime_type, isinstance(item, TextResourceContents))
+
+
+# `completion/complete`: suggested values for a variable of a template.
+
+
+COMPLETE: Final = "completion/complete"
+MAX_VALUES: Final = 100
+MAX_VALUE_LENGTH: Final = 1024
+
+
+async def complete(
+    client: Client,
+    template: SkillTemplate,
+    variable: str,
+    typed: str,
+    *,
+    others: Mapping[str, str] | None = None,
+    max_seconds: float | None = DEFAULT_SECONDS,
+) -> tuple[str, ...]:
+    """Request completions of `typed` for `variable`; `others` are the values of the other variables.
+
+    If the server does not offer completion, nothing is sent and there are no
+    values. The values are untrusted: at most 100 short texts, to be escaped when
+    shown, and checked when the template is expanded with them.
+
+    Raises:
+        InvalidAnswerError: The answer is invalid.
+        PeerError: The server answered with an error, or the connection ended.
+        TooSlowError: The server took too long.
+    """
+    if client.server_capabilities.completions is None:
+        return ()
+    request = CompleteRequest(
+        params=CompleteRequestParams(
+            ref=ResourceTemplateReference(type="ref/resource", uri=template.template.text),
+            argument=CompletionArgument(name=variable, value=typed),
+            context=CompletionContext(arguments=dict(others)) if others else None,
+        )
+    )
+    with within(max_seconds, COMPLETE):
+        answer = await send_request(client, request)
+    completion = answer.get("completion")
+    values = cast(Mapping[str, object], completion).get("values") if isinstance(completion, dict) else None
+    if not isinstance(values, list):
+        raise InvalidAnswerError(f"the server's answer to {COMPLETE} has no list of values")
+    texts = [value for value in cast("list[object]", values)[:MAX_VALUES] if _is_usable(value)]
+    return tuple(dict.fromkeys(cast("list[str]", texts)))
+
+
+def _is_usable(value: object) -> bool:
+    if not isinstance(value, str) or not 0 < len(value) <= MAX_VALUE_LENGTH:
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,15 +1,23 @@
-"""`skills/list`: all skills that a server lists, and the entries that are refused."""
+"""Listings in pages: `skills/list`, `skills/get`, and the items of a directory."""
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
-from typing import Final, TypeAlias, cast
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeAlias, cast
 
 from mcp.client import Client
-from mcp.types import CONNECTION_CLOSED, PaginatedRequestParams
+from mcp.types import (
+    CONNECTION_CLOSED,
+    PaginatedRequestParams,
+    Request,
+)
 
 from skillwire.core import (
+    DIRECTORY_MEDIA_TYPE,
+    INVALID_PARAMS,
+    MAX_JSON_SIZE,
     Dialect,
     Finding,
     InvalidEntryError,
@@ -17,31 +25,162 @@ from skillwire.core import (
     SkillEntry,
     SkillError,
     SkillUri,
+    canonical_uri,
     check_entries,
     check_entry,
+    encode,
     gc_paused,
     quoted,
+    segment_of,
 )
 from skillwire.host.calls.exchange import (
-    DEFAULT_BYTES,
-    DEFAULT_ENTRIES,
-    DEFAULT_PAGES,
     DEFAULT_SECONDS,
     Answer,
+    DirectoryParams,
     GetSkillRequest,
-    ListingLimits,
     ListSkillsRequest,
-    Pager,
-    ResultPage,
+    ReadDirectoryRequest,
     UriParams,
     not_found_errors,
+    require_directory_read,
     require_skills,
     send_request,
     within,
 )
-from skillwire.host.model import EndlessListingError, InvalidAnswerError, PeerError, TooSlowError
-from skillwire.wire.core import GET_SKILL, LIST_SKILLS, CacheScope
+from skillwire.host.calls.session import DEFAULT_BYTES, DEFAULT_ENTRIES, DEFAULT_PAGES, ListingLimits
+from skillwire.host.model import (
+    EndlessListingError,
+    InvalidAnswerError,
+    PeerError,
+    TooSlowError,
+)
+from skillwire.wire.core import GET_SKILL, LIST_SKILLS, READ_DIRECTORY, CacheScope
 from skillwire.wire.index import SkillTemplate
+
+# Walking the pages of an untrusted listing, with limits for one that does not end.
+
+
+MAX_CURSOR_LENGTH = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class ResultPage:
+    """One page: its items, and the whole result around them.
+
+    `is_first` is also true when the walk started again; then earlier pages are
+    to be discarded.
+    """
+
+    items: list[object]
+    answer: Answer
+    is_first: bool
+
+
+class Pager:
+    """One walk through a paginated method.
+
+    `member` is the member of the result that holds the items. If the server
+    refuses a cursor, the walk starts again once, because the listing changed
+    meanwhile (LIST-13). The limits include the pages before that.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        request_for: Callable[[str | None], Request[Any, Any]],
+        *,
+        member: str,
+        limits: ListingLimits,
+    ) -> None:
+        self._client = client
+        self._request_for = request_for
+        self._member = member
+        self._limits = limits
+        self._method = str(request_for(None).method)
+        self._cursor: str | None = None
+        self._used: set[str] = set()
+        self._pages = self._entries = self._bytes = 0
+        self._has_restarted = self._is_over = False
+        self._problem: EndlessListingError | None = None
+
+    async def next_page(self) -> ResultPage | None:
+        """Fetch the next page; None after the last.
+
+        Raises:
+            EndlessListingError: A cursor was repeated, or a limit is reached.
+            InvalidAnswerError: The page is invalid.
+            PeerError: The server answered with an error, or the connection ended.
+        """
+        if self._is_over:
+            return None
+        if self._problem is not None:
+            raise self._problem
+        answer = await self._fetch()
+        page = ResultPage(self._items_of(answer), answer, self._cursor is None)
+        self._set_cursor(answer.get("nextCursor"))
+        return page
+
+    async def _fetch(self) -> Answer:
+        try:
+            return await self._ask()
+        except PeerError as error:
+            if error.peer_code != INVALID_PARAMS or self._cursor is None:
+                raise
+            if self._has_restarted:
+                message = f"the server refuses its own cursors for {self._method}"
+                raise InvalidAnswerError(message, violates="LIST-13") from error
+        self._has_restarted = True
+        self._cursor = None
+        self._used.clear()
+        return await self._ask()
+
+    async def _ask(self) -> Answer:
+        if self._pages >= self._limits.max_pages:
+            raise self._endless(f"more than {self._limits.max_pages} pages")
+        self._pages += 1
+        return await send_request(self._client, self._request_for(self._cursor))
+
+    def _items_of(self, answer: Answer) -> list[object]:
+        value = answer.get(self._member)
+        if not isinstance(value, list):
+            raise InvalidAnswerError(f"the server's answer to {self._method} has no list `{self._member}`")
+        items = cast(list[object], value)
+        self._entries += len(items)
+        if self._entries > self._limits.max_entries:
+            raise self._endless(f"more than {self._limits.max_entries} entries")
+        self._bytes += _size_of(items)
+        if self._bytes > self._limits.max_bytes:
+            raise self._endless(f"more than {self._limits.max_bytes} bytes")
+        return items
+
+    def _set_cursor(self, cursor: object) -> None:
+        if cursor is None:
+            self._is_over = True
+            return
+        if not isinstance(cursor, str) or len(cursor) > MAX_CURSOR_LENGTH:
+            raise InvalidAnswerError(
+                f"the server's answer to {self._method} has a cursor that is not a short text"
+            )
+        if cursor in self._used:
+            # This page is still valid; only the next one is not fetched.
+            self._problem = self._endless("a repeated cursor")
+        self._used.add(cursor)
+        self._cursor = cursor
+
+    def _endless(self, what: str) -> EndlessListingError:
+        return EndlessListingError(f"the server's answer to {self._method} has {what}")
+
+
+def _size_of(items: list[object]) -> int:
+    """Return the size of items as JSON; those without a JSON form count as 0 and are refused later."""
+    try:
+        return len(encode(items))
+    except (TypeError, ValueError, RecursionError):
+        return sum(_size_of([item]) for item in items) if len(items) > 1 else 0
+
+
+# `skills/list` and `skills/get`.
+
 
 MAX_TTL_MS: Final = 2**53 - 1
 
@@ -332,3 +471,110 @@ def _checked(wanted: SkillUri, entry: SkillEntry | None, findings: list[Finding]
         messages = "; ".join(finding.message for finding in shortened(errors))
         raise InvalidEntryError(messages, uri=wanted.text)
     return entry
+
+
+# `resources/directory/read`: the items of a directory on a server.
+
+
+_MEDIA_TYPE = re.compile(r"[!-~](?:[ -~]{0,253}[!-~])?")
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryItem:
+    """One direct child of a directory.
+
+    `uri` is canonical and `name` its decoded last segment, whatever name the
+    server gives it. `spelling` is the server's own form of the URI, for requests.
+    """
+
+    uri: str
+    name: str
+    media_type: str | None
+    size: int | None
+    is_directory: bool
+    spelling: str = field(default="", compare=False)
+
+    @property
+    def published(self) -> str:
+        """The spelling to use when asking the server for this item."""
+        return self.spelling or self.uri
+
+
+async def read_directory(
+    client: Client,
+    uri: str,
+    *,
+    max_pages: int = DEFAULT_PAGES,
+    max_entries: int = DEFAULT_ENTRIES,
+    max_bytes: int = DEFAULT_BYTES,
+    max_seconds: float | None = DEFAULT_SECONDS,
+) -> tuple[DirectoryItem, ...]:
+    """Request the direct children of the directory at `uri`, in the server's order.
+
+    The answer adds no files to a skill: only its manifest defines them. One item
+    that is not a direct child makes the whole answer invalid.
+
+    Raises:
+        InvalidUriError: The URI is invalid for a directory, as with a trailing slash; nothing was sent.
+        NotDeclaredError: The server has not declared `directoryRead`; nothing was sent.
+        NotFoundError: The server has no such directory.
+        EndlessListingError: The listing repeats itself or is larger than allowed.
+        InvalidAnswerError: A page is invalid, or has an item that is not in this directory.
+        PeerError: The server answered with an error, or the connection ended.
+        TooSlowError: The server took too long.
+    """
+    directory = canonical_uri(uri)
+    require_directory_read(client)
+
+    def page_request(cursor: str | None) -> ReadDirectoryRequest:
+        return ReadDirectoryRequest(params=DirectoryParams(uri=uri, cursor=cursor))
+
+    limits = ListingLimits(max_pages, max_entries, max_bytes)
+    pager = Pager(client, page_request, member="resources", limits=limits)
+    found: dict[str, DirectoryItem] = {}
+    with within(max_seconds, READ_DIRECTORY), not_found_errors(uri):
+        while (page := await pager.next_page()) is not None:
+            if page.is_first:
+                found = {}
+            for value in page.items:
+                item = _item_of(value, directory)
+                if item.uri in found:
+                    raise InvalidAnswerError(f"the server lists {quoted(item.uri)} twice in one directory")
+                found[item.uri] = item
+    return tuple(found.values())
+
+
+def _item_of(value: object, directory: str) -> DirectoryItem:
+    """Parse one untrusted item of `directory`."""
+    raw = cast(Mapping[str, object], value if isinstance(value, dict) else {})
+    spelling, media_type, size = raw.get("uri"), raw.get("mimeType"), raw.get("size")
+    if not isinstance(spelling, str):
+        raise InvalidAnswerError(f"the server lists an item without a URI in {quoted(directory)}")
+    uri = _child_of(directory, spelling)
+    if media_type is not None and not (isinstance(media_type, str) and _MEDIA_TYPE.fullmatch(media_type)):
+        raise InvalidAnswerError(f"{quoted(uri)} has an invalid media type")
+    if size is not None and (
+        isinstance(size, bool) or not isinstance(size, int) or not 0 <= size <= MAX_JSON_SIZE
+    ):
+        raise InvalidAnswerError(f"{quoted(uri)} has an invalid size")
+    is_directory = media_type == DIRECTORY_MEDIA_TYPE
+    return DirectoryItem(uri, segment_of(uri), media_type, size, is_directory, spelling)
+
+
+def _child_of(directory: str, spelling: str) -> str:
+    """Return the canonical URI of a direct child.
+
+    Raises:
+        InvalidAnswerError: It is not one.
+    """
+    try:
+        uri = canonical_uri(spelling)
+    except InvalidUriError as error:
+        raise InvalidAnswerError(
+            f"the server lists an invalid URI in {quoted(directory)}: {error}", violates="DIR-13"
+        ) from error
+    if uri.rpartition("/")[0] != directory:
+        raise InvalidAnswerError(
+            f"the server lists {quoted(uri)}, which is not in {quoted(directory)}", violates="DIR-13"
+        )
+    return uri

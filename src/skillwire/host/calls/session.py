@@ -17,12 +17,14 @@ from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCNotification, JSONRPCResponse
 
 from skillwire.core import SkillError, quoted
-from skillwire.host.calls.exchange import DEFAULT_BYTES, DEFAULT_ENTRIES, DEFAULT_PAGES
 from skillwire.host.model import FloodError, TooSlowError, UnavailableError
 
 # Limits for a connection: size and rate of messages, backoff and restarts.
 
 
+DEFAULT_PAGES = 1000
+DEFAULT_ENTRIES = 100_000
+DEFAULT_BYTES = 128 * 1024 * 1024
 DEFAULT_MESSAGE_BYTES: Final = 32 * 1024 * 1024
 
 # JSON may encode one byte as `\u0000`, and the file is wrapped in a message.
@@ -30,6 +32,15 @@ _BYTES_PER_BYTE = 6
 _ENVELOPE = 64 * 1024
 
 Clock: TypeAlias = Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True)
+class ListingLimits:
+    """Limits for one listing, beyond which it counts as endless; `max_bytes` is its size as JSON."""
+
+    max_pages: int = DEFAULT_PAGES
+    max_entries: int = DEFAULT_ENTRIES
+    max_bytes: int = DEFAULT_BYTES
 
 
 @dataclass(frozen=True, slots=True)

@@ -274,7 +274,7 @@ class Connection:
         )
 
     async def read_resource(self, uri: str) -> ResourceContent:
-        """Return any resource of the server, of at most 16 MiB; see `calls.read.read_resource`.
+        """Return any resource of the server, of at most 16 MiB; see `read_resource`.
 
         Raises:
             SkillError: There is no such resource, it is too large, or there is no connection.

@@ -110,7 +110,7 @@ class Session:
         return self.client.server_capabilities.prompts is not None
 
     async def read(self, uri: str, *, max_bytes: int) -> bytes:
-        """Read one resource of at most `max_bytes`; see `calls.read.read_skill_uri`.
+        """Read one resource of at most `max_bytes`; see `read_skill_uri`.
 
         Raises:
             NotFoundError: The server has no such resource.

@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from skillwire.core import MAX_DESCRIPTION, visible
-from skillwire.host.listing.frozen import FrozenListing
-from skillwire.host.listing.render import DEFAULT_BUDGET
+from skillwire.host.listing.render import DEFAULT_BUDGET, FrozenListing
 from skillwire.host.listing.text import ListingForm
 from skillwire.host.model import (
     Activation,

@@ -21,6 +21,7 @@ from skillwire.core import (
     Manifest,
     SkillDocument,
     SkillEntry,
+    differing,
 )
 from skillwire.host.model.origin import KnownSkill, Origin, SkillId
 
@@ -193,13 +194,7 @@ class Change:
 
     @classmethod
     def between(cls, before: Manifest, after: Manifest) -> "Change":
-        old = dict(zip(before.uris, before.digests, strict=True))
-        new = dict(zip(after.uris, after.digests, strict=True))
-        return cls(
-            tuple(sorted(new.keys() - old.keys())),
-            tuple(sorted(old.keys() - new.keys())),
-            tuple(sorted(uri for uri in old.keys() & new.keys() if old[uri] != new[uri])),
-        )
+        return cls(*differing(before.digests_by_uri, after.digests_by_uri))
 
     @property
     def is_empty(self) -> bool:

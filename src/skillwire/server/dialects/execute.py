@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import anyio
 import mcp_types as types
@@ -34,7 +34,6 @@ from skillwire.core import (
 )
 from skillwire.runner import (
     Outcome,
-    Runner,
     RunSlot,
     ScriptInterface,
     ScriptRun,
@@ -67,6 +66,9 @@ from skillwire.wire.execute import (
 
 # `skills/execute`: one request, from finding the script to its result.
 
+
+if TYPE_CHECKING:
+    from skillwire.runner import Runner
 
 _ATTEMPTS = 3
 _MAX_CANDIDATES = 10
@@ -119,7 +121,7 @@ class Execution:
             raise limit_error(outcome, outcome.limit, {"name": self.name, "script": run.script})
         return result_of(outcome, self.scripts.outputs, caller_of(context))
 
-    async def _prepare(self, runner: Runner, entry: SkillEntry, params: ExecuteRequestParams) -> ScriptRun:
+    async def _prepare(self, runner: "Runner", entry: SkillEntry, params: ExecuteRequestParams) -> ScriptRun:
         """Read the skill as it is listed; if it changed meanwhile, read it again."""
         for _ in range(_ATTEMPTS):
             entry = self.catalog.snapshot.get(entry.uri)
@@ -133,7 +135,7 @@ class Execution:
         raise SourceError(f"{entry.uri} is changing and cannot be run as published")
 
 
-async def _run_with_progress(context: Context, runner: Runner, run: ScriptRun, slot: RunSlot) -> Outcome:
+async def _run_with_progress(context: Context, runner: "Runner", run: ScriptRun, slot: RunSlot) -> Outcome:
     """Run a script, and send progress every second if the client asked for it."""
     limits = runner.policy.limits.with_requested(run.interface.limits, runner.policy.most)
     start, outcome, failure = time.monotonic(), None, None
@@ -251,7 +253,7 @@ class Exec(ByNameDialectServer):
     dialect: ClassVar[Dialect] = Dialect.EXEC
 
     @property
-    def runner(self) -> Runner | None:
+    def runner(self) -> "Runner | None":
         """The runner, if scripts can be run."""
         scripts = self.skills.scripts
         return scripts.runner if scripts is not None and scripts.is_available else None

@@ -35,21 +35,19 @@ from skillwire.server.browse import skill_around
 from skillwire.server.dialects.base import Context, Handler, MaySee
 from skillwire.server.dialects.prompts import Prompts, SkillPrompt
 from skillwire.server.fastmcp.methods import (
+    CALLER,
     MANY_TYPES,
+    AnyFastMCP,
+    CallerVisibility,
     FileError,
     FileResource,
     FilesTemplate,
+    ResourceVisibility,
     ScopedListing,
     SkillsMiddleware,
-    located,
-)
-from skillwire.server.fastmcp.visibility import (
-    CALLER,
-    AnyFastMCP,
-    CallerVisibility,
-    ResourceVisibility,
     SkillsProviderBase,
     VisibleSkillMethods,
+    located,
 )
 from skillwire.server.find_tool import (
     ANNOTATIONS,

@@ -32,9 +32,8 @@ from skillwire.server.access.settings import (
 from skillwire.server.fast.asgi import FastPath, refuse
 from skillwire.server.fast.requests import App, Receive, Scope, Send
 from skillwire.server.hosts import AllowedHosts
-from skillwire.server.http.endpoint import END_WATCH, PATH, Endpoint
 from skillwire.server.http.observe import note
-from skillwire.server.http.views import SingleView, TooManyViewsError, View, Views
+from skillwire.server.http.views import END_WATCH, PATH, Endpoint, SingleView, TooManyViewsError, View, Views
 from skillwire.server.limits import ConnectionCounts
 from skillwire.server.ops.metrics import ALIVE_PATH, METRICS_PATH, READY_PATH, Gauge, Health, WorkerMetrics
 from skillwire.server.ops.peers import Proxies

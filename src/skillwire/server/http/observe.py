@@ -3,13 +3,25 @@
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Mapping
-from contextlib import nullcontext
+from collections.abc import Awaitable, Generator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any, Final
 
 import anyio
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
-from opentelemetry.trace import INVALID_SPAN
+from opentelemetry.propagate import extract
+from opentelemetry.propagators.textmap import Getter
+from opentelemetry.trace import (
+    INVALID_SPAN,
+    NoOpTracer,
+    ProxyTracer,
+    Span,
+    SpanKind,
+    Status,
+    StatusCode,
+    get_current_span,
+    get_tracer,
+)
 
 from skillwire.server.fast.requests import App, Message, Receive, Scope, Send
 from skillwire.server.ops.accesslog import AccessLog, AccessRecord
@@ -23,7 +35,78 @@ from skillwire.server.ops.metrics import (
     WorkerMetrics,
 )
 from skillwire.server.ops.peers import Proxies
-from skillwire.server.ops.tracing import finish_span, request_span, trace_id_of
+
+_SCOPE: Final = "skillwire"
+_MAX_PATH = 256
+_VERBS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+# The value for unknown methods in the semantic conventions for HTTP spans.
+_OTHER_VERB = "_OTHER"
+_SERVER_ERROR = 500
+
+
+def is_tracing() -> bool:
+    """Return whether spans are exported; if so, every request has to reach the SDK, which creates them."""
+    return not isinstance(get_tracer(_SCOPE), NoOpTracer | ProxyTracer)
+
+
+@contextmanager
+def request_span(scope: Mapping[str, Any]) -> Generator[Span]:
+    """Start the span of an HTTP request, or yield the current span if an outer layer has started one."""
+    current = get_current_span()
+    if current.get_span_context().is_valid:
+        yield current
+        return
+    verb = scope["method"] if scope["method"] in _VERBS else _OTHER_VERB
+    attributes = {
+        "http.request.method": verb,
+        "url.scheme": scope.get("scheme", "http"),
+        "url.path": scope["path"][:_MAX_PATH],
+        "network.protocol.version": scope.get("http_version", "1.1"),
+    }
+    with get_tracer(_SCOPE).start_as_current_span(
+        verb,
+        context=extract(scope["headers"], getter=_HEADERS),
+        kind=SpanKind.SERVER,
+        attributes=attributes,
+        # Exceptions are logged; traces may be readable by more people.
+        record_exception=False,
+    ) as span:
+        yield span
+
+
+def finish_span(span: Span, *, route: str, method: str, status: int, outcome: str) -> None:
+    """Record how the request ended. `route` and `method` come from fixed sets, to bound the span names."""
+    span.update_name(route)
+    span.set_attributes({"http.route": route, "mcp.method.name": method, "skillwire.outcome": outcome})
+    if status:
+        span.set_attribute("http.response.status_code", status)
+    if status >= _SERVER_ERROR or outcome == "failed":
+        span.set_attribute("error.type", str(status or outcome))
+        span.set_status(Status(StatusCode.ERROR))
+
+
+def trace_id_of(span: Span) -> str:
+    """Return the trace ID of a span in hexadecimal; empty when there is none."""
+    context = span.get_span_context()
+    return f"{context.trace_id:032x}" if context.is_valid else ""
+
+
+class _HeaderGetter(Getter[Sequence[tuple[bytes, bytes]]]):
+    """A getter for the headers of an ASGI request."""
+
+    def get(self, carrier: Sequence[tuple[bytes, bytes]], key: str) -> list[str] | None:
+        name = key.lower().encode()
+        return [value.decode("latin-1") for header, value in carrier if header == name] or None
+
+    def keys(self, carrier: Sequence[tuple[bytes, bytes]]) -> list[str]:
+        return [header.decode("latin-1") for header, _ in carrier]
+
+
+_HEADERS: Final = _HeaderGetter()
+
+
+# `ObservedApp`: counts, logs and traces each request.
+
 
 KEY: Final = "skillwire.request"
 """The key of the request in the ASGI scope, for inner layers."""
@@ -34,7 +117,7 @@ _LASTING: Final = frozenset({METHOD_NUMBERS[STREAM], METHOD_NUMBERS["subscriptio
 _BY_HEADER: Final = {method.encode(): METHOD_NUMBERS[method] for method in MCP_METHODS}
 _WELL_KNOWN: Final = "/.well-known/"
 _ROUTES: Final = {"/healthz": "health", "/readyz": "health", "/metrics": "metrics"}
-_VERBS: Final = {"GET": STREAM, "DELETE": "end-session"}
+_SESSION_METHODS: Final = {"GET": STREAM, "DELETE": "end-session"}
 _PLAIN_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 # The start of a JSON-RPC error in a response with status 200. Quotes in the id are escaped.
 _ERROR: Final = re.compile(
@@ -207,7 +290,7 @@ class ObservedApp:
         if path == self._path:
             verb = scope["method"]
             if verb != "POST":
-                return METHOD_NUMBERS[_VERBS.get(verb, OTHER)]
+                return METHOD_NUMBERS[_SESSION_METHODS.get(verb, OTHER)]
             for name, value in scope["headers"]:
                 if name == b"mcp-method":
                     return _BY_HEADER.get(value, _OTHER)

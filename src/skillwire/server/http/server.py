@@ -27,14 +27,13 @@ from skillwire.core import SkillError
 from skillwire.server.access.admission import Admission
 from skillwire.server.config import LiveOptions
 from skillwire.server.http.app import HttpApp
-from skillwire.server.http.endpoint import PATH
 from skillwire.server.http.guard import ConnectionTracker, LimitedConnection
-from skillwire.server.http.observe import ObservedApp
+from skillwire.server.http.observe import ObservedApp, is_tracing
+from skillwire.server.http.views import PATH
 from skillwire.server.limits import ConnectionCounts, HttpConnectionLimits, raise_open_file_limit
 from skillwire.server.ops.accesslog import AccessLog, write_to_stderr
 from skillwire.server.ops.metrics import WorkerMetrics
 from skillwire.server.ops.peers import Proxies
-from skillwire.server.ops.tracing import is_tracing
 from skillwire.server.options import HttpOptions, ServeOptions
 from skillwire.server.outputs import Scripts
 from skillwire.server.skills import Skills

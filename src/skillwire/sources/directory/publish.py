@@ -228,6 +228,8 @@ def _publish_one(
                 return Publication(record, None, findings)
         else:
             path = f"{above}/{name}" if above else name
+            if path == record.directory:
+                path = record.directory  # One text instead of two equal ones.
             if mount.at and record.directory:
                 path = f"{mount.at}/{path}"
         uri = mount.uri_for(path)
@@ -242,8 +244,9 @@ def _publish_one(
 
 def _manifest(uri: SkillUri, record: SkillRecord) -> Manifest:
     if record.plain and len(uri.text) <= MAX_URI_LENGTH - MAX_PLAIN_LENGTH:
-        return Manifest(uri.root + "/", tuple(record.paths), tuple(record.digests), tuple(record.sizes))
-    return Manifest.of(map(ManifestFile, map(uri.join, record.paths), record.digests, record.sizes))
+        return Manifest(uri.root + "/", record.stamp.paths, record.digests, record.stamp.sizes)
+    paths, sizes, _ = record.stamp
+    return Manifest.of(map(ManifestFile, map(uri.join, paths), record.digests, sizes))
 
 
 def _misnamed(folder: str, name: str, *, nested: bool) -> Finding:

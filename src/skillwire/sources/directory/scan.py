@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, cast
+from typing import Any, TypeAlias
 
 import orjson
 import platformdirs
@@ -38,13 +38,11 @@ from skillwire.core import (
     size_findings,
 )
 from skillwire.sources.directory.walk import (
-    STAMP_WIDTH,
     FileStat,
     FolderReader,
     FoundSkill,
     Stamp,
     raise_if_transient,
-    share_paths,
     skill_base,
     stat_fields,
 )
@@ -64,7 +62,7 @@ _UNSETTLED = Finding(
 class SkillRecord:
     """The result of scanning one skill's folder; never modified.
 
-    `digests` is parallel to the paths in `stamp`, and `plain` means that those
+    `digests` are those of the paths in `stamp`, and `plain` means that those
     need no escaping in a URI. `frontmatter` is None when the skill cannot be
     published; `findings` then contains an error. `settled` is False when a file
     changed while it was read, and `lasting` is False when an equal stamp does
@@ -74,7 +72,7 @@ class SkillRecord:
 
     directory: str
     stamp: Stamp
-    digests: list[str]
+    digests: tuple[str, ...]
     frontmatter: Frontmatter | None
     findings: tuple[Finding, ...] = ()
     links: Mapping[str, str] | None = None
@@ -83,17 +81,9 @@ class SkillRecord:
     lasting: bool = True
 
     @property
-    def paths(self) -> list[str]:
-        return self.stamp[::STAMP_WIDTH]  # pyright: ignore[reportReturnType]  # every fifth value is a path
-
-    @property
-    def sizes(self) -> list[int]:
-        return self.stamp[1::STAMP_WIDTH]  # pyright: ignore[reportReturnType]  # and the one after it a size
-
-    @property
     def modified_ns(self) -> int:
         """The modification time of `SKILL.md` when it was scanned, in nanoseconds."""
-        return cast(int, self.stamp[self.stamp.index(SKILL_FILE) + 2])
+        return self.stamp.numbers()[3 * self.stamp.paths.index(SKILL_FILE)]
 
 
 class Scanner:
@@ -107,7 +97,7 @@ class Scanner:
         self._root = root
         self._follow_links = follow_links
         self._reader: FolderReader | None = None
-        self._paths: dict[str, str] = {}
+        self._columns: Columns = {}
 
     def __enter__(self) -> "Scanner":
         return self
@@ -126,9 +116,8 @@ class Scanner:
         stamp = found.stamp()
         if known is not None and known.lasting and known.stamp == stamp and not found.problems:
             return known
-        paths = [file[0] for file in found.files]
-        findings = listing_findings(found, paths)
-        if SKILL_FILE not in paths and not findings:
+        findings = listing_findings(found, stamp.paths)
+        if SKILL_FILE not in stamp.paths and not findings:
             return _unsettled(found, stamp)
         if any(finding.is_error for finding in findings):
             return unpublished_record(found, stamp, findings, lasting=not found.problems)
@@ -168,8 +157,8 @@ class Scanner:
             digests.append(digest)
         if len(digests) < len(found.files):
             return unpublished_record(found, stamp, findings, lasting=False)
-        share_paths(stamp, self._paths)
-        return make_record(found, stamp, findings, digests, skill_md, lasting=not _is_racy(found))
+        stamp = _shared(*stamp, self._columns)
+        return make_record(found, stamp, findings, tuple(digests), skill_md, lasting=not _is_racy(found))
 
     def _reader_below(self, root: str) -> FolderReader:
         """Return the reader of the last skill when it reads below `root` too, else a new one."""
@@ -197,14 +186,14 @@ def unpublished_record(
     found: FoundSkill, stamp: Stamp, findings: Iterable[Finding], *, lasting: bool
 ) -> SkillRecord:
     """Build the record of a skill that is not published."""
-    return SkillRecord(found.directory, stamp, [], None, tuple(findings), lasting=lasting)
+    return SkillRecord(found.directory, stamp, (), None, tuple(findings), lasting=lasting)
 
 
 def make_record(
     found: FoundSkill,
     stamp: Stamp,
     findings: Iterable[Finding],
-    digests: list[str],
+    digests: tuple[str, ...],
     skill_md: bytes,
     *,
     lasting: bool,
@@ -213,7 +202,7 @@ def make_record(
     frontmatter, more = _parse(skill_md)
     findings = (*findings, *more)
     if any(finding.is_error for finding in findings):
-        frontmatter, digests = None, []
+        frontmatter, digests = None, ()
     return SkillRecord(
         found.directory,
         stamp,
@@ -221,7 +210,7 @@ def make_record(
         frontmatter,
         tuple(finding for finding in findings if finding.severity is not Severity.INFO),
         found.links or None,
-        are_plain([file[0] for file in found.files]),
+        are_plain(stamp.paths),
         lasting=lasting,
     )
 
@@ -239,7 +228,7 @@ def read_published(root: str, record: SkillRecord, path: str, size: int, *, foll
 
 
 def _unsettled(found: FoundSkill, stamp: Stamp) -> SkillRecord:
-    return SkillRecord(found.directory, stamp, [], None, (_UNSETTLED,), settled=False, lasting=False)
+    return SkillRecord(found.directory, stamp, (), None, (_UNSETTLED,), settled=False, lasting=False)
 
 
 def _is_racy(found: FoundSkill) -> bool:
@@ -251,8 +240,18 @@ def _trusted_digests(known: SkillRecord | None) -> Mapping[FileStat, str]:
     """Map each file's status in an older record to its digest, for files that did not change."""
     if known is None or not known.lasting or not known.digests:
         return {}
-    rows = zip(*(known.stamp[column::STAMP_WIDTH] for column in range(STAMP_WIDTH)), strict=True)
-    return cast(Mapping[FileStat, str], dict(zip(rows, known.digests, strict=True)))
+    paths, sizes, _ = known.stamp
+    numbers = known.stamp.numbers()
+    files: Iterable[FileStat] = zip(paths, sizes, numbers[::3], numbers[1::3], numbers[2::3], strict=True)
+    return dict(zip(files, known.digests, strict=True))
+
+
+Columns: TypeAlias = dict[tuple[object, ...], tuple[Any, ...]]
+
+
+def _shared(paths: tuple[str, ...], sizes: tuple[int, ...], rest: bytes, known: Columns) -> Stamp:
+    """Build a stamp with shared columns, since many skills have files of the same names or sizes."""
+    return Stamp(known.setdefault(paths, paths), known.setdefault(sizes, sizes), rest)
 
 
 def _parse(skill_md: bytes) -> tuple[Frontmatter | None, list[Finding]]:
@@ -267,7 +266,7 @@ def _parse(skill_md: bytes) -> tuple[Frontmatter | None, list[Finding]]:
 
 
 # To be increased whenever the format of a row, or the result of a scan, changes.
-FORMAT = 1
+FORMAT = 2
 MAX_INDEX_BYTES = 1024 * 1024 * 1024
 
 _FORMAT = re.compile(rb'\{"format":([0-9]{1,9}),')
@@ -301,8 +300,8 @@ class ScanIndex:
             rows = memoryview(data)[start + len(_ROWS) : -1]
             if start < 0 or data[:start] != self._head(rows):
                 raise ValueError("it is damaged, or belongs to another folder")
-            paths: dict[str, str] = {}
-            return {row[0]: _record(row, paths) for row in orjson.loads(rows)}
+            columns: Columns = {}
+            return {row[0]: _record(row, columns) for row in orjson.loads(rows)}
         except (OSError, ValueError) as error:
             logger.warning(
                 "the index of an earlier scan cannot be used: %s; reading every file", _error_text(error)
@@ -373,7 +372,10 @@ def _replace(path: Path, data: bytes) -> None:
 def _row(record: SkillRecord) -> list[object]:
     return [
         record.directory,
-        record.stamp,
+        # No path contains this character; one text is read faster than many.
+        "\0".join(record.stamp.paths),
+        record.stamp.sizes,
+        record.stamp.rest.hex(),
         record.digests,
         None if record.frontmatter is None else record.frontmatter.fields,
         [[found.code, found.message, found.file, found.line, found.fix] for found in record.findings],
@@ -398,14 +400,13 @@ def _has_json(row: list[object]) -> bool:
     return True
 
 
-def _record(row: list[Any], paths: dict[str, str]) -> SkillRecord:
-    """Build a record from a row whose checksum was verified. Records share strings through `paths`."""
-    directory, stamp, digests, fields, findings, links, plain = row
-    share_paths(stamp, paths)
+def _record(row: list[Any], columns: Columns) -> SkillRecord:
+    """Build a record from a row whose checksum was verified."""
+    directory, paths, sizes, rest, digests, fields, findings, links, plain = row
     return SkillRecord(
         directory,
-        stamp,
-        digests,
+        _shared(tuple(paths.split("\0")), tuple(sizes), bytes.fromhex(rest), columns),
+        tuple(digests),
         None if fields is None else Frontmatter(fields),
         tuple([Finding(*values) for values in findings]) if findings else (),
         links,

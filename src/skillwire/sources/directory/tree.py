@@ -5,7 +5,7 @@ import os
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
-from skillwire.core import SKILL_FILE, Finding, SourceError, gc_paused
+from skillwire.core import DEFAULT_SCHEME, SKILL_FILE, Finding, SourceError, gc_paused
 from skillwire.sources.directory.publish import MountPoint, Publication, Published, combine, publish
 from skillwire.sources.directory.scan import ScanIndex, Scanner, SkillRecord
 from skillwire.sources.directory.walk import MAX_DEPTH, SKIPPED_FOLDERS, Walk
@@ -204,3 +204,38 @@ class SkillTree:
 
 def _within(folder: str, start: str) -> bool:
     return not start or folder == start or folder.startswith(start + "/")
+
+
+# Before a server is ready: how many skills there are at least, and those of a small folder.
+
+
+def exceeds(folders: Iterable[Path], skills: int, directories: int, *, follow_links: bool) -> bool:
+    """Return whether there are more skills or directories than these; False if a folder cannot be read."""
+    try:
+        for folder in folders:
+            walk = Walk(os.path.realpath(folder), follow_links)
+            for entered in walk.steps():
+                if len(walk.skills) > skills or entered > directories:
+                    return True
+            skills, directories = skills - len(walk.skills), directories - walk.directories
+    except (SourceError, OSError):
+        return False
+    return False
+
+
+def preview_tree(folder: Path, *, prefix: str, follow_links: bool) -> SkillTree:
+    """Return the tree of a folder that is scanned once and then again by a source, which writes the index.
+
+    Raises:
+        InvalidUriError: `prefix` cannot be part of a URI.
+    """
+    root = os.path.realpath(folder)
+    mount = MountPoint.make(DEFAULT_SCHEME, prefix, None)
+    return SkillTree(root, mount, follow_links=follow_links, index=_KnownRecords.for_root(root))
+
+
+class _KnownRecords(ScanIndex):
+    """The index of an earlier scan, which is only read."""
+
+    def save(self, records: Iterable[SkillRecord]) -> None:
+        pass

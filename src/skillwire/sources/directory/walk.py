@@ -1,8 +1,8 @@
 """Walking a tree of folders to find skills.
 
 The walk lists and stats; it opens no file. What it returns for a skill is a
-*stamp*: the path, size, times and inode of every file, flat and sorted, so
-that "has anything changed?" is one comparison of two lists.
+*stamp*: the path, size, times and inode of every file, in columns and sorted,
+so that "has anything changed?" is one comparison of two tuples.
 """
 
 import errno
@@ -10,22 +10,19 @@ import os
 import stat
 import struct
 import sys
-from collections.abc import Callable, Iterator
+from array import array
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import islice
 from types import TracebackType
-from typing import TypeAlias, cast
+from typing import NamedTuple, TypeAlias
 
 from skillwire.core import SKILL_FILE, Finding, SourceError
 
-Stamp: TypeAlias = list[str | int]
-"""For each file, sorted by path: path, size, mtime_ns, ctime_ns, inode."""
-
 FileStat: TypeAlias = tuple[str, int, int, int, int]
-"""The same for a single file."""
+"""The path of a file, its size, mtime_ns, ctime_ns and inode."""
 
-STAMP_WIDTH = 5
 MAX_DEPTH = 64
 # Never entered outside of a skill.
 SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__"})
@@ -38,7 +35,24 @@ REPLACE_LINK = "replace it by a copy of what it points to"
 # Errors caused by the state of this process or machine, not by the folder.
 _TRANSIENT_ERRORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
+_64_BITS = 2**64 - 1
 _TYPE, _REGULAR = 0o170000, stat.S_IFREG
+
+
+class Stamp(NamedTuple):
+    """The paths and sizes of files, sorted by path, and their times and inodes.
+
+    A catalog holds many stamps and compares them whole, so `rest` is packed:
+    mtime_ns, ctime_ns and inode of each file, with 64 bits each.
+    """
+
+    paths: tuple[str, ...]
+    sizes: tuple[int, ...]
+    rest: bytes
+
+    def numbers(self) -> Sequence[int]:
+        """Return mtime_ns, ctime_ns and inode of the first file, then of the second, and so on."""
+        return array("q", self.rest)
 
 
 class FoundSkill:
@@ -59,16 +73,12 @@ class FoundSkill:
 
     def stamp(self) -> Stamp:
         self.files.sort()
-        return [value for file in self.files for value in file]
+        numbers = [number & _64_BITS for file in self.files for number in file[2:]]
+        paths, sizes = tuple([file[0] for file in self.files]), tuple([file[1] for file in self.files])
+        return Stamp(paths, sizes, array("Q", numbers).tobytes())
 
     def problem(self, code: str, path: str, message: str, fix: str) -> None:
         self.problems.append(Finding(code, message, file=path, fix=fix))
-
-
-def share_paths(stamp: Stamp, known: dict[str, str]) -> None:
-    """Replace the paths in a stamp by shared strings, since many skills have files of the same names."""
-    paths = cast("list[str]", stamp[::STAMP_WIDTH])
-    stamp[::STAMP_WIDTH] = [known.setdefault(path, path) for path in paths]
 
 
 Pending: TypeAlias = list[tuple[str, tuple[FoundSkill, ...]]]

@@ -8,7 +8,7 @@ from mcp.client import Client
 from mcp.server.lowlevel import Server
 from mcp.types import CompleteRequestParams
 
-from skillwire.host.calls.read import COMPLETE, MAX_VALUE_LENGTH, MAX_VALUES, complete
+from skillwire.host.calls.exchange import COMPLETE, MAX_VALUE_LENGTH, MAX_VALUES, complete
 from skillwire.host.model.errors import InvalidAnswerError, TooSlowError
 from skillwire.wire.index import SkillTemplate, Template
 from unit.host.calls.strangers import MODES, Answers, Params, Stranger, always

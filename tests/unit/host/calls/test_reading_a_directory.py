@@ -17,7 +17,7 @@ from skillwire.core.errors import (
     SourceError,
 )
 from skillwire.host.calls.exchange import Declaration, declared
-from skillwire.host.calls.read import DirectoryItem, read_directory
+from skillwire.host.calls.listing import DirectoryItem, read_directory
 from skillwire.host.model.errors import EndlessListingError, InvalidAnswerError, NotDeclaredError, PeerError
 from unit.host.calls.strangers import MODES, Answers, Params, Stranger, always, listing
 

@@ -21,7 +21,7 @@ from skillwire.core.errors import (
 )
 from skillwire.core.manifest import MAX_TOTAL_SIZE, ManifestFile
 from skillwire.core.uri import SkillUri
-from skillwire.host.calls.read import read_skill_uri
+from skillwire.host.calls.exchange import read_skill_uri
 from skillwire.host.model.errors import InvalidAnswerError, PeerError
 from unit.host.calls.strangers import MODES, Answers, Params, Stranger, always
 

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillwire.core.paths import path_findings
-from skillwire.core.uri import SkillUri
+from skillwire.core.uri import SkillUri, path_findings
 from skillwire.host.dialects.named_skills import assign_uris
 from skillwire.wire.by_name import PrimitiveFile
 

@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skillwire.core import Frontmatter
-from skillwire.host.listing.frozen import FrozenListing
-from skillwire.host.listing.render import contents_of, render
+from skillwire.host.listing.render import FrozenListing, contents_of, render
 from skillwire.host.listing.text import ListingForm, clean
 from skillwire.host.model.origin import KnownSkill, estimated_tokens
 from skillwire.host.model.show_rules import ShowRule, ShowRules, SkillSettings, Trust

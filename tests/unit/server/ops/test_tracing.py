@@ -7,7 +7,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import INVALID_SPAN, NoOpTracerProvider, ProxyTracerProvider
 
-from skillwire.server.ops.tracing import is_tracing, request_span, trace_id_of
+from skillwire.server.http.observe import is_tracing, request_span, trace_id_of
 
 SCOPE: dict[str, Any] = {"type": "http", "method": "POST", "path": "/mcp", "headers": []}
 
