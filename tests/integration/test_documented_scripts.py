@@ -23,10 +23,10 @@ from programs import words_of
 from skillwire.core.manifest import digest_of
 from skillwire.runner import Limits, Policy, Runner, RunRecord
 from skillwire.runner.interface import parse_interfaces
-from skillwire.runner.outcome import MIB
 from skillwire.runner.policy import (
     DEFAULT_UID,
     MAX_SECRET_SIZE,
+    MIB,
     MOST,
     OPERATOR_LIMITS,
     SCRIPT_LIMITS,

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from skillwire.runner.outcome import (
         Ending,
         LimitHit,
-        Limits,
         Outcome,
         OutputFile,
         Recorder,
@@ -24,6 +23,8 @@ if TYPE_CHECKING:
         Usage,
     )
     from skillwire.runner.policy import (
+        Interpreter,
+        Limits,
         Policy,
         PolicyError,
         ScriptRule,
@@ -40,18 +41,17 @@ if TYPE_CHECKING:
         scripts_of,
     )
     from skillwire.runner.runner import Runner
-    from skillwire.runner.sandbox.command import Interpreter
     from skillwire.runner.sandbox.sandbox import Availability
 else:
     __getattr__ = lazy_names(
         __name__,
         {
             "interface": "ScriptInterface ScriptRun",
-            "outcome": "Ending LimitHit Limits Outcome OutputFile Recorder RunRecord SkippedOutput Usage",
-            "policy": "Policy PolicyError ScriptRule SecretSource load_policy parse_policy",
+            "outcome": "Ending LimitHit Outcome OutputFile Recorder RunRecord SkippedOutput Usage",
+            "policy": "Interpreter Limits Policy PolicyError ScriptRule SecretSource "
+            "load_policy parse_policy",
             "preparation": "ReadFile RunSlot find_script interfaces_of prepare scripts_of",
             "runner": "Runner",
-            "sandbox.command": "Interpreter",
             "sandbox.sandbox": "Availability",
         },
     )

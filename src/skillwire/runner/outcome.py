@@ -1,52 +1,16 @@
-"""`Limits` and `Outcome`: what one run of a script may use, and its result."""
+"""`Outcome`: the result of one run of a script."""
 
 import logging
 import signal
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
 
 import orjson
 
 from skillwire.core import JsonValue, visible
-
-MIB = 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """The limits of one run. Each limit is enforced and reported with the outcome.
-
-    `cpu_seconds`, `memory_bytes` and `processes` count all processes of a run
-    together; threads count as processes. `disk_bytes` and `disk_files` limit what
-    is on its disk at any one time. Of standard output and error the first
-    `stdout_bytes` and `stderr_bytes` are kept, and a run that writes more than
-    `flood_bytes` is stopped. `output_files` and `output_bytes` are what may be
-    returned as files.
-    """
-
-    wall_seconds: float = 30
-    cpu_seconds: float = 30
-    memory_bytes: int = 512 * MIB
-    processes: int = 64
-    open_files: int = 256
-    disk_bytes: int = 64 * MIB
-    disk_files: int = 20_000
-    stdout_bytes: int = MIB
-    stderr_bytes: int = 64 * 1024
-    flood_bytes: int = 16 * MIB
-    output_files: int = 64
-    output_bytes: int = 16 * MIB
-
-    def with_requested(self, wanted: Mapping[str, float], most: "Limits") -> "Limits":
-        """Return these limits with the values that a script requests, capped by `most`.
-
-        `wanted` has names of fields. A script may request more or less than the default.
-        """
-        known = {one.name for one in fields(self)}
-        granted = {name: min(value, getattr(most, name)) for name, value in wanted.items() if name in known}
-        return replace(self, **granted) if granted else self
+from skillwire.runner.policy import Limits
 
 
 class Ending(StrEnum):

@@ -4,15 +4,14 @@ import os
 import re
 import stat
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import ClassVar, Final, cast
 
 from skillwire.core import InvalidUriError, RunnerError, SkillUri, is_digest, quoted
 from skillwire.core.toml import InvalidTomlError, Table, TableError, parse_toml
-from skillwire.runner.outcome import MIB, Limits
-from skillwire.runner.sandbox.command import Interpreter
 
+MIB = 1024 * 1024
 FOLDER: Final = "scripts/"
 """The folder of scripts in a skill."""
 
@@ -25,6 +24,41 @@ _HOST = re.compile(rf"(?=[^:]{{1,253}}(?::|\Z))(?:{_LABEL}\.)*(?=[a-z]){_LABEL}(
 
 SecretSource = Callable[[], bytes]
 """Returns the value of a secret; called when a script that was granted it is run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The limits of one run. Each limit is enforced and reported with the outcome.
+
+    `cpu_seconds`, `memory_bytes` and `processes` count all processes of a run
+    together; threads count as processes. `disk_bytes` and `disk_files` limit what
+    is on its disk at any one time. Of standard output and error the first
+    `stdout_bytes` and `stderr_bytes` are kept, and a run that writes more than
+    `flood_bytes` is stopped. `output_files` and `output_bytes` are what may be
+    returned as files.
+    """
+
+    wall_seconds: float = 30
+    cpu_seconds: float = 30
+    memory_bytes: int = 512 * MIB
+    processes: int = 64
+    open_files: int = 256
+    disk_bytes: int = 64 * MIB
+    disk_files: int = 20_000
+    stdout_bytes: int = MIB
+    stderr_bytes: int = 64 * 1024
+    flood_bytes: int = 16 * MIB
+    output_files: int = 64
+    output_bytes: int = 16 * MIB
+
+    def with_requested(self, wanted: Mapping[str, float], most: "Limits") -> "Limits":
+        """Return these limits with the values that a script requests, capped by `most`.
+
+        `wanted` has names of fields. A script may request more or less than the default.
+        """
+        known = {one.name for one in fields(self)}
+        granted = {name: min(value, getattr(most, name)) for name, value in wanted.items() if name in known}
+        return replace(self, **granted) if granted else self
 
 
 MOST = Limits(wall_seconds=300, cpu_seconds=300, memory_bytes=2048 * MIB, processes=256, disk_bytes=256 * MIB)
@@ -47,6 +81,20 @@ class ScriptRule:
     digest: str = ""
     secrets: Mapping[str, SecretSource] = field(default_factory=dict[str, SecretSource])
     network: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Interpreter:
+    """A program that runs scripts: its path, its arguments before the script's path, and what it needs.
+
+    `trees` are folders outside `/usr` that it needs to read. `address_space` is
+    the least that one process may map; some reserve far more than they use.
+    """
+
+    path: Path
+    arguments: tuple[str, ...] = ()
+    trees: tuple[Path, ...] = ()
+    address_space: int = 1024 * MIB
 
 
 @dataclass(frozen=True, slots=True)

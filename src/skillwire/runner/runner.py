@@ -20,7 +20,6 @@ from skillwire.runner.interface import ScriptRun
 from skillwire.runner.outcome import (
     Ending,
     LimitHit,
-    Limits,
     Outcome,
     OutputFile,
     RawOutcome,
@@ -28,11 +27,11 @@ from skillwire.runner.outcome import (
     RunRecord,
     log_record,
 )
-from skillwire.runner.policy import MAX_SECRET_SIZE, Policy
+from skillwire.runner.policy import MAX_SECRET_SIZE, Interpreter, Limits, Policy
 from skillwire.runner.preparation import RunSlot, RunSlots, argv_for, bytes_to_hold, encode, held_bytes
 from skillwire.runner.proxy import AllowListProxy
 from skillwire.runner.redaction import Redactor, shown_text, structured_from
-from skillwire.runner.sandbox.command import ENVIRONMENT, PYTHON_SUFFIX, Interpreter
+from skillwire.runner.sandbox.command import ENVIRONMENT, PYTHON_SUFFIX
 from skillwire.runner.sandbox.conversation import Job, StoppedError, StopSignal
 from skillwire.runner.sandbox.sandbox import (
     Availability,

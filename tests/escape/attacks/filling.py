@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from escape.attack import Attack, got_all, stopped_at
 from escape.world import World
 from skillwire.core.yaml12 import JsonValue
-from skillwire.runner.outcome import MIB
+from skillwire.runner.policy import MIB
 
 _SMALL = {"memory_bytes": 48 * MIB, "wall_seconds": 8}
 _WANTED = 200

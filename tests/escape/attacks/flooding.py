@@ -1,7 +1,8 @@
 """Attacks on the disk, and on whoever reads the output: far too much of everything."""
 
 from escape.attack import Attack, got_all, reached, stopped_at
-from skillwire.runner.outcome import MIB, Outcome
+from skillwire.runner.outcome import Outcome
+from skillwire.runner.policy import MIB
 
 _DISK = {"disk_bytes": 8 * MIB, "disk_files": 500}
 

@@ -24,7 +24,7 @@ from skillwire.runner import (
     ScriptInterface,
     prepare,
 )
-from skillwire.runner.outcome import MIB
+from skillwire.runner.policy import MIB
 from skillwire.sources import DirectorySource
 
 pytestmark = [needs_sandbox, pytest.mark.requirement("EXEC-12")]

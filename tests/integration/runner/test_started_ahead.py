@@ -5,7 +5,7 @@ import pytest
 
 from integration.runner.running import DEADLINE, needs_sandbox, script_run
 from skillwire.runner import Policy, Runner, RunRecord, ScriptInterface
-from skillwire.runner.outcome import MIB
+from skillwire.runner.policy import MIB
 
 pytestmark = [needs_sandbox, pytest.mark.requirement("EXEC-12")]
 

@@ -26,8 +26,8 @@ from skillwire.runner import (
     SkippedOutput,
     Usage,
 )
-from skillwire.runner.outcome import MIB, RawOutcome
-from skillwire.runner.policy import MAX_SECRET_SIZE, MOST
+from skillwire.runner.outcome import RawOutcome
+from skillwire.runner.policy import MAX_SECRET_SIZE, MIB, MOST
 from skillwire.runner.runner import PROXY_URL, PreparedRun, assemble
 from skillwire.runner.sandbox.command import ENVIRONMENT
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from skillwire.core.errors import RunnerError, SandboxUnavailableError
-from skillwire.runner.outcome import MIB, LimitHit, Limits, RawOutcome, Usage
+from skillwire.runner.outcome import LimitHit, RawOutcome, Usage
+from skillwire.runner.policy import MIB, Limits
 from skillwire.runner.sandbox import cgroups
 from skillwire.runner.sandbox.cgroups import Cgroup, CgroupParent, delegated
 from skillwire.runner.sandbox.conversation import Job

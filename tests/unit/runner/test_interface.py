@@ -19,8 +19,7 @@ from skillwire.runner.interface import (
     interface_of,
     parse_interfaces,
 )
-from skillwire.runner.outcome import MIB, Limits
-from skillwire.runner.policy import is_host, is_secret_name
+from skillwire.runner.policy import MIB, Limits, is_host, is_secret_name
 
 ROOT = Path(__file__).parents[3]
 PATH = "scripts/a.py"

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skillwire.runner import Limits, Policy, ScriptRule
-from skillwire.runner.outcome import MIB
-from skillwire.runner.policy import DEFAULT_UID, MOST
+from skillwire.runner.policy import DEFAULT_UID, MIB, MOST
 
 SKILL = "skill://lab/SKILL.md"
 SCRIPT = "scripts/a.py"

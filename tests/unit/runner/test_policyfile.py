@@ -9,19 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skillwire.core.errors import RunnerError
-from skillwire.runner.outcome import MIB, Limits
 from skillwire.runner.policy import (
     MAX_POLICY_SIZE,
     MAX_SECRET_SIZE,
+    MIB,
     MOST,
     EnvironmentSecret,
     FileSecret,
+    Interpreter,
+    Limits,
     Policy,
     PolicyError,
     load_policy,
     parse_policy,
 )
-from skillwire.runner.sandbox.command import Interpreter
 
 DIGEST = "sha256:" + "0" * 64
 GRANT = '[[grant]]\nskill = "skill://weather/SKILL.md"\nscript = "scripts/tell.py"\n'

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from skillwire.core import RunnerError, SandboxUnavailableError
-from skillwire.runner.outcome import LimitHit, Limits, RawOutcome
+from skillwire.runner.outcome import LimitHit, RawOutcome
+from skillwire.runner.policy import Limits
 
 ROOT = Path("/sys/fs/cgroup")
 NEEDED = frozenset({"memory", "pids"})

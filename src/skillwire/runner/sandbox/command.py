@@ -4,8 +4,9 @@ import os
 import stat
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from skillwire.runner.policy import MIB, Interpreter
 
 SEARCH_PATH = "/usr/bin:/bin"
 ENVIRONMENT = {
@@ -34,20 +35,6 @@ _MASKED = (
     "/proc/timer_list",
 )
 _MOUNT_POINTS = ("/tmp", "/out", "/skill", "/run/secrets", "/work", "/hold")
-
-
-@dataclass(frozen=True, slots=True)
-class Interpreter:
-    """A program that runs scripts: its path, its arguments before the script's path, and what it needs.
-
-    `trees` are folders outside `/usr` that it needs to read. `address_space` is
-    the least that one process may map; some reserve far more than they use.
-    """
-
-    path: Path
-    arguments: tuple[str, ...] = ()
-    trees: tuple[Path, ...] = ()
-    address_space: int = 1024**3
 
 
 def bubblewrap_command(
@@ -140,7 +127,7 @@ _SHELLS = ("/usr/bin/bash", "/bin/bash", "/usr/bin/sh", "/bin/sh")
 _PYTHONS = ("/usr/bin/python3", "/usr/local/bin/python3")
 _NODES = ("/usr/bin/node", "/usr/local/bin/node", "/usr/bin/nodejs")
 # V8 reserves much more address space than it uses.
-_NODE_SPACE = 16 * 1024**3
+_NODE_SPACE = 16 * 1024 * MIB
 _SYSTEM_TREE = "/usr"
 
 

@@ -13,7 +13,8 @@ from typing import IO, Any, Protocol, cast
 import orjson
 
 from skillwire.core import RunnerError
-from skillwire.runner.outcome import LimitHit, Limits, OutputFile, RawOutcome, SkippedOutput, Usage
+from skillwire.runner.outcome import LimitHit, OutputFile, RawOutcome, SkippedOutput, Usage
+from skillwire.runner.policy import Limits
 
 # Messages to and from the init of a sandbox: a length, that much JSON, and the bytes it announces.
 

@@ -25,15 +25,14 @@ from types import TracebackType
 from typing import IO, Any, NamedTuple
 
 from skillwire.core import RunnerError, SandboxUnavailableError
-from skillwire.runner.outcome import MIB, Limits, RawOutcome
-from skillwire.runner.policy import Policy
+from skillwire.runner.outcome import RawOutcome
+from skillwire.runner.policy import MIB, Interpreter, Limits, Policy
 from skillwire.runner.sandbox.cgroups import FIX, UNUSABLE, Cgroup, CgroupParent, delegated
 from skillwire.runner.sandbox.command import (
     ENVIRONMENT,
     IN_ETC,
     PYTHON_SUFFIX,
     SEARCH_PATH,
-    Interpreter,
     bubblewrap_command,
     find_bubblewrap,
     found_interpreters,
