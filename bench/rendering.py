@@ -14,8 +14,8 @@ from skillwire.core.entry import SkillEntry
 from skillwire.core.uri import SkillUri
 from skillwire.host.listing.render import FrozenListing, RenderedListing, render
 from skillwire.host.listing.text import ListingForm
+from skillwire.host.model.endpoints import ShowRule, ShowRules
 from skillwire.host.model.origin import KnownSkill, Origin, OriginKind, SkillId
-from skillwire.host.model.show_rules import ShowRule, ShowRules
 
 ROUNDS = 15
 BUDGET_SECONDS = 0.05

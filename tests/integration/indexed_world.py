@@ -12,8 +12,7 @@ from typing import Any
 from programs import script_command
 from skillwire.core.dialects import Dialect
 from skillwire.core.manifest import digest_of
-from skillwire.host.model.endpoints import Endpoint, HttpEndpoint, ServerConfig, StdioEndpoint
-from skillwire.host.model.show_rules import SkillSettings
+from skillwire.host.model.endpoints import Endpoint, HttpEndpoint, ServerConfig, SkillSettings, StdioEndpoint
 from skillwire.wire.index import INDEX_URI
 
 PROGRAM = Path(__file__).with_name("index_peer.py")

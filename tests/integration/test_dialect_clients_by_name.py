@@ -21,8 +21,7 @@ from skillwire.core.dialects import Dialect
 from skillwire.host import HostPolicy
 from skillwire.host.host import Host
 from skillwire.host.model.approval import Occasion, Reply
-from skillwire.host.model.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
-from skillwire.host.model.show_rules import SkillSettings
+from skillwire.host.model.endpoints import HttpEndpoint, ServerConfig, SkillSettings, StdioEndpoint
 
 every_wire = pytest.mark.parametrize(("transport", "era"), WIRES)
 REFUNDS, CHARTS, PLAIN = (f"{LABEL}/{name}" for name in ("refunds", "charts", "plain"))

@@ -28,9 +28,8 @@ from skillwire.host.calls.session import ConnectionLimits
 from skillwire.host.connect.connection import Connection
 from skillwire.host.host import Host
 from skillwire.host.model.approval import Occasion, Reply
-from skillwire.host.model.endpoints import Endpoint, HttpEndpoint, ServerConfig, StdioEndpoint
+from skillwire.host.model.endpoints import Endpoint, HttpEndpoint, ServerConfig, SkillSettings, StdioEndpoint
 from skillwire.host.model.errors import MessageTooLargeError
-from skillwire.host.model.show_rules import SkillSettings
 from skillwire.host.use.fetch import ArchivePolicy
 from skillwire.wire.index import INDEX_URI, SCHEMA
 

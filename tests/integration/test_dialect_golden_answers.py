@@ -34,10 +34,9 @@ from skillwire.core.dialects import Dialect
 from skillwire.core.errors import SkillError
 from skillwire.core.manifest import digest_of
 from skillwire.host import Host, HostLimits, HostPolicy
-from skillwire.host.model.endpoints import Endpoint, ServerConfig, SiteEndpoint, StdioEndpoint
+from skillwire.host.model.endpoints import Endpoint, ServerConfig, SiteEndpoint, SkillSettings, StdioEndpoint
 from skillwire.host.model.errors import Refusal
 from skillwire.host.model.origin import KnownSkill
-from skillwire.host.model.show_rules import SkillSettings
 from skillwire.host.use.fetch import ArchivePolicy
 from skillwire.runner import Policy
 from skillwire.server.options import ServeOptions

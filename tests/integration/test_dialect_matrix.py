@@ -16,8 +16,7 @@ from programs import script_command, words_of
 from serving import environment
 from skillwire.core.dialects import Dialect
 from skillwire.host import Host, HostLimits, HostPolicy, Question, Reply
-from skillwire.host.model.endpoints import Endpoint, HttpEndpoint, ServerConfig, StdioEndpoint
-from skillwire.host.model.show_rules import SkillSettings
+from skillwire.host.model.endpoints import Endpoint, HttpEndpoint, ServerConfig, SkillSettings, StdioEndpoint
 from skillwire.host.use.fetch import ArchivePolicy
 from skillwire.server.skills import MCP_DIALECTS
 

@@ -23,9 +23,8 @@ from skillwire.host import HostLimits, HostPolicy
 from skillwire.host.connect.connection import Connection
 from skillwire.host.host import Host
 from skillwire.host.model.approval import Occasion, Provenance, ProvenanceVerdict, SkillActivated, binding_of
-from skillwire.host.model.endpoints import ServerConfig, StdioEndpoint
+from skillwire.host.model.endpoints import ServerConfig, SkillSettings, StdioEndpoint, Trust
 from skillwire.host.model.errors import ConfigError
-from skillwire.host.model.show_rules import SkillSettings, Trust
 from skillwire.host.registry.local import LocalRoot
 from skillwire.host.use.question import text_of_question
 

@@ -24,7 +24,7 @@ from skillwire.core.skill import Skill
 from skillwire.core.uri import SkillUri
 from skillwire.core.yaml12 import JsonValue
 from skillwire.host import HostPolicy, get_skill, list_skills
-from skillwire.host.model.show_rules import ShowRule
+from skillwire.host.model.endpoints import ShowRule
 from skillwire.server import Skills, add_skills
 from skillwire.server.meta import FORMAT, Subject, with_format
 from skillwire.wire.by_name import declarations_in

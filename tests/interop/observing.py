@@ -16,7 +16,7 @@ from interop.truth import Json
 from programs import script_command
 from skillwire.host.host import Host
 from skillwire.host.model.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
-from skillwire.host.model.view import ServerStatus
+from skillwire.host.model.naming import ServerStatus
 
 LABEL = "peer"
 SECONDS = 30.0

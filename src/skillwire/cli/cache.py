@@ -38,7 +38,7 @@ from skillwire.host import (
     Storage,
     UnpackedArchives,
 )
-from skillwire.host.state.sealed import SealedFolder
+from skillwire.host.state.vault import SealedFolder
 
 # Find the servers whose cached files are still needed: those with approved or pinned skills.
 

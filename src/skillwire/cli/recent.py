@@ -18,8 +18,7 @@ from typing import Final, cast
 from skillwire.cli.references import MAX_BYTES, MAX_REFERENCES, file_for, is_shell_safe, stored_references
 from skillwire.core import SkillError
 from skillwire.host import KnownSkill, Storage
-from skillwire.host.state.sealed import SealedFolder
-from skillwire.host.state.vault import make_folder, remove_leftovers, replace
+from skillwire.host.state.vault import SealedFolder, make_folder, remove_leftovers, replace
 
 FORMAT: Final = 1
 FILE: Final = "typed-targets.json"

@@ -36,9 +36,8 @@ from skillwire.host.model import (
     match,
     new_boundary,
 )
-from skillwire.host.use.files import canonical_file_uri, text_of, uri_of
 from skillwire.host.use.gate import Decision, ToolCall, ToolGate, ToolKind, Verdict, allowed_tools
-from skillwire.host.use.load import SkillLoader, recording_refusals
+from skillwire.host.use.load import SkillLoader, canonical_file_uri, recording_refusals, text_of, uri_of
 from skillwire.host.use.present import (
     FramedText,
     LoadedSkill,

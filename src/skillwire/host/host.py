@@ -13,9 +13,8 @@ import anyio.to_thread
 
 import skillwire.runner
 from skillwire.core import SKILL_FILE, Manifest
-from skillwire.host.approval.consent import Consent
+from skillwire.host.approval.consent import Consent, ProvenanceCheck
 from skillwire.host.approval.lock_trust import LockTrust, ProjectLock
-from skillwire.host.approval.provenance import ProvenanceCheck
 from skillwire.host.approval.store import ApprovalStore
 from skillwire.host.connect.config import Servers, read_servers
 from skillwire.host.connect.config_file import require_distinct

@@ -23,7 +23,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skillwire.core.archive import pack, unpack
+from skillwire.core.archive import MAX_METADATA, MAX_RECORDS, pack, unpack
 from skillwire.core.archive_tree import MAX_GZIP_MEMBERS, ArchiveLimits, UnpackBudget, UnpackedFile
 from skillwire.core.errors import (
     DigestMismatchError,
@@ -34,7 +34,6 @@ from skillwire.core.errors import (
 )
 from skillwire.core.manifest import MAX_FILES, MAX_TOTAL_SIZE, digest_of
 from skillwire.core.media import ArchiveFormat
-from skillwire.core.tarball import MAX_METADATA, MAX_RECORDS
 from skillwire.core.uri import check_segment
 
 TAR_GZ, ZIP = ArchiveFormat.TAR_GZ, ArchiveFormat.ZIP

@@ -7,8 +7,8 @@ from skillwire.core.dialects import Dialect
 from skillwire.core.entry import SkillEntry
 from skillwire.core.uri import SkillUri
 from skillwire.core.yaml12 import JsonValue
+from skillwire.host.model.naming import RegistryView, view_of
 from skillwire.host.model.origin import KnownSkill, SkillId
-from skillwire.host.model.view import RegistryView, view_of
 from unit.host.known_skills import LOCAL, server
 
 

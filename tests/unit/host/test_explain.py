@@ -16,9 +16,9 @@ from skillwire.host.approval.lock_trust import ProjectLock
 from skillwire.host.approval.store import ApprovalStore
 from skillwire.host.calls.listing import RefusedEntry
 from skillwire.host.model.approval import Approval, Grant, Question, Reply, now
+from skillwire.host.model.endpoints import ShowRule, ShowRules
 from skillwire.host.model.errors import Refusal, UnavailableError
 from skillwire.host.model.origin import Origin, OriginKind, SkillId
-from skillwire.host.model.show_rules import ShowRule, ShowRules
 from skillwire.host.registry.local import LocalRoot, LocalSkills
 from skillwire.host.registry.registry import Registry
 from skillwire.host.state.audit import AuditLog

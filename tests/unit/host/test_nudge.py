@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from skillwire.core.characters import visible
 from skillwire.host.listing.context import MOST_NAMED, Nudges
+from skillwire.host.model.endpoints import ShowRule, ShowRules, SkillSettings, Trust
+from skillwire.host.model.naming import RegistryView
 from skillwire.host.model.origin import KnownSkill
-from skillwire.host.model.show_rules import ShowRule, ShowRules, SkillSettings, Trust
-from skillwire.host.model.view import RegistryView
 from unit.host.described import described, view
 
 TOOL = "create_refund"

@@ -6,9 +6,9 @@ import pytest
 
 from skillwire.core.yaml12 import JsonValue
 from skillwire.host.listing.render import FrozenListing, render
+from skillwire.host.model.endpoints import ShowRules, priority_of
 from skillwire.host.model.errors import UnknownReferenceError
 from skillwire.host.model.origin import KnownSkill
-from skillwire.host.model.show_rules import ShowRules, priority_of
 from unit.host.registry.remotes import record
 
 

@@ -7,9 +7,8 @@ import pytest
 from skillwire.core.manifest import digest_of
 from skillwire.host.model.approval import Activation, Change, DynamicFiles, Grant, Occasion, Question
 from skillwire.host.model.origin import KnownSkill
-from skillwire.host.use.files import children_of, uri_of
 from skillwire.host.use.gate import OpenWindow, ToolCall, ToolKind, Verdict, decide
-from skillwire.host.use.load import is_same
+from skillwire.host.use.load import children_of, is_same, uri_of
 from skillwire.host.use.present import SkillFileLine, files_of, frame_file, frame_skill
 from skillwire.host.use.question import final_question, text_of_question
 from unit.host.covered import FILES, URL, archive, in_archive, unpacked, with_skill_file

@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from skillwire.host.approval.provenance import ProvenanceCheck
+from skillwire.host.approval.consent import ProvenanceCheck
 from skillwire.host.model.approval import (
     MAX_WORDS,
     Provenance,

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from skillwire.core.characters import visible
 from skillwire.core.errors import InvalidCursorError, SkillError
+from skillwire.host.model.endpoints import ShowRule, ShowRules
+from skillwire.host.model.naming import RegistryView
 from skillwire.host.model.origin import KnownSkill
-from skillwire.host.model.show_rules import ShowRule, ShowRules
-from skillwire.host.model.view import RegistryView
 from skillwire.host.use.search import MAX_LIMIT, SearchPage, SkillSearch
 from unit.host.described import described, view
 

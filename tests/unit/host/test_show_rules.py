@@ -9,7 +9,7 @@ from skillwire.host.approval.consent import Consent, PromptLimits
 from skillwire.host.approval.lock_trust import ProjectLock
 from skillwire.host.approval.store import ApprovalStore
 from skillwire.host.model.approval import Question, Reply
-from skillwire.host.model.show_rules import ShowRule, ShowRules, SkillSettings, Trust
+from skillwire.host.model.endpoints import ShowRule, ShowRules, SkillSettings, Trust
 from skillwire.host.state.audit import AuditLog
 from unit.host.known_skills import LOCAL, known, server
 

@@ -25,8 +25,15 @@ from skillwire.host.approval.store import (
     site_row,
 )
 from skillwire.host.model import Approval, OriginKind, RefusedError, SkillId
-from skillwire.host.state.sealed import Row, fields, items
-from skillwire.host.state.vault import NotPrivateError, read_plain, remove_leftovers, replace
+from skillwire.host.state.vault import (
+    NotPrivateError,
+    Row,
+    fields,
+    items,
+    read_plain,
+    remove_leftovers,
+    replace,
+)
 
 VERSION = 1
 MAX_LOCK_BYTES = 4 * 1024 * 1024

@@ -34,7 +34,7 @@ from skillwire.host.model import (
     SkillId,
     binding_of,
 )
-from skillwire.host.state.sealed import SealedFolder, fields, items, text
+from skillwire.host.state.vault import SealedFolder, fields, items, text
 
 MAX_LOCKS = 256
 

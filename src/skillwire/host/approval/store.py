@@ -26,7 +26,7 @@ from skillwire.core import (
     quoted,
 )
 from skillwire.host.model import Approval, Grant, Origin, OriginKind, Refusal, SkillId, binding_of
-from skillwire.host.state.sealed import Row, SealedFolder, SealedTable, Stamp, fields, items, text
+from skillwire.host.state.vault import Row, SealedFolder, SealedTable, Stamp, fields, items, text
 
 # The stored form of an approval: written as plain fields, parsed strictly.
 

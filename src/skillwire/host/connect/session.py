@@ -2,7 +2,7 @@
 
 import logging
 from contextlib import AbstractAsyncContextManager
-from typing import cast
+from typing import Final, cast
 
 from mcp.client import Client
 from mcp.client.extension import advertise
@@ -11,7 +11,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import Implementation
 
 import skillwire
-from skillwire.core import Dialect, SkillError, quoted
+from skillwire.core import Dialect, SkillError, quoted, visible
 from skillwire.host.calls import ServerLink, Streams
 from skillwire.host.connect.diagnosis import not_mcp, sign_in_fix
 from skillwire.host.connect.http import http_transport
@@ -110,3 +110,45 @@ def _innermost(error: Exception) -> Exception:
     while isinstance(error, ExceptionGroup):
         error = cast(ExceptionGroup[Exception], error).exceptions[0]
     return error
+
+
+# Escaping of text from servers in the log records of the MCP SDK.
+
+
+LOGGERS: Final = (
+    "mcp.client.auth.oauth2",
+    "mcp.client.client",
+    "mcp.client.session",
+    "mcp.client.stdio",
+    "mcp.client.streamable_http",
+    "mcp.client.subscriptions",
+    "mcp.shared.jsonrpc_dispatcher",
+)
+
+_MAX_LINE_LENGTH = 500
+_MAX_LINES = 50
+
+
+class _EscapingFilter(logging.Filter):
+    """Escapes control and invisible characters in log records."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.msg, record.args = _escaped(record.getMessage()), ()
+        if record.exc_info:
+            lines = logging.Formatter().formatException(record.exc_info).splitlines()
+            record.exc_text = "\n".join(map(_escaped, lines[-_MAX_LINES:]))
+            record.exc_info = None
+        return True
+
+
+_FILTER = _EscapingFilter()
+
+
+def escape_sdk_logs() -> None:
+    """Add the escaping filter to the SDK's loggers; calling it twice has no effect."""
+    for name in LOGGERS:
+        logging.getLogger(name).addFilter(_FILTER)
+
+
+def _escaped(text: str) -> str:
+    return visible(text, most=_MAX_LINE_LENGTH)

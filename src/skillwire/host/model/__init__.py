@@ -65,8 +65,13 @@ if TYPE_CHECKING:
         Endpoint,
         HttpEndpoint,
         ServerConfig,
+        ShowRule,
+        ShowRules,
         SiteEndpoint,
+        SkillSettings,
         StdioEndpoint,
+        Trust,
+        Visible,
     )
     from skillwire.host.model.errors import (
         REFUSALS,
@@ -113,6 +118,10 @@ if TYPE_CHECKING:
     )
     from skillwire.host.model.lookalikes import LOCAL, Lookalikes, confusable_labels, skeleton
     from skillwire.host.model.naming import (
+        KnownTemplate,
+        RegistryView,
+        ServerState,
+        ServerStatus,
         full_reference,
         local_reference,
         match,
@@ -122,6 +131,7 @@ if TYPE_CHECKING:
         skipped,
         top_level,
         uri_in,
+        view_of,
     )
     from skillwire.host.model.origin import (
         BYTES_PER_TOKEN,
@@ -134,8 +144,6 @@ if TYPE_CHECKING:
         estimated_tokens,
         size_of,
     )
-    from skillwire.host.model.show_rules import ShowRule, ShowRules, SkillSettings, Trust, Visible
-    from skillwire.host.model.view import KnownTemplate, RegistryView, ServerState, ServerStatus, view_of
 else:
     __getattr__ = lazy_names(
         __name__,
@@ -152,7 +160,10 @@ else:
                 "MOST_FILE_BYTES MOST_LINES MOST_SHOWN OmissionReason ComparisonBase Sign TextDiff "
                 "is_comparable shown_path text_diff"
             ),
-            "endpoints": "DEFAULT_SECONDS Endpoint HttpEndpoint ServerConfig SiteEndpoint StdioEndpoint",
+            "endpoints": (
+                "DEFAULT_SECONDS Endpoint HttpEndpoint ServerConfig ShowRule ShowRules SiteEndpoint "
+                "SkillSettings StdioEndpoint Trust Visible"
+            ),
             "errors": (
                 "AmbiguousReferenceError ApprovalDeniedError ApprovalError ApprovalRequiredError "
                 "ArchiveBudgetError ArchivesOffError ArgumentsNeededError ConfigError "
@@ -167,15 +178,13 @@ else:
             ),
             "lookalikes": "LOCAL Lookalikes confusable_labels skeleton",
             "naming": (
-                "full_reference local_reference match name_of references_for require_top_level "
-                "skipped top_level uri_in"
+                "KnownTemplate RegistryView ServerState ServerStatus full_reference local_reference match "
+                "name_of references_for require_top_level skipped top_level uri_in view_of"
             ),
             "origin": (
                 "BYTES_PER_TOKEN KnownSkill Origin OriginKind Preview SkillId TokenCounter "
                 "estimated_tokens size_of"
             ),
-            "show_rules": "ShowRule ShowRules SkillSettings Trust Visible",
-            "view": "KnownTemplate RegistryView ServerState ServerStatus view_of",
         },
     )
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from skillwire.core import SourceError, is_digest
 from skillwire.host.model import Refusal
-from skillwire.host.state.sealed import SealedFolder, SealedTable, fields, items
+from skillwire.host.state.vault import SealedFolder, SealedTable, fields, items
 
 FORMAT: Final = 1
 FILE: Final = "trusted-folders.json"

@@ -20,7 +20,7 @@ from skillwire.core.errors import LimitError, SourceError
 from skillwire.host.approval.store import APPROVALS_FILE, ApprovalRecords, ApprovalStore, EndedApproval
 from skillwire.host.model.approval import Approval, Grant
 from skillwire.host.model.origin import Origin, OriginKind, SkillId
-from skillwire.host.state import sealed as seal
+from skillwire.host.state import vault as seal
 
 CHANGED = {**FILES, "SKILL.md": b"Do something else.\n"}
 OTHER_SKILL = skill_id("billing")

@@ -6,9 +6,16 @@ from pathlib import Path
 import pytest
 
 from skillwire.host.connect.config import Servers, find_config, read_servers, servers_of
-from skillwire.host.model.endpoints import DEFAULT_SECONDS, HttpEndpoint, ServerConfig, StdioEndpoint
+from skillwire.host.model.endpoints import (
+    DEFAULT_SECONDS,
+    HttpEndpoint,
+    ServerConfig,
+    ShowRule,
+    SkillSettings,
+    StdioEndpoint,
+    Trust,
+)
 from skillwire.host.model.errors import ConfigError
-from skillwire.host.model.show_rules import ShowRule, SkillSettings, Trust
 
 CLAUDE_CODE = """\
 {

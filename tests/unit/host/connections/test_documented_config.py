@@ -15,9 +15,15 @@ from skillwire.host.connect.config_file import (
     RESERVED_LABELS,
     Variables,
 )
-from skillwire.host.model.endpoints import DEFAULT_SECONDS, HttpEndpoint, StdioEndpoint
+from skillwire.host.model.endpoints import (
+    DEFAULT_SECONDS,
+    HttpEndpoint,
+    ShowRule,
+    SkillSettings,
+    StdioEndpoint,
+    Trust,
+)
 from skillwire.host.model.errors import ConfigError
-from skillwire.host.model.show_rules import ShowRule, SkillSettings, Trust
 
 PAGE = documents.text_of("host/configuration.md", "host/variables.md", "host/skill-settings.md")
 ENVIRON = {

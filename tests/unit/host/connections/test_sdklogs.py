@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from skillwire.host.connect.connection import LOGGERS, escape_sdk_logs
+from skillwire.host.connect.session import LOGGERS, escape_sdk_logs
 
 
 @pytest.mark.requirement("SEC-01")

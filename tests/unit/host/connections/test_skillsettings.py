@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skillwire.host.connect.config import settings_of
+from skillwire.host.model.endpoints import ShowRule, SkillSettings, Trust
 from skillwire.host.model.errors import ConfigError
-from skillwire.host.model.show_rules import ShowRule, SkillSettings, Trust
 
 
 def fault(value: object) -> ConfigError:

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from skillwire.core import Frontmatter
 from skillwire.host.listing.render import FrozenListing, contents_of, render
 from skillwire.host.listing.text import ListingForm, clean
+from skillwire.host.model.endpoints import ShowRule, ShowRules, SkillSettings, Trust
 from skillwire.host.model.origin import KnownSkill, estimated_tokens
-from skillwire.host.model.show_rules import ShowRule, ShowRules, SkillSettings, Trust
 from unit.host.listing.listed_skills import USER, Heard, listed, read_compact, server
 
 TEAM, BANK = server("team"), server("bank")

@@ -10,8 +10,8 @@ import pytest
 
 from skillwire.host.listing.render import render
 from skillwire.host.listing.text import MAX_REFERENCE, ListingForm
+from skillwire.host.model.endpoints import ShowRule, ShowRules, SkillSettings, Trust
 from skillwire.host.model.origin import KnownSkill, TokenCounter, estimated_tokens
-from skillwire.host.model.show_rules import ShowRule, ShowRules, SkillSettings, Trust
 from unit.host.listing.listed_skills import USER, by_origin, listed, read_compact, read_xml, server
 
 LEAD = (

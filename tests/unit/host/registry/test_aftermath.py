@@ -9,7 +9,7 @@ from skillwire.core.errors import NotFoundError
 from skillwire.core.finding import Finding
 from skillwire.host.calls.listing import Listing
 from skillwire.host.model.errors import TooSlowError
-from skillwire.host.model.view import RegistryView
+from skillwire.host.model.naming import RegistryView
 from skillwire.host.registry.local import LocalRoot, LocalSkills
 from skillwire.host.registry.registry import Registry
 from skillwire.host.registry.servers import MAX_REMEMBERED

@@ -14,7 +14,7 @@ from skillwire.host.model.lookalikes import (
     skeleton,
     skeleton_of_name,
 )
-from skillwire.host.model.view import view_of
+from skillwire.host.model.naming import view_of
 from unit.host.registry.remotes import record
 
 CPU_SECONDS = 3.0

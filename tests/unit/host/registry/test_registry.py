@@ -26,9 +26,8 @@ from skillwire.host.model.errors import (
     UnavailableError,
     UnknownReferenceError,
 )
-from skillwire.host.model.naming import Collision
+from skillwire.host.model.naming import Collision, RegistryView, ServerStatus
 from skillwire.host.model.origin import KnownSkill, Origin, SkillId
-from skillwire.host.model.view import RegistryView, ServerStatus
 from skillwire.host.registry.local import LocalRoot, LocalSkills
 from skillwire.host.registry.registry import Registry
 from skillwire.host.registry.servers import MAX_SECONDS, MIN_SECONDS, fresh_seconds
