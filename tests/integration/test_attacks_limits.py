@@ -16,7 +16,7 @@ from hostile.hosting import LABEL, REFUNDS, REPORTS, User, config, hosting, stor
 from hostile.running import hostile
 from skillwire.host import HostLimits
 from skillwire.host.approval.consent import PromptLimits
-from skillwire.host.calls.session import DEFAULT_ENTRIES, DEFAULT_PAGES
+from skillwire.host.calls.exchange import DEFAULT_ENTRIES, DEFAULT_PAGES
 from skillwire.host.host import Host
 from skillwire.host.model.approval import Occasion
 from skillwire.host.state.content import MAX_BYTES_PER_ORIGIN, MAX_CACHE_BYTES

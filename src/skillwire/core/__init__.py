@@ -77,14 +77,12 @@ from skillwire.core.fields import (
     NO_ANNOTATIONS,
     AuthorAnnotations,
     Dependency,
-    Frontmatter,
     Scope,
     SkillArgument,
     annotations_in,
     is_name,
     needs_in,
     published_findings,
-    same_value,
     suggest_name,
 )
 from skillwire.core.finding import RULES, SKILL_FILE, Finding, Rule, Severity
@@ -138,7 +136,7 @@ from skillwire.core.uri import (
     segment_of,
 )
 from skillwire.core.validation import Content, links_in, validate
-from skillwire.core.yaml12 import JsonValue
+from skillwire.core.yaml12 import Frontmatter, JsonValue, same_value
 
 __all__ = [
     "AUDIENCES",

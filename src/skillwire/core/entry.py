@@ -14,7 +14,6 @@ from skillwire.core.fields import (
     MAX_COMPATIBILITY,
     MAX_DESCRIPTION,
     RESERVED_METADATA_PREFIX,
-    Frontmatter,
     is_name,
     published_findings,
 )
@@ -38,7 +37,7 @@ from skillwire.core.uri import (
     are_plain,
     canonical_uri,
 )
-from skillwire.core.yaml12 import MAX_DEPTH, MAX_NODES, JsonValue
+from skillwire.core.yaml12 import MAX_DEPTH, MAX_NODES, Frontmatter, JsonValue
 
 # A fast path for untrusted entries of the common form.
 

@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 
 from skillwire.core.characters import quoted, visible
 from skillwire.core.finding import Finding, Line
-from skillwire.core.yaml12 import JsonValue
+from skillwire.core.yaml12 import Frontmatter, JsonValue
 
 MAX_NAME = 64
 MAX_DESCRIPTION = 1024
@@ -27,68 +27,6 @@ _NEAR = 0.85
 _MAX_MISSPELLED = 20
 _NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _WHEN = re.compile(r"\b(when|whenever|before|after|if|while|for|use)\b", re.IGNORECASE)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Frontmatter:
-    """The frontmatter mapping exactly as written, as JSON values.
-
-    Treat `fields` as read-only: entries, listings and comparisons share it.
-    """
-
-    fields: Mapping[str, JsonValue]
-
-    @property
-    def name(self) -> str:
-        """The `name` field; empty when it is missing or not a string."""
-        value = self.fields.get("name")
-        return value if isinstance(value, str) else ""
-
-    @property
-    def description(self) -> str:
-        """The `description` field; empty when it is missing or not a string."""
-        value = self.fields.get("description")
-        return value if isinstance(value, str) else ""
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Frontmatter):
-            return NotImplemented
-        return same_value(dict(self.fields), dict(other.fields))
-
-    def __hash__(self) -> int:
-        return hash((self.name, self.description))
-
-    def differences(self, other: "Frontmatter") -> list[str]:
-        """Return the top-level fields whose values differ, sorted; a missing field differs from null."""
-        keys = sorted(self.fields.keys() | other.fields.keys())
-        return [
-            key
-            for key in keys
-            if key not in self.fields
-            or key not in other.fields
-            or not same_value(self.fields[key], other.fields[key])
-        ]
-
-
-def same_value(left: JsonValue, right: JsonValue) -> bool:
-    """Compare two frontmatter values as both sides of the wire must (INT-05).
-
-    Numbers are compared as the doubles every JSON reader has, so `1 == 1.0`;
-    booleans are not numbers, so `True != 1`; lists compare in order; a mapping
-    with a missing key differs from one where the key is null.
-    """
-    if isinstance(left, bool) or isinstance(right, bool):
-        return left is right
-    if isinstance(left, int | float) and isinstance(right, int | float):
-        try:
-            return float(left) == float(right)
-        except OverflowError:  # an untrusted entry may contain an integer that fits in no double
-            return left == right
-    if isinstance(left, dict) and isinstance(right, dict):
-        return left.keys() == right.keys() and all(same_value(left[key], right[key]) for key in left)
-    if isinstance(left, list) and isinstance(right, list):
-        return len(left) == len(right) and all(map(same_value, left, right))
-    return type(left) is type(right) and left == right
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from skillwire.core.errors import FrontmatterError
-from skillwire.core.fields import Frontmatter
-from skillwire.core.yaml12 import JsonValue, Observer, YamlRefusedError, parse_yaml
+from skillwire.core.yaml12 import Frontmatter, JsonValue, Observer, YamlRefusedError, parse_yaml
 
 MAX_FRONTMATTER_BYTES = 65_536
 
@@ -39,12 +38,40 @@ def parse_skill_md(data: bytes, observer: Observer | None = None) -> SkillDocume
         FrontmatterError: There is no readable frontmatter, or the file is not UTF-8 text.
     """
     start, end, after = _block(data)
-    frontmatter = _parse_block(data, start, end, observer)
+    if end - start > MAX_FRONTMATTER_BYTES:
+        raise FrontmatterError(
+            f"the frontmatter is larger than {MAX_FRONTMATTER_BYTES} bytes",
+            reason="frontmatter-too-large",
+            line=1,
+            fix="move long text into the body",
+        )
+    try:
+        text = data[start:end].decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise _not_utf8(data, start + error.start) from None
+    first_line = data.count(b"\n", 0, start) + 1
+    try:
+        value = parse_yaml(text, observer)
+    except YamlRefusedError as error:
+        line = first_line if error.line is None else first_line + error.line
+        raise FrontmatterError(
+            f"the frontmatter cannot be read: {error}",
+            reason=f"yaml-{error.reason}",
+            line=line,
+            fix=_yaml_fix(text, error),
+        ) from error
+    if not isinstance(value, dict):
+        raise FrontmatterError(
+            "the frontmatter is not a mapping of fields",
+            reason="frontmatter-not-a-mapping",
+            line=first_line,
+            fix="write fields as `name: …` and `description: …`",
+        )
     try:
         body = data[after:].decode("utf-8")
     except UnicodeDecodeError as error:
         raise _not_utf8(data, after + error.start) from None
-    return SkillDocument(frontmatter, body, data.count(b"\n", 0, after) + 1)
+    return SkillDocument(Frontmatter(value), body, data.count(b"\n", 0, after) + 1)
 
 
 def frontmatter_text(data: bytes) -> tuple[str, int]:
@@ -81,39 +108,6 @@ def _block(data: bytes) -> tuple[int, int, int]:
             fix="add a line --- after the last field",
         )
     return start, closing.start(), min(closing.end() + 1, len(data))
-
-
-def _parse_block(data: bytes, start: int, end: int, observer: Observer | None) -> Frontmatter:
-    if end - start > MAX_FRONTMATTER_BYTES:
-        raise FrontmatterError(
-            f"the frontmatter is larger than {MAX_FRONTMATTER_BYTES} bytes",
-            reason="frontmatter-too-large",
-            line=1,
-            fix="move long text into the body",
-        )
-    try:
-        text = data[start:end].decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise _not_utf8(data, start + error.start) from None
-    first_line = data.count(b"\n", 0, start) + 1
-    try:
-        value = parse_yaml(text, observer)
-    except YamlRefusedError as error:
-        line = first_line if error.line is None else first_line + error.line
-        raise FrontmatterError(
-            f"the frontmatter cannot be read: {error}",
-            reason=f"yaml-{error.reason}",
-            line=line,
-            fix=_yaml_fix(text, error),
-        ) from error
-    if not isinstance(value, dict):
-        raise FrontmatterError(
-            "the frontmatter is not a mapping of fields",
-            reason="frontmatter-not-a-mapping",
-            line=first_line,
-            fix="write fields as `name: …` and `description: …`",
-        )
-    return Frontmatter(value)
 
 
 def _missing_block(data: bytes) -> FrontmatterError:

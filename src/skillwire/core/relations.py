@@ -19,9 +19,8 @@ from typing import Final
 
 from skillwire.core.characters import quoted
 from skillwire.core.entry import SkillEntry
-from skillwire.core.fields import Frontmatter
 from skillwire.core.finding import SKILL_FILE, Finding
-from skillwire.core.yaml12 import JsonValue
+from skillwire.core.yaml12 import Frontmatter, JsonValue
 
 
 class Relation(StrEnum):

@@ -7,13 +7,13 @@ from typing import Final
 
 from skillwire.core.entry import SkillEntry, entry_findings
 from skillwire.core.errors import FrontmatterError, InvalidSkillError, InvalidUriError, LimitError
-from skillwire.core.fields import Frontmatter, published_findings
+from skillwire.core.fields import published_findings
 from skillwire.core.finding import SKILL_FILE, Finding
 from skillwire.core.frontmatter import SkillDocument, parse_skill_md
 from skillwire.core.manifest import MAX_FILES, Manifest, ManifestFile
 from skillwire.core.media import media_type_of
 from skillwire.core.uri import DEFAULT_SCHEME, SkillUri
-from skillwire.core.yaml12 import JsonValue
+from skillwire.core.yaml12 import Frontmatter, JsonValue
 
 MAX_PROMPT_BYTES: Final = 1024 * 1024
 """The maximum size of a prompt's text, in bytes of UTF-8: a model reads all of it at once."""

@@ -23,14 +23,19 @@ class TokenBucket:
     @property
     def is_full(self) -> bool:
         """Whether the bucket equals a new one."""
-        return self._refill() >= self._burst
+        self.take(0)  # Adds the tokens of the time that has passed.
+        return self._tokens >= self._burst
 
     def take(self, count: float = 1) -> float:
         """Take `count` tokens; return 0 when there were enough, else the seconds until there are.
 
         A call that is refused takes nothing.
         """
-        missing = count - self._refill()
+        now = self._clock()
+        passed = max(now - self._filled, 0.0)  # A clock may go back.
+        self._tokens = min(self._burst, self._tokens + passed * self._per_second)
+        self._filled = now
+        missing = count - self._tokens
         if missing > 0:
             return missing / self._per_second if self._per_second else math.inf
         self._tokens -= count
@@ -39,10 +44,3 @@ class TokenBucket:
     def add(self, count: float = 1) -> None:
         """Add `count` tokens, for items that were requested."""
         self._tokens = min(self._burst, self._tokens + count)
-
-    def _refill(self) -> float:
-        now = self._clock()
-        passed = max(now - self._filled, 0.0)  # A clock may go back.
-        self._tokens = min(self._burst, self._tokens + passed * self._per_second)
-        self._filled = now
-        return self._tokens

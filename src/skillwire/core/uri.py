@@ -157,10 +157,10 @@ class SkillUri:
         Raises:
             InvalidUriError: The URI is malformed or outside this skill.
         """
-        canonical = canonical_uri(uri)
-        if not canonical.startswith(self.root + "/"):
+        canonical, directory = canonical_uri(uri), self.text.removesuffix(_SKILL_SUFFIX) + "/"
+        if not canonical.startswith(directory):
             raise InvalidUriError(f"{quoted(uri)} is not inside {quoted(self.root)}")
-        rest = canonical[len(self.root) + 1 :]
+        rest = canonical[len(directory) :]
         return _decode(rest) if "%" in rest else rest
 
     def __str__(self) -> str:
@@ -183,7 +183,14 @@ def canonical_uri(text: str) -> str:
     Raises:
         InvalidUriError: The URI is malformed or dangerous.
     """
-    return text if _is_plain(text) else compose_uri(*parse_uri(text))
+    # A fast check for the common case: the URI is safe and already canonical.
+    if (
+        len(text) <= MAX_URI_LENGTH
+        and _PLAIN_URI.fullmatch(text) is not None
+        and not text.startswith(_UNSAFE_PREFIXES)
+    ):
+        return text
+    return compose_uri(*parse_uri(text))
 
 
 def segment_of(uri: str) -> str:
@@ -199,15 +206,6 @@ def are_plain(paths: Collection[str]) -> bool:
         # A path that contains a newline would count as two.
         and joined.count("\n") == len(paths) - 1
         and (len(joined) <= MAX_PLAIN_LENGTH or max(map(len, paths)) <= MAX_PLAIN_LENGTH)
-    )
-
-
-def _is_plain(text: str) -> bool:
-    """Return whether a URI is safe and already canonical: a fast check for the common case."""
-    return (
-        len(text) <= MAX_URI_LENGTH
-        and _PLAIN_URI.fullmatch(text) is not None
-        and not text.startswith(_UNSAFE_PREFIXES)
     )
 
 

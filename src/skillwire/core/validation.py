@@ -14,7 +14,7 @@ from typing import TypeAlias
 from skillwire.core.characters import HiddenCharacter, hidden_characters
 from skillwire.core.entry import size_findings
 from skillwire.core.errors import FrontmatterError
-from skillwire.core.fields import Frontmatter, LineOf, annotations_in, field_findings, is_name, needs_in
+from skillwire.core.fields import LineOf, annotations_in, field_findings, is_name, needs_in
 from skillwire.core.finding import SKILL_FILE, Finding, Line
 from skillwire.core.frontmatter import (
     BYTE_ORDER_MARK,
@@ -27,6 +27,7 @@ from skillwire.core.manifest import MAX_FILES
 from skillwire.core.media import media_type_of
 from skillwire.core.ts_yaml import TypeScriptYamlCheck
 from skillwire.core.uri import SkillUri, as_text, folders_of, path_findings
+from skillwire.core.yaml12 import Frontmatter
 
 # The links in a Markdown text, as far as skills need them.
 

@@ -1,4 +1,4 @@
-"""A YAML reader whose result both sides of the wire agree on.
+"""Frontmatter, and a YAML reader for it whose result both sides of the wire agree on.
 
 The grammar is libyaml's; the typing is the YAML 1.2 core schema, so `yes`,
 `2026-01-02`, `12:30` and `1_000` stay strings. What has no JSON form, or is
@@ -12,7 +12,8 @@ own constructors, and exposes every anchor, tag and line.
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Protocol, TypeAlias, cast
 
 import yaml
@@ -59,6 +60,68 @@ _UP_TO_QUOTE = {
     "'": re.compile(r"(?:[^']++|'')*+'"),
 }
 _REST_OF_VALUE = re.compile(r"[ \t]*(?:#[^\n]*|:[^\n]*)?\r?$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Frontmatter:
+    """The frontmatter mapping exactly as written, as JSON values.
+
+    Treat `fields` as read-only: entries, listings and comparisons share it.
+    """
+
+    fields: Mapping[str, JsonValue]
+
+    @property
+    def name(self) -> str:
+        """The `name` field; empty when it is missing or not a string."""
+        value = self.fields.get("name")
+        return value if isinstance(value, str) else ""
+
+    @property
+    def description(self) -> str:
+        """The `description` field; empty when it is missing or not a string."""
+        value = self.fields.get("description")
+        return value if isinstance(value, str) else ""
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Frontmatter):
+            return NotImplemented
+        return same_value(dict(self.fields), dict(other.fields))
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.description))
+
+    def differences(self, other: "Frontmatter") -> list[str]:
+        """Return the top-level fields whose values differ, sorted; a missing field differs from null."""
+        keys = sorted(self.fields.keys() | other.fields.keys())
+        return [
+            key
+            for key in keys
+            if key not in self.fields
+            or key not in other.fields
+            or not same_value(self.fields[key], other.fields[key])
+        ]
+
+
+def same_value(left: JsonValue, right: JsonValue) -> bool:
+    """Compare two frontmatter values as both sides of the wire must (INT-05).
+
+    Numbers are compared as the doubles every JSON reader has, so `1 == 1.0`;
+    booleans are not numbers, so `True != 1`; lists compare in order; a mapping
+    with a missing key differs from one where the key is null.
+    """
+    if isinstance(left, bool) or isinstance(right, bool):
+        return left is right
+    if isinstance(left, int | float) and isinstance(right, int | float):
+        try:
+            return float(left) == float(right)
+        except OverflowError:  # an untrusted entry may contain an integer that fits in no double
+            return left == right
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(same_value(left[key], right[key]) for key in left)
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(same_value, left, right))
+    return type(left) is type(right) and left == right
 
 
 class YamlRefusedError(ValueError):

@@ -19,7 +19,7 @@ PARTIAL = with_skill_file(told=["references/policy.md", "scripts/check.sh"])
 
 
 def window(skill: KnownSkill) -> Activation:
-    return Activation.opening(skill, document(), DynamicFiles())
+    return Activation(skill, document(), DynamicFiles())
 
 
 def loaded(skill: KnownSkill) -> str:

@@ -9,7 +9,7 @@ from unit.host.known_skills import document, known
 
 
 def opened(name: str = "refunds") -> Activation:
-    return Activation.opening(known(name), document(name), DynamicFiles())
+    return Activation(known(name), document(name), DynamicFiles())
 
 
 @pytest.mark.requirement("INT-06")

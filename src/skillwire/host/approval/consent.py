@@ -339,10 +339,27 @@ class Consent:
                 return
             if actor == "model":
                 self._require_not_denied(skill, Grant.LOAD)
-                self._require_few_contents(skill)
+                contents, binding = self._asked_contents[skill.id], binding_of(skill.entry.manifest)
+                if len(contents - {binding}) >= self._limits.contents_per_skill:
+                    raise KeepsChangingError(
+                        f"{skill.reference} has changed {len(contents)} times "
+                        "while the user was asked about it",
+                        reference=skill.reference,
+                    )
+                contents.add(binding)
                 self._require_server_within_limit(skill)
             self._require_askable(skill)
-            question = self._question_about(skill, provenance, tuple((arguments or {}).items()))
+            approval = previous_approval(skill, self._store, self._lock)
+            previous, manifest = None if approval is None else approval.manifest, skill.entry.manifest
+            occasion = Occasion.FIRST if previous is None else Occasion.CHANGED
+            question = Question(
+                Occasion.DYNAMIC if manifest is None else occasion,
+                skill,
+                change=None if previous is None or manifest is None else Change.between(previous, manifest),
+                previous=previous,
+                provenance=provenance,
+                arguments=tuple((arguments or {}).items()),
+            )
             reply = await self._ask_user(question, reference=skill.reference)
             await self._apply_reply(skill, Grant.LOAD, reply)
 
@@ -444,24 +461,6 @@ class Consent:
         self._asked_contents.clear()
         self._question_times.clear()
 
-    def _question_about(
-        self,
-        skill: KnownSkill,
-        provenance: ProvenanceResult | None,
-        arguments: tuple[tuple[str, str], ...],
-    ) -> Question:
-        approval = previous_approval(skill, self._store, self._lock)
-        previous = None if approval is None else approval.manifest
-        occasion = Occasion.FIRST if previous is None else Occasion.CHANGED
-        change = None
-        if skill.entry.manifest is None:
-            occasion = Occasion.DYNAMIC
-        elif previous is not None:
-            change = Change.between(previous, skill.entry.manifest)
-        return Question(
-            occasion, skill, change=change, previous=previous, provenance=provenance, arguments=arguments
-        )
-
     def previous(self, skill: KnownSkill) -> Manifest | None:
         """Return the manifest that was approved last, to show what has changed."""
         previous = previous_approval(skill, self._store, self._lock)
@@ -474,16 +473,6 @@ class Consent:
                 f"the user has already denied {grant.value} for {skill.reference}",
                 reference=skill.reference,
             )
-
-    def _require_few_contents(self, skill: KnownSkill) -> None:
-        """Check that the user was not asked about too many contents of this skill."""
-        contents, binding = self._asked_contents[skill.id], binding_of(skill.entry.manifest)
-        if len(contents - {binding}) >= self._limits.contents_per_skill:
-            raise KeepsChangingError(
-                f"{skill.reference} has changed {len(contents)} times while the user was asked about it",
-                reference=skill.reference,
-            )
-        contents.add(binding)
 
     def _require_server_within_limit(self, skill: KnownSkill) -> None:
         """Check that the prompt limit of the skill's server is not reached."""

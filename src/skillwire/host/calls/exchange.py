@@ -46,12 +46,24 @@ from skillwire.wire.core import EXTENSION, GET_SKILL, LIST_SKILLS, READ_DIRECTOR
 from skillwire.wire.index import SkillTemplate
 
 DEFAULT_SECONDS: Final = 60.0
+DEFAULT_PAGES: Final = 1000
+DEFAULT_ENTRIES: Final = 100_000
+DEFAULT_BYTES: Final = 128 * 1024 * 1024
 RESOURCE_NOT_FOUND: Final = -32002
 """The code for an unknown resource before revision 2026-07-28."""
 
 Answer: TypeAlias = dict[str, Any]
 
 _MAX_MESSAGE_LENGTH = 500
+
+
+@dataclass(frozen=True, slots=True)
+class ListingLimits:
+    """Limits for one listing, beyond which it counts as endless; `max_bytes` is its size as JSON."""
+
+    max_pages: int = DEFAULT_PAGES
+    max_entries: int = DEFAULT_ENTRIES
+    max_bytes: int = DEFAULT_BYTES
 
 
 class _Result(RootModel[Answer]):

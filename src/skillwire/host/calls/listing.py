@@ -34,10 +34,14 @@ from skillwire.core import (
     segment_of,
 )
 from skillwire.host.calls.exchange import (
+    DEFAULT_BYTES,
+    DEFAULT_ENTRIES,
+    DEFAULT_PAGES,
     DEFAULT_SECONDS,
     Answer,
     DirectoryParams,
     GetSkillRequest,
+    ListingLimits,
     ListSkillsRequest,
     ReadDirectoryRequest,
     UriParams,
@@ -47,7 +51,6 @@ from skillwire.host.calls.exchange import (
     send_request,
     within,
 )
-from skillwire.host.calls.session import DEFAULT_BYTES, DEFAULT_ENTRIES, DEFAULT_PAGES, ListingLimits
 from skillwire.host.model import (
     EndlessListingError,
     InvalidAnswerError,

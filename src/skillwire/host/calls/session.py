@@ -14,17 +14,24 @@ import anyio
 from mcp.client import Client
 from mcp.client._transport import ReadStream, WriteStream
 from mcp.shared.message import SessionMessage
-from mcp.types import JSONRPCNotification, JSONRPCResponse
+from mcp.types import JSONRPCNotification, JSONRPCResponse, Request
 
 from skillwire.core import SkillError, TokenBucket, quoted
+from skillwire.host.calls.exchange import (
+    DEFAULT_BYTES,
+    DEFAULT_ENTRIES,
+    DEFAULT_PAGES,
+    Answer,
+    declared,
+    read_resource,
+    read_skill_uri,
+    send_request,
+)
 from skillwire.host.model import FloodError, TooSlowError, UnavailableError
 
 # Limits for a connection: size and rate of messages, backoff and restarts.
 
 
-DEFAULT_PAGES = 1000
-DEFAULT_ENTRIES = 100_000
-DEFAULT_BYTES = 128 * 1024 * 1024
 DEFAULT_MESSAGE_BYTES: Final = 32 * 1024 * 1024
 
 # JSON may encode one byte as `\u0000`, and the file is wrapped in a message.
@@ -32,15 +39,6 @@ _BYTES_PER_BYTE = 6
 _ENVELOPE = 64 * 1024
 
 Clock: TypeAlias = Callable[[], float]
-
-
-@dataclass(frozen=True, slots=True)
-class ListingLimits:
-    """Limits for one listing, beyond which it counts as endless; `max_bytes` is its size as JSON."""
-
-    max_pages: int = DEFAULT_PAGES
-    max_entries: int = DEFAULT_ENTRIES
-    max_bytes: int = DEFAULT_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,6 +276,72 @@ class ServerLink:
         rate = f"{self.limits.message_burst} at once, or {self.limits.messages_per_second:g} a second"
         self.end(FloodError(f"the server sent too many messages: more than {rate}"))
         return False
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A connected server, for use by a `DialectClient`."""
+
+    link: ServerLink
+
+    @property
+    def client(self) -> Client:
+        return self.link.client
+
+    @property
+    def capabilities(self) -> Mapping[str, Any]:
+        """The server's capabilities, unparsed: the SDK keeps only those that its models define."""
+        return self.link.capabilities
+
+    @property
+    def declares_extension(self) -> bool:
+        return declared(self.client) is not None
+
+    @property
+    def skills_capability(self) -> Mapping[str, Any] | None:
+        """The capability `skills`, which the dialects with skills by name declare (NEG-11)."""
+        found = self.capabilities.get("skills")
+        return cast(Mapping[str, Any], found) if isinstance(found, dict) else None
+
+    @property
+    def has_resources(self) -> bool:
+        return self.client.server_capabilities.resources is not None
+
+    @property
+    def has_prompts(self) -> bool:
+        return self.client.server_capabilities.prompts is not None
+
+    async def read(self, uri: str, *, max_bytes: int) -> bytes:
+        """Read one resource of at most `max_bytes`; see `read_skill_uri`.
+
+        Raises:
+            NotFoundError: The server has no such resource.
+            SkillError: It cannot be read.
+        """
+        with self.link.cap.allowing(max_bytes):
+            return await read_skill_uri(
+                self.link.client, uri, fresh=True, max_bytes=max_bytes, max_seconds=None
+            )
+
+    async def read_any(self, uri: str, *, max_bytes: int) -> bytes:
+        """Read one resource of any scheme, with the URI as the server spells it; see `read_resource`.
+
+        Raises:
+            NotFoundError: The server has no such resource.
+            SkillError: It cannot be read.
+        """
+        with self.link.cap.allowing(max_bytes):
+            found = await read_resource(self.client, uri, max_bytes=max_bytes, max_seconds=None)
+        return found.content
+
+    async def send_request(self, request: Request[Any, Any], *, max_bytes: int) -> Answer:
+        """Send one request whose answer may hold a text of `max_bytes`; see `exchange.send_request`.
+
+        Raises:
+            SkillError: There is no usable answer.
+        """
+        with self.link.cap.allowing(max_bytes):
+            return await send_request(self.client, request)
 
 
 # Deadlines that are paused while the user signs in.

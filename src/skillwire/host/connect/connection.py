@@ -44,6 +44,7 @@ from skillwire.host.calls import (
     ResourceContent,
     RestartBudget,
     ServerLink,
+    Session,
     SharedCall,
     SharedCalls,
     declared,
@@ -66,7 +67,6 @@ from skillwire.host.dialects.base import (
     DialectClient,
     DialectMatch,
     DialectOptions,
-    Session,
     client_with_arguments,
 )
 from skillwire.host.dialects.core import CoreDialectClient

@@ -36,6 +36,7 @@ from skillwire.host.calls import (
     Listing,
     RefusedEntry,
     ResourceContent,
+    Session,
     SharedCall,
     SharedCalls,
     shortened,
@@ -45,7 +46,6 @@ from skillwire.host.dialects.base import (
     Arguments,
     DialectClient,
     DialectOptions,
-    Session,
     archives_off,
     require_no_arguments,
 )

@@ -1,14 +1,13 @@
-"""`DialectClient`: one dialect as one server speaks it, and the `Session` that its requests use."""
+"""`DialectClient`: one dialect as one server speaks it."""
 
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Final, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
+from typing import Final, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
-from mcp.client import Client
-from mcp.types import METHOD_NOT_FOUND, Request
+from mcp.types import METHOD_NOT_FOUND
 
 from skillwire.core import (
     MEDIA_TYPE,
@@ -35,7 +34,6 @@ from skillwire.core import (
     segment_of,
 )
 from skillwire.host.calls import (
-    Answer,
     ConnectionState,
     Declaration,
     DirectoryItem,
@@ -43,11 +41,7 @@ from skillwire.host.calls import (
     ListingLimits,
     RefusedEntry,
     ResourceContent,
-    ServerLink,
-    declared,
-    read_resource,
-    read_skill_uri,
-    send_request,
+    Session,
     shortened,
 )
 from skillwire.host.model import InvalidArgumentsError, KnownSkill, Origin, PeerError
@@ -74,72 +68,6 @@ class DialectOptions:
     dialect: Dialect | None = None
     limits: ListingLimits = field(default_factory=ListingLimits)
     seconds: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Session:
-    """A connected server, for use by a `DialectClient`."""
-
-    link: ServerLink
-
-    @property
-    def client(self) -> Client:
-        return self.link.client
-
-    @property
-    def capabilities(self) -> Mapping[str, Any]:
-        """The server's capabilities, unparsed: the SDK keeps only those that its models define."""
-        return self.link.capabilities
-
-    @property
-    def declares_extension(self) -> bool:
-        return declared(self.client) is not None
-
-    @property
-    def skills_capability(self) -> Mapping[str, Any] | None:
-        """The capability `skills`, which the dialects with skills by name declare (NEG-11)."""
-        found = self.capabilities.get("skills")
-        return cast(Mapping[str, Any], found) if isinstance(found, dict) else None
-
-    @property
-    def has_resources(self) -> bool:
-        return self.client.server_capabilities.resources is not None
-
-    @property
-    def has_prompts(self) -> bool:
-        return self.client.server_capabilities.prompts is not None
-
-    async def read(self, uri: str, *, max_bytes: int) -> bytes:
-        """Read one resource of at most `max_bytes`; see `read_skill_uri`.
-
-        Raises:
-            NotFoundError: The server has no such resource.
-            SkillError: It cannot be read.
-        """
-        with self.link.cap.allowing(max_bytes):
-            return await read_skill_uri(
-                self.link.client, uri, fresh=True, max_bytes=max_bytes, max_seconds=None
-            )
-
-    async def read_any(self, uri: str, *, max_bytes: int) -> bytes:
-        """Read one resource of any scheme, with the URI as the server spells it; see `read_resource`.
-
-        Raises:
-            NotFoundError: The server has no such resource.
-            SkillError: It cannot be read.
-        """
-        with self.link.cap.allowing(max_bytes):
-            found = await read_resource(self.client, uri, max_bytes=max_bytes, max_seconds=None)
-        return found.content
-
-    async def send_request(self, request: Request[Any, Any], *, max_bytes: int) -> Answer:
-        """Send one request whose answer may hold a text of `max_bytes`; see `exchange.send_request`.
-
-        Raises:
-            SkillError: There is no usable answer.
-        """
-        with self.link.cap.allowing(max_bytes):
-            return await send_request(self.client, request)
 
 
 class DialectClient(Protocol):

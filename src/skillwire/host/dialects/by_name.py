@@ -28,14 +28,13 @@ from skillwire.core import (
     fold_path,
     quoted,
 )
-from skillwire.host.calls import Answer, Listing, Pager, not_found_errors
+from skillwire.host.calls import Answer, Listing, Pager, Session, not_found_errors
 from skillwire.host.dialects.base import (
     NO_ARGUMENTS,
     Arguments,
     DialectClient,
     DialectMatch,
     DialectOptions,
-    Session,
     require_no_arguments,
     try_list,
 )

@@ -23,8 +23,8 @@ from skillwire.core import (
     canonical_uri,
     check_entry,
 )
-from skillwire.host.calls import Listing, get_skill, list_skills
-from skillwire.host.dialects.base import DialectMatch, DialectOptions, Session, try_list
+from skillwire.host.calls import Listing, Session, get_skill, list_skills
+from skillwire.host.dialects.base import DialectMatch, DialectOptions, try_list
 
 
 class CoreDialectClient:

@@ -43,14 +43,13 @@ from skillwire.core import (
     parse_strictly,
     quoted,
 )
-from skillwire.host.calls import Freshness, Listing, ListingLimits, Pager, within
+from skillwire.host.calls import Freshness, Listing, ListingLimits, Pager, Session, within
 from skillwire.host.dialects.base import (
     MAX_INDEX_BYTES,
     ArchiveSkillUris,
     DialectMatch,
     DialectOptions,
     ListingItem,
-    Session,
     archive_manifest,
     archive_unsupported,
     archives_off,

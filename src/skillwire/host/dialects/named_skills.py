@@ -41,10 +41,11 @@ from skillwire.host.calls import (
     ListSkillsRequest,
     Pager,
     RefusedEntry,
+    Session,
     shortened,
     walk,
 )
-from skillwire.host.dialects.base import Arguments, DialectOptions, Session
+from skillwire.host.dialects.base import Arguments, DialectOptions
 from skillwire.host.model import ArgumentsNeededError, InvalidAnswerError
 from skillwire.wire.by_name import PrimitiveFile
 

@@ -10,8 +10,9 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 
 from skillwire.core import Dialect, SkillError
+from skillwire.host.calls import Session
 from skillwire.host.dialects import by_name, core, index, prompt, resources
-from skillwire.host.dialects.base import DialectMatch, DialectOptions, Session
+from skillwire.host.dialects.base import DialectMatch, DialectOptions
 from skillwire.host.dialects.index import is_closed
 from skillwire.host.model import NotDeclaredError
 from skillwire.wire.core import EXTENSION, LIST_SKILLS

@@ -33,15 +33,8 @@ from skillwire.core import (
     split_prompt,
     suggest_name,
 )
-from skillwire.host.calls import Answer, Listing, not_found_errors
-from skillwire.host.dialects.base import (
-    NO_ARGUMENTS,
-    Arguments,
-    DialectMatch,
-    DialectOptions,
-    Session,
-    is_absent,
-)
+from skillwire.host.calls import Answer, Listing, Session, not_found_errors
+from skillwire.host.dialects.base import NO_ARGUMENTS, Arguments, DialectMatch, DialectOptions, is_absent
 from skillwire.host.dialects.named_skills import (
     NamedSkill,
     NamedSkills,

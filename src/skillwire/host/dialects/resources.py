@@ -34,12 +34,11 @@ from skillwire.core import (
     is_name,
     quoted,
 )
-from skillwire.host.calls import Listing, shortened
+from skillwire.host.calls import Listing, Session, shortened
 from skillwire.host.dialects.base import (
     DialectMatch,
     DialectOptions,
     ListingItem,
-    Session,
     build_listing,
     is_absent,
     path_findings,

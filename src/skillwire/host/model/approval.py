@@ -308,6 +308,11 @@ def now() -> datetime:
 _BOUNDARY_BYTES = 16
 
 
+def new_boundary() -> str:
+    """Return a random boundary that no existing text can contain."""
+    return secrets.token_hex(_BOUNDARY_BYTES)
+
+
 @dataclass(frozen=True, slots=True)
 class Activation:
     """One open window: the skill as it was approved and loaded.
@@ -319,19 +324,9 @@ class Activation:
 
     skill: KnownSkill
     document: SkillDocument
-    boundary: str
-    opened_at: datetime
     fetched: "DynamicFiles" = field(compare=False)
-
-    @classmethod
-    def opening(cls, skill: KnownSkill, document: SkillDocument, fetched: "DynamicFiles") -> "Activation":
-        """Return a window for a document that was fetched and verified."""
-        return cls(skill, document, new_boundary(), now(), fetched)
-
-
-def new_boundary() -> str:
-    """Return a random boundary that no existing text can contain."""
-    return secrets.token_hex(_BOUNDARY_BYTES)
+    boundary: str = field(default_factory=new_boundary)
+    opened_at: datetime = field(default_factory=now)
 
 
 @dataclass(eq=False, slots=True)

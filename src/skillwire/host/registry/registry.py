@@ -312,8 +312,8 @@ class Registry:
             await self._start(label, partial(self._list_server, label, False)).wait()
         try:
             known = record.by_reference(reference) or match(reference, record.skills)
-            if _may_have_digests(known.dialect, known.entry):
-                # Its listing was too long to include the digests.
+            if known.dialect is Dialect.LIST_MARCH and known.entry.is_dynamic:
+                # Its listing of plain resources was too long to include the digests.
                 return await self._renewed(record, known.reference) or known
             return known
         except AmbiguousReferenceError:
@@ -406,7 +406,8 @@ class Registry:
             record.begin_listing()
             listing = record.reconciled(await remote.list_skills())
             # Entries that may have digests are reported when they are fetched one by one.
-            final = [entry for entry in listing.entries if not _may_have_digests(listing.dialect, entry)]
+            is_short = listing.dialect is not Dialect.LIST_MARCH
+            final = [entry for entry in listing.entries if is_short or not entry.is_dynamic]
             self._report_entries(record.origin, final)
             problem = None if listing.problem is None else Refusal.of(listing.problem, label)
             with gc_paused() if len(listing.entries) > MANY_SKILLS else nullcontext():
@@ -517,11 +518,6 @@ class Registry:
             candidates=error.candidates,
             fix=problem.remedy,
         )
-
-
-def _may_have_digests(dialect: Dialect, entry: SkillEntry) -> bool:
-    """Return whether an entry lacks digests only because it is from a long listing of plain resources."""
-    return dialect is Dialect.LIST_MARCH and entry.is_dynamic
 
 
 def _not_found(skill: SkillId) -> NotFoundError:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias, cast
 
@@ -23,6 +24,7 @@ Field: TypeAlias = Scalar | Sequence[Scalar]
 
 _MAX_TEXT = 500
 _MAX_ITEMS = 50
+_plain = partial(visible, most=_MAX_TEXT)
 _MAX_LINE = 64 * 1024
 _LARGEST = 2**53
 _LOCK_TIMEOUT = 1.0
@@ -83,16 +85,12 @@ class AuditLog:
                 # Exceed the limit rather than lose an event, up to twice the limit.
                 if size > 2 * self._max_bytes:
                     raise
-        self._write(line)
-
-    def _write(self, line: bytes) -> None:
-        """Write one line with a single system call."""
         descriptor = os.open(self._path, _APPEND, 0o600)
         try:
             check_private(os.fstat(descriptor))
             # End a line that a full disk truncated, so that the next one stays valid.
             whole = b"\n" + line if self._is_torn else line
-            written = os.write(descriptor, whole)
+            written = os.write(descriptor, whole)  # One system call for each line.
             self._is_torn = written < len(whole)
         finally:
             os.close(descriptor)
@@ -118,18 +116,20 @@ def line_of(event: str, session: str, fields: Mapping[str, Field]) -> bytes:
         "session": session,
         "event": _plain(event),
     }
-    values = {_plain(name): _value(value) for name, value in fields.items() if name not in head}
+    values: dict[str, object] = {}
+    for name, value in fields.items():
+        if name in head:
+            continue
+        if isinstance(value, list | tuple | set | frozenset):
+            some = list(cast(Sequence[object], value))
+            more = ["…"] if len(some) > _MAX_ITEMS else []
+            values[_plain(name)] = [*map(_scalar, some[:_MAX_ITEMS]), *more]
+        else:
+            values[_plain(name)] = _scalar(value)
     line = orjson.dumps({**head, **values}, option=orjson.OPT_APPEND_NEWLINE)
     if len(line) > _MAX_LINE:
         line = orjson.dumps({**head, "cut": True}, option=orjson.OPT_APPEND_NEWLINE)
     return line
-
-
-def _value(value: object) -> object:
-    if isinstance(value, list | tuple | set | frozenset):
-        some = list(cast(Sequence[object], value))
-        return [_scalar(item) for item in some[:_MAX_ITEMS]] + (["…"] if len(some) > _MAX_ITEMS else [])
-    return _scalar(value)
 
 
 def _scalar(value: object) -> Scalar:
@@ -140,7 +140,3 @@ def _scalar(value: object) -> Scalar:
     if isinstance(value, str):
         return _plain(value)
     return f"<{type(value).__name__}>"
-
-
-def _plain(text: str) -> str:
-    return visible(text, most=_MAX_TEXT)

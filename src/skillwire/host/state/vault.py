@@ -353,14 +353,6 @@ class SealedFolder:
         self._given_key = key
         self._newest: dict[str, int] = {}
 
-    def stamp(self, name: str) -> Stamp:
-        """Return a stamp of a file, to detect without reading whether it was replaced."""
-        try:
-            found = os.lstat(self.directory / name)
-        except OSError:
-            return None
-        return (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
-
     @contextmanager
     def locked(self) -> Generator[None]:
         """Create the folder and lock it against other writers.
@@ -525,7 +517,12 @@ class SealedTable(Generic[T]):
 
     @property
     def stamp(self) -> Stamp:
-        return self.folder.stamp(self._name)
+        """A stamp of the file, to detect without reading whether it was replaced."""
+        try:
+            found = os.lstat(self.folder.directory / self._name)
+        except OSError:
+            return None
+        return (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
     def read(self) -> T:
         """Return the content.

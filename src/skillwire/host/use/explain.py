@@ -13,9 +13,9 @@ import orjson
 
 from skillwire.core import Coverage, Dialect, SkillError, coverage_words, quoted, visible
 from skillwire.host.approval.lock_trust import ProjectLock
-from skillwire.host.calls import COMPLETE, complete
+from skillwire.host.calls import COMPLETE, Session, complete
 from skillwire.host.connect.config_file import label_of
-from skillwire.host.dialects.base import DialectOptions, Session
+from skillwire.host.dialects.base import DialectOptions
 from skillwire.host.dialects.by_name import DEPENDENCIES, missing_dependencies
 from skillwire.host.model import (
     REFUSALS,

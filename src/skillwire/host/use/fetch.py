@@ -459,7 +459,12 @@ class Files:
         if not skill.is_remote:
             self._audit.record("read", reference=skill.reference, uri=uri, source="folder")
             return await anyio.to_thread.run_sync(read_local_file, skill, uri)
-        content = await self._cached(skill, line)
+        try:
+            content = await anyio.to_thread.run_sync(self._cache.get, skill.id.origin, line)
+        except VerificationError as error:
+            logger.warning("a cached file was modified outside skillwire and is fetched again: %s", error)
+            self._audit.record("cache-mismatch", reference=skill.reference, uri=uri, code=error.refusal)
+            content = None
         if content is not None:
             self._audit.record("read", reference=skill.reference, uri=uri, source="cache")
             return content
@@ -500,14 +505,6 @@ class Files:
         twins = [finding for finding in path_findings(paths) if finding.code == "path-twins"]
         if twins and skill.is_remote:
             raise UnsafePathsError(f"{quoted(twins[0].file)}: {twins[0].message}", reference=skill.reference)
-
-    async def _cached(self, skill: KnownSkill, line: ManifestFile) -> bytes | None:
-        try:
-            return await anyio.to_thread.run_sync(self._cache.get, skill.id.origin, line)
-        except VerificationError as error:
-            logger.warning("a cached file was modified outside skillwire and is fetched again: %s", error)
-            self._audit.record("cache-mismatch", reference=skill.reference, uri=line.uri, code=error.refusal)
-            return None
 
     async def _packed_file(self, skill: KnownSkill, uri: str) -> bytes:
         """Return a file from the skill's archive, which is fetched from the server if necessary."""

@@ -252,7 +252,7 @@ class SkillLoader:
         if skill.entry.is_summary:  # The listing has only some fields; the file has all of them.
             entry = replace(skill.entry, frontmatter=document.frontmatter, is_summary=False)
             skill = replace(skill, entry=entry)
-        return Activation.opening(skill, document, fetched)
+        return Activation(skill, document, fetched)
 
     async def renew(self, skill: KnownSkill, error: SkillError) -> KnownSkill:
         """Fetch the skill's entry once after a file did not match; return it if it differs.

@@ -32,7 +32,8 @@ from skillwire.core import (
     visible,
 )
 from skillwire.host.approval.consent import Actor
-from skillwire.host.dialects.base import NO_ARGUMENTS, Arguments, DialectClient, Session
+from skillwire.host.calls import Session
+from skillwire.host.dialects.base import NO_ARGUMENTS, Arguments, DialectClient
 from skillwire.host.dialects.by_name import ExecDialectClient
 from skillwire.host.model import (
     Activation,

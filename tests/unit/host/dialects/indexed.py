@@ -10,9 +10,10 @@ from mcp.shared.exceptions import MCPError
 from skillwire.core.errors import INVALID_PARAMS
 from skillwire.core.manifest import digest_of
 from skillwire.core.media import ArchiveFormat
+from skillwire.host.calls import Session
 from skillwire.host.calls.listing import Listing
 from skillwire.host.calls.session import ConnectionLimits, ServerLink
-from skillwire.host.dialects.base import DialectOptions, Session
+from skillwire.host.dialects.base import DialectOptions
 from skillwire.host.dialects.index import listing_of
 from skillwire.wire.index import SCHEMA
 from unit.host.calls.strangers import Params, Stranger

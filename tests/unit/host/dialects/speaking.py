@@ -4,8 +4,8 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
+from skillwire.host.calls import Session
 from skillwire.host.calls.session import ConnectionLimits, ServerLink
-from skillwire.host.dialects.base import Session
 from unit.host.calls.strangers import Stranger
 
 

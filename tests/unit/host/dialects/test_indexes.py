@@ -12,9 +12,10 @@ from skillwire.core.errors import InvalidEntryError, SkillError
 from skillwire.core.json import MAX_VALUES
 from skillwire.core.manifest import Coverage, digest_of
 from skillwire.core.uri import SkillUri
-from skillwire.host.calls.session import ListingLimits
+from skillwire.host.calls import Session
+from skillwire.host.calls.exchange import ListingLimits
 from skillwire.host.dialects import index
-from skillwire.host.dialects.base import DialectMatch, DialectOptions, Session
+from skillwire.host.dialects.base import DialectMatch, DialectOptions
 from skillwire.host.model.errors import EndlessListingError, InvalidAnswerError, PeerError
 from skillwire.wire.index import INDEX_URI
 from unit.host.calls.strangers import MODES

@@ -9,7 +9,7 @@ from mcp.types import METHOD_NOT_FOUND
 from skillwire.core.dialects import Dialect
 from skillwire.core.errors import INTERNAL_ERROR, INVALID_PARAMS, LimitError, NotFoundError
 from skillwire.core.uri import SkillUri
-from skillwire.host.calls.session import ListingLimits
+from skillwire.host.calls.exchange import ListingLimits
 from skillwire.host.dialects.base import DialectOptions
 from skillwire.host.dialects.by_name import PrimitiveDialectClient, find_primitive, missing_dependencies
 from skillwire.host.model.errors import (
