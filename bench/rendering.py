@@ -12,8 +12,7 @@ from bench.rows import Row, median_ratio
 from skillwire.core import Frontmatter
 from skillwire.core.entry import SkillEntry
 from skillwire.core.uri import SkillUri
-from skillwire.host.listing.render import FrozenListing
-from skillwire.host.listing.render import RenderedListing, render
+from skillwire.host.listing.render import FrozenListing, RenderedListing, render
 from skillwire.host.listing.text import ListingForm
 from skillwire.host.model.origin import KnownSkill, Origin, OriginKind, SkillId
 from skillwire.host.model.show_rules import ShowRule, ShowRules

@@ -130,8 +130,8 @@ class Peer:
                 self._serve(self, connection)
             except OSError:
                 pass
-        with self._lock:
-            self._at_once -= 1
+            with self._lock:  # Before it closes: the next connection may come as soon as it does.
+                self._at_once -= 1
 
 
 def echo(peer: Peer, connection: socket.socket) -> None:
