@@ -119,6 +119,7 @@ from skillwire.core.manifest import (
 from skillwire.core.media import DIRECTORY_MEDIA_TYPE, ArchiveFormat, is_script, media_type_of
 from skillwire.core.relations import Node, Relation, RelationGraph
 from skillwire.core.skill import PromptBuilder, PromptParts, Skill, SkillFile, split_prompt, write_frontmatter
+from skillwire.core.token_bucket import TokenBucket
 from skillwire.core.uri import (
     DEFAULT_SCHEME,
     MAX_PLAIN_LENGTH,
@@ -218,6 +219,7 @@ __all__ = [
     "SkillUri",
     "SourceError",
     "StrictJsonError",
+    "TokenBucket",
     "UnlistedFileError",
     "VerificationError",
     "annotations_in",

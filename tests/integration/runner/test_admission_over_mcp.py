@@ -19,6 +19,7 @@ from integration.hosting_shop import Event, Shop
 from integration.runner.execute_world import StdioPeer, peer
 from integration.runner.hosting_scripts import POLICY, REFUNDS, catalogue, loaded
 from integration.runner.running import needs_sandbox
+from skillwire.core import ManifestFile, SkillEntry
 from skillwire.core.errors import RunnerBusyError
 from skillwire.host.model.approval import Occasion, Question, Reply
 from skillwire.runner import Policy
@@ -45,9 +46,9 @@ class CountingSource(DirectorySource):
 
     reads = 0
 
-    async def read_file(self, uri: str) -> bytes:
+    def read_now(self, entry: SkillEntry, line: ManifestFile) -> bytes | None:
         self.reads += 1
-        return await super().read_file(uri)
+        return super().read_now(entry, line)
 
 
 class SlowUser(User):

@@ -284,25 +284,3 @@ async def test_the_sdk_and_the_fast_path_agree_on_whom_to_answer(served: SkillSe
     sent, _ = await ask(served, whole(body()), scope=scope)
 
     assert (sent[0]["status"] == 200) == is_welcome
-
-
-async def test_more_clients_than_are_remembered_are_still_judged_one_by_one(served: SkillServer) -> None:
-    path = FastPath(Inner(), served.hot, path="/mcp")
-    statuses: dict[str, set[int]] = {"application/json": set(), "text/html": set()}
-
-    async def call(kind: str, number: int) -> None:
-        async def receive() -> Message:
-            return whole(body())
-
-        async def send(message: Message) -> None:
-            if "status" in message:
-                statuses[kind].add(message["status"])
-
-        accept = f"{kind};q=0.{number + 1}".encode()
-        await path(scope_of({**HEADERS, b"accept": accept}.items()), receive, send)
-
-    for number in range(2500):
-        await call("application/json", number)
-        await call("text/html", number)
-
-    assert statuses == {"application/json": {200}, "text/html": {299}}

@@ -16,7 +16,7 @@ from mcp.client._transport import ReadStream, WriteStream
 from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCNotification, JSONRPCResponse
 
-from skillwire.core import SkillError, quoted
+from skillwire.core import SkillError, TokenBucket, quoted
 from skillwire.host.model import FloodError, TooSlowError, UnavailableError
 
 # Limits for a connection: size and rate of messages, backoff and restarts.
@@ -82,31 +82,6 @@ class MessageCap:
         finally:
             self._allowed.remove(allowed)
             self.current = max((self._default, *self._allowed))
-
-
-class TokenBucket:
-    """A token bucket that allows `burst` items at once and `per_second` in the long run."""
-
-    def __init__(self, burst: int, per_second: float, *, clock: Clock = time.monotonic) -> None:
-        self._burst = burst
-        self._per_second = per_second
-        self._clock = clock
-        self._tokens = float(burst)
-        self._filled = clock()
-
-    def take(self, count: int = 1) -> bool:
-        """Take `count` tokens; return whether there were enough."""
-        now = self._clock()
-        self._tokens = min(self._burst, self._tokens + (now - self._filled) * self._per_second)
-        self._filled = now
-        if count > self._tokens:
-            return False
-        self._tokens -= count
-        return True
-
-    def add(self, count: int = 1) -> None:
-        """Add `count` tokens, for items that were requested."""
-        self._tokens = min(self._burst, self._tokens + count)
 
 
 class Backoff:
@@ -298,7 +273,7 @@ class ServerLink:
         """
         if self.is_over:
             return False
-        if self._messages.take() if events is None else self._events.take(events):
+        if not (self._messages.take() if events is None else self._events.take(events)):
             return True
         rate = f"{self.limits.message_burst} at once, or {self.limits.messages_per_second:g} a second"
         self.end(FloodError(f"the server sent too many messages: more than {rate}"))

@@ -26,8 +26,7 @@ from skillwire.host.model import (
     estimated_tokens,
 )
 from skillwire.host.use.load import SkillLoader
-from skillwire.host.use.present import LOAD_TOOL, LoadedSkill, frame_skill
-from skillwire.host.use.script_results import fair_shares
+from skillwire.host.use.present import LOAD_TOOL, LoadedSkill, frame_skill, max_min_shares
 
 RESTORED_TOKENS: Final = 20_000
 """The default number of tokens that are restored after a compaction."""
@@ -174,7 +173,7 @@ def _shared(given: Sequence[_ShownSkill], room: int, count: TokenCounter) -> lis
     # The separator between two texts takes about one token.
     needs = [count(whole.text) + 1 for whole in wholes]
     found: list[LoadedSkill] = []
-    for skill, whole, need, share in zip(given, wholes, needs, fair_shares(needs, max(room, 0)), strict=True):
+    for skill, whole, need, share in zip(given, wholes, needs, max_min_shares(room, needs), strict=True):
         text = whole.text if need <= share else _fitted(skill, share - 1, count)
         if text is None:
             return None

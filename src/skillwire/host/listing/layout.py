@@ -7,9 +7,10 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from skillwire.core import SKILL_FILE
-from skillwire.host.listing.rows import ListingRow, ListingRows, RowDescription, Shown, max_min_shares
+from skillwire.host.listing.rows import ListingRow, ListingRows, RowDescription, Shown
 from skillwire.host.listing.text import REMOVED, ChangeMark, ListingWriter, OriginHeading, Wording, clean
 from skillwire.host.model import BYTES_PER_TOKEN, KnownSkill, TokenCounter, estimated_tokens, size_of
+from skillwire.host.use.present import max_min_shares
 
 OriginKey: TypeAlias = tuple[bool, str]
 """Whether an origin is a server, and its label: the key of an origin in a list."""

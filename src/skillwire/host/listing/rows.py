@@ -91,34 +91,6 @@ def _shared(texts: Sequence[str]) -> str:
     return first[: next((index for index, (one, other) in pairs if one != other), len(first))]
 
 
-# Max-min fair sharing of a limited amount.
-
-
-def max_min_shares(total: int, wants: Sequence[Callable[[int], int]]) -> list[int]:
-    """Share `total` so that the smallest unmet share is as large as possible (max-min fairness).
-
-    Small demands are met in full, and the others get equal shares. Each demand
-    is called with a limit and returns its amount, or any number above the
-    limit, so that large demands need not be computed exactly.
-    """
-    shares = [0] * len(wants)
-    unmet: list[int] = list(range(len(wants)))
-    left = max(total, 0)
-    while unmet:
-        equal, over = divmod(left, len(unmet))
-        found: dict[int, int] = {index: max(wants[index](equal), 0) for index in unmet}
-        met = [index for index, want in found.items() if want <= equal]
-        if not met:
-            for place, index in enumerate(unmet):
-                shares[index] = equal + (place < over)
-            break
-        for index in met:
-            shares[index] = found[index]
-            left -= found[index]
-        unmet = [index for index in unmet if found[index] > equal]
-    return shares
-
-
 def common_limit(total: int, wants: Sequence[int]) -> int:
     """Return the highest common limit for all demands with which their sum is at most `total`."""
     left = max(total, 0)

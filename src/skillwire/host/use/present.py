@@ -385,3 +385,35 @@ def one_word(text: str) -> str:
     if _PLAIN.fullmatch(text):
         return text
     return json.dumps(visible(text, most=_LONGEST_NAME), ensure_ascii=False)
+
+
+# Max-min fair sharing of a limited amount.
+
+
+def max_min_shares(total: int, wants: Sequence[int | Callable[[int], int]]) -> list[int]:
+    """Share `total` so that the smallest unmet share is as large as possible (max-min fairness).
+
+    Small demands are met in full, and the others get equal shares. A demand is
+    an amount, or is called with a limit and returns its amount, or any number
+    above the limit, so that large demands need not be computed exactly.
+    """
+    shares = [0] * len(wants)
+    unmet: list[int] = list(range(len(wants)))
+    left = max(total, 0)
+    while unmet:
+        equal, over = divmod(left, len(unmet))
+        found: dict[int, int] = {index: _amount(wants[index], equal) for index in unmet}
+        met = [index for index, want in found.items() if want <= equal]
+        if not met:
+            for place, index in enumerate(unmet):
+                shares[index] = equal + (place < over)
+            break
+        for index in met:
+            shares[index] = found[index]
+            left -= found[index]
+        unmet = [index for index in unmet if found[index] > equal]
+    return shares
+
+
+def _amount(want: int | Callable[[int], int], limit: int) -> int:
+    return max(want if isinstance(want, int) else want(limit), 0)

@@ -7,7 +7,7 @@ from typing import Final
 
 from skillwire.core import JsonValue, media_type_of, revealed, visible
 from skillwire.host.model import KnownSkill, Origin, RunTerms, Where, new_boundary
-from skillwire.host.use.present import one_word
+from skillwire.host.use.present import max_min_shares, one_word
 from skillwire.runner import LimitHit, Limits, Outcome, OutputFile, ScriptInterface
 
 
@@ -194,7 +194,9 @@ def frame_parts(
     boundary = new_boundary()
     head = [*lines, *_file_lines(files, included)]
     body: list[str] = []
-    for part, length in zip(parts, fair_shares([len(part.text) for part in parts], max_length), strict=True):
+    for part, length in zip(
+        parts, max_min_shares(max_length, [len(part.text) for part in parts]), strict=True
+    ):
         text = part.text
         if len(text) > length:
             end = "last" if part.keeps_end else "first"
@@ -205,16 +207,6 @@ def frame_parts(
     if not body:
         return "\n".join([*head, "Output: none"])
     return "\n".join([*head, f"Everything between lines with the mark {boundary} comes from there.", *body])
-
-
-def fair_shares(lengths: Sequence[int], max_length: int) -> list[int]:
-    """Divide `max_length` fairly: short texts get their whole length, and the others share the rest."""
-    granted = [0] * len(lengths)
-    left = max_length
-    for place, number in enumerate(sorted(range(len(lengths)), key=lambda number: lengths[number])):
-        granted[number] = min(lengths[number], left // (len(lengths) - place))
-        left -= granted[number]
-    return granted
 
 
 def _head(skill: KnownSkill, script: str) -> list[str]:

@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
+from copy import copy
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Final, Generic, Protocol, Self, TypeAlias, TypeVar
 
 import anyio
 
-from skillwire.core import CredentialError, SkillError
+from skillwire.core import CredentialError, SkillError, TokenBucket
 from skillwire.server.access.rules import FOR_ANYONE, FOR_CALLERS, Rules, read_rules
 from skillwire.server.access.settings import (
     ANONYMOUS,
@@ -400,53 +401,44 @@ _SWEEP_SECONDS: Final = 0.25
 class RateLimiter:
     """A token bucket for each caller, which holds `rate.burst` requests and refills by `rate.per_second`.
 
-    A bucket is stored as the time at which it is full again. Only full buckets
-    are removed, which equal new ones: load by other callers never resets a
-    bucket. When `most` buckets are in use, new callers share a fixed number of
-    buckets.
+    Only full buckets are removed, which equal new ones: load by other callers
+    never resets a bucket. When `most` buckets are in use, new callers share a
+    fixed number of buckets.
     """
 
     def __init__(
         self, rate: Rate, *, most: int = MAX_CALLERS, ticks: Callable[[], float] = time.monotonic
     ) -> None:
-        self._rate = rate
         self._most = most
         self._ticks = ticks
-        self._full_at: dict[str, float] = {}
-        self._shared_full_at = [float("-inf")] * _SHARED_BUCKETS
+        self._buckets: dict[str, TokenBucket] = {}
+        self._shared = [TokenBucket(rate.burst, rate.per_second, clock=ticks) for _ in range(_SHARED_BUCKETS)]
         self._next_sweep = float("-inf")
 
     def __len__(self) -> int:
-        return len(self._full_at)
+        return len(self._buckets)
 
     def take(self, name: str) -> float:
-        """Count one request of a caller; return 0 when it is allowed, else the seconds to wait.
+        """Count one request of a caller; return 0 when it is allowed, else the seconds to wait."""
+        bucket = self._buckets.get(name)
+        if bucket is not None:
+            return bucket.take()
+        shared = self._shared[hash(name) % _SHARED_BUCKETS]
+        if not self._has_room():
+            return shared.take()
+        bucket = copy(shared)
+        wait = bucket.take()
+        if not wait:
+            self._buckets[name] = bucket
+        return wait
 
-        A refused request takes nothing from the bucket.
-        """
-        now, rate = self._ticks(), self._rate
-        share = hash(name) % _SHARED_BUCKETS
-        full_at = self._full_at.get(name)
-        is_known = full_at is not None
-        if full_at is None:
-            full_at = self._shared_full_at[share]
-        full_at = min(max(now, full_at), now + rate.burst / rate.per_second)
-        available = rate.burst - (full_at - now) * rate.per_second
-        if available < 1:
-            return (1 - available) / rate.per_second
-        full_at += 1 / rate.per_second
-        if is_known or self._has_room(now):
-            self._full_at[name] = full_at
-        else:
-            self._shared_full_at[share] = full_at
-        return 0.0
-
-    def _has_room(self, now: float) -> bool:
+    def _has_room(self) -> bool:
         """Return whether another bucket can be stored, after removing the full ones."""
-        if len(self._full_at) < self._most:
+        if len(self._buckets) < self._most:
             return True
+        now = self._ticks()
         if now < self._next_sweep:
             return False
-        self._full_at = {name: full_at for name, full_at in self._full_at.items() if full_at > now}
+        self._buckets = {name: bucket for name, bucket in self._buckets.items() if not bucket.is_full}
         self._next_sweep = now + _SWEEP_SECONDS
-        return len(self._full_at) < self._most
+        return len(self._buckets) < self._most

@@ -21,7 +21,6 @@ HostCheck: TypeAlias = Callable[[bytes, bytes | None], object]
 
 _MODERN: Final = MODERN_VERSION.encode()
 _LARGEST_BODY = 64 * 1024
-_MAX_KNOWN = 1024
 _JSON = (b"content-type", b"application/json")
 _NUMBERS = {method.encode(): METHOD_NUMBERS[method] for method in METHODS}
 
@@ -48,7 +47,6 @@ class FastPath:
         self._hot = hot
         self._reader = hot.new_reader()
         self._path = path
-        self._known_types: set[tuple[bytes, bytes]] = set()
 
     @property
     def cached_bytes(self) -> int:
@@ -102,18 +100,8 @@ class FastPath:
         length = headers.get(b"content-length", b"0")
         if b"mcp-method" not in headers or not (length.isdigit() and len(length) < 6):
             return None
-        kinds = headers.get(b"content-type", b""), headers.get(b"accept", b"")
-        return headers if kinds in self._known_types or self._accept_types(kinds) else None
-
-    def _accept_types(self, kinds: tuple[bytes, bytes]) -> bool:
-        """Return whether content type and accept header are JSON; cache those that are."""
-        sent, accepted = kinds
-        if not sent.lower().startswith(b"application/json") or not _accepts_json(accepted.decode("latin-1")):
-            return False
-        if len(self._known_types) >= _MAX_KNOWN:
-            self._known_types.clear()
-        self._known_types.add(kinds)
-        return True
+        is_json = headers.get(b"content-type", b"").lower().startswith(b"application/json")
+        return headers if is_json and _accepts_json(headers.get(b"accept", b"").decode("latin-1")) else None
 
 
 def _headers_of(scope: Scope) -> dict[bytes, bytes] | None:

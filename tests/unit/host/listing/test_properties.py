@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from skillwire.core.characters import visible
 from skillwire.host.listing.render import RenderedListing, render
-from skillwire.host.listing.rows import common_limit, max_min_shares
+from skillwire.host.listing.rows import common_limit
 from skillwire.host.listing.text import ListingForm, clean
 from skillwire.host.model.origin import KnownSkill, Origin, estimated_tokens
 from skillwire.host.model.show_rules import ShowRule, ShowRules
+from skillwire.host.use.present import max_min_shares
 from unit.host.listing.listed_skills import USER, listed, server, shown_references
 
 

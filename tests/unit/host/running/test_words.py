@@ -2,9 +2,9 @@
 
 import pytest
 
+from skillwire.host.use.present import max_min_shares
 from skillwire.host.use.script_results import (
     MAX_INLINE_BYTES,
-    fair_shares,
     format_amount,
     format_limit_hit,
     format_main_limits,
@@ -123,11 +123,11 @@ def test_what_a_server_says_is_called_its_word() -> None:
         ([20], 10, [10]),
         ([2, 20], 10, [2, 8]),
         ([20, 20], 10, [5, 5]),
-        ([9, 1, 9], 10, [4, 1, 5]),
+        ([9, 1, 9], 10, [5, 1, 4]),
     ],
 )
 def test_room_is_shared_fairly(lengths: list[int], room: int, granted: list[int]) -> None:
-    assert fair_shares(lengths, room) == granted
+    assert max_min_shares(room, lengths) == granted
 
 
 def test_amounts_are_said_in_units_people_know() -> None:
