@@ -2,7 +2,6 @@
 
 import os
 import time
-from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -30,19 +29,19 @@ class Costs:
             config.hook.pytest_deselected(items=left)
             items[:] = [item for item in items if not item.get_closest_marker(MARK)]
 
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_protocol(
-        self, item: pytest.Item, nextitem: pytest.Item | None
-    ) -> Generator[None, object, object]:
-        """Count from the first test of a file to the last, with what its fixtures leave running till then."""
-        cpu, wall = self._since = self._since or (_cpu_seconds(), time.monotonic())
-        try:
-            return (yield)
-        finally:
-            if nextitem is None or nextitem.path != item.path:
-                file = item.nodeid.partition("::")[0]
-                self._spent.append((file, _cpu_seconds() - cpu, time.monotonic() - wall))
-                self._since = None
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self) -> None:
+        """Count from the first test of a file on."""
+        self._since = self._since or (_cpu_seconds(), time.monotonic())
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_teardown(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
+        """Count up to the last test of a file, while what its fixtures started still runs."""
+        if self._since is not None and (nextitem is None or nextitem.path != item.path):
+            cpu, wall = self._since
+            file = item.nodeid.partition("::")[0]
+            self._spent.append((file, _cpu_seconds() - cpu, time.monotonic() - wall))
+            self._since = None
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         output = getattr(session.config, "workeroutput", None)

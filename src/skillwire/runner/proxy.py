@@ -23,7 +23,7 @@ from ipaddress import ip_address
 from typing import Final, TypeAlias
 
 import anyio
-from anyio.abc import SocketListener, SocketStream
+from anyio.abc import SocketStream
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from skillwire.core import Address, AddressScope, quoted, scope_of
@@ -167,22 +167,25 @@ class AllowListProxy:
             finally:
                 room.release()
 
-        async with (
-            await SocketListener.from_socket(listening) as listener,
-            anyio.create_task_group() as group,
-        ):
+        listening.setblocking(False)
+        async with anyio.create_task_group() as group:
             while self._connections < self.limits.total_connections + _MOST_REFUSED:
                 await room.acquire()
+                await anyio.wait_readable(listening)
                 try:
-                    client = await listener.accept()
+                    accepted, _ = listening.accept()
                 except OSError:
                     # The process may be out of descriptors; try again a little later.
                     room.release()
                     await anyio.sleep(_ACCEPT_PAUSE)
                     continue
                 self._connections += 1
-                group.start_soon(use, client)
-            await listener.aclose()
+                client = await _stream(accepted)
+                if client is None:
+                    room.release()
+                else:
+                    group.start_soon(use, client)
+            listening.close()
 
     async def _use(self, client: SocketStream) -> None:
         """Serve one connection of the script: one request, and its response or tunnel."""
@@ -378,6 +381,19 @@ class _ByteCount:
         if self.total > self._most:
             self.total = self._most
             raise _QuotaError
+
+
+async def _stream(accepted: socket.socket) -> SocketStream | None:
+    """Return the stream of a connection; None when it has ended already.
+
+    Being cancelled meanwhile does not leave the connection open.
+    """
+    try:
+        with anyio.CancelScope(shield=True):
+            return await SocketStream.from_socket(accepted)
+    except (OSError, ValueError):
+        accepted.close()
+        return None
 
 
 async def _finish(client: SocketStream, answer: bytes = b"") -> None:

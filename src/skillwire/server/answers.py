@@ -1,15 +1,18 @@
 """`Answers`: the result of each method as JSON values, for both protocol generations.
 
-This is the plain path. `hot.py` returns the same results as prepared bytes.
+This is the plain path; entries and pages of them are written once, as bytes.
+`hot.py` sends the bytes, and the plain path decodes them.
 """
 
+import json
 import threading
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Container, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 from itertools import islice
-from operator import attrgetter, itemgetter
+from operator import attrgetter, is_, itemgetter
 from typing import Any, Generic, TypeVar
 
 from starlette.requests import Request
@@ -31,7 +34,7 @@ from skillwire.core import (
 from skillwire.server.browse import MAX_COMPLETED, children_of, completions, schemes_of
 from skillwire.server.limits import DEFAULT_PAGE_SIZE
 from skillwire.server.meta import NO_ANNOTATIONS, MetaAnnotator
-from skillwire.server.visibility import EVERYTHING_LISTED, ListingFilter, ListingRules
+from skillwire.server.visibility import EVERYTHING_LISTED, ListingRules
 from skillwire.sources.combined import CombinedSource, ServedFile
 from skillwire.sources.snapshot import Snapshot, possible_skills
 from skillwire.wire.core import (
@@ -106,7 +109,7 @@ class ByteCache(Generic[Key, Value]):
             self._size -= cached[1]
 
 
-# Pages of listings, limited by count and by bytes.
+# `Listing`: which skills are listed, and the pages of them.
 
 
 Item = TypeVar("Item")
@@ -116,86 +119,128 @@ MAX_PAGE_BYTES = 900_000
 # Enough for the pages that clients repeat. All pages of 10,000 skills take 10 MiB and 35 ms to write.
 _PAGE_BYTES = 2 * 1024 * 1024
 
-_TEXT = attrgetter("uri.text")
+_ENTRY_URI = attrgetter("uri.text")
 
 
 @dataclass(frozen=True, slots=True)
 class EntryPage:
-    """Entries `start` to `stop` of a listing, written as the items of a JSON array.
+    """Entries `start` to `stop` of a listing, written as the members `skills` and `nextCursor` of an object.
 
-    `ending` closes the array and adds the cursor of the next page, if any.
+    The object is not closed, so that more members can follow.
     """
 
     start: int
     stop: int
-    items: bytes
-    ending: bytes
-    next_cursor: str | None
-
-    @property
-    def is_last(self) -> bool:
-        return self.next_cursor is None
+    members: bytes
+    is_last: bool
 
 
-def _unchanged(entry: SkillEntry) -> SkillEntry:
-    return entry
+class Listing:
+    """The listed skills of one snapshot, and their pages as `skills/list` carries them. Thread-safe.
 
-
-class EntryPages:
-    """The pages of `skills/list` over the listed entries, written once and then cached.
-
-    `entries` are sorted by URI. A page begins after a URI, not at a number, so
+    `unlisted` are URIs to leave out besides those that the rules hide, and may
+    change between two updates. A page begins after a URI, not at a number, so
     that a cursor works across snapshots and processes. `completed` adds `_meta`
-    to an entry. To write a page of 100 takes 580 us; over stdio the budget of a
-    repeated page would be missed without the cache.
+    to an entry. Written pages are cached: to write a page of 100 takes 580 us,
+    and over stdio the budget of a repeated page would be missed.
     """
 
     def __init__(
         self,
-        entries: tuple[SkillEntry, ...],
-        page_size: int,
-        completed: Callable[[SkillEntry], SkillEntry] = _unchanged,
+        rules: ListingRules = EVERYTHING_LISTED,
+        unlisted: Collection[str] = (),
+        *,
+        page_size: int = DEFAULT_PAGE_SIZE,
+        completed: Callable[[SkillEntry], SkillEntry] = NO_ANNOTATIONS.entry,
     ) -> None:
-        self.entries = entries
+        self.entries: tuple[SkillEntry, ...] = ()
+        """The listed entries, sorted by URI."""
+        self._rules = rules
+        self._unlisted = unlisted
         self._page_size = page_size
         self._completed = completed
-        self._cache: ByteCache[int, EntryPage] = ByteCache(_PAGE_BYTES)
+        self._snapshot = Snapshot.of(())
+        # The ids of hidden and pinned entries; an id is unique because the snapshot holds the objects.
+        self._hidden: frozenset[int] = frozenset()
+        self._pinned: frozenset[int] = frozenset()
+        self._pages: ByteCache[int, EntryPage] = ByteCache(_PAGE_BYTES)
 
     @property
     def cached_bytes(self) -> int:
         """The size of the cached pages in bytes."""
-        return self._cache.size
+        return self._pages.size
+
+    def update(self, snapshot: Snapshot) -> "Listing":
+        """Return the listing of another snapshot.
+
+        Only new entries are checked, and pages whose entries are the same
+        objects are reused, so a change of one skill among many costs little.
+        """
+        if snapshot is self._snapshot:
+            return self
+        listing = copy(self)
+        listing._snapshot = snapshot
+        listing._check(self._snapshot.entries, snapshot.entries)
+        listing.entries = listing._listed(snapshot.entries)
+        listing._pages = ByteCache(_PAGE_BYTES)
+        before, now = self.entries, listing.entries
+        for start, page, size in self._pages.items():
+            same = len(now) >= page.stop and all(map(is_, before[start : page.stop], now[start : page.stop]))
+            if same and page.is_last == (page.stop == len(now)):
+                listing._pages.put(start, page, size)
+        return listing
 
     def after(self, uri: str | None) -> EntryPage:
         """Return the page that begins after the entry at `uri`, or the first."""
-        entries = self.entries
-        start = 0 if uri is None else bisect_right(entries, uri, key=_TEXT)
-        page = self._cache.get(start)
+        start = 0 if uri is None else bisect_right(self.entries, uri, key=_ENTRY_URI)
+        page = self._pages.get(start)
         if page is None:
             page = self._write_page(start)
-            self._cache.put(start, page, len(page.items))
+            self._pages.put(start, page, len(page.members))
         return page
 
-    def for_entries(self, entries: tuple[SkillEntry, ...]) -> "EntryPages":
-        """Return the pages of a newer listing, reusing those whose entries are the same objects."""
-        pages = EntryPages(entries, self._page_size, self._completed)
-        before, now = self.entries, entries
-        for start, page, size in self._cache.items():
-            same = len(now) >= page.stop and all(
-                old is new for old, new in zip(before[start : page.stop], now[start : page.stop], strict=True)
-            )
-            if same and page.is_last == (page.stop == len(now)):
-                pages._cache.put(start, page, size)
-        return pages
+    def includes(self, entry: SkillEntry) -> bool:
+        """Return whether a skill is listed."""
+        position = bisect_left(self.entries, entry.uri.text, key=_ENTRY_URI)
+        return position < len(self.entries) and self.entries[position].uri == entry.uri
+
+    def _check(self, before: tuple[SkillEntry, ...], entries: tuple[SkillEntry, ...]) -> None:
+        """Apply the rules to the entries that are new, and forget those that are gone."""
+        start = _common_length(before, entries)
+        end = _common_length(before[start:][::-1], entries[start:][::-1])
+        gone = {id(entry) for entry in before[start : len(before) - end]}
+        now = entries[start : len(entries) - end]
+        new = [entry for entry in now if id(entry) not in gone]
+        gone.difference_update(map(id, now))
+        rules = self._rules
+        hidden = {id(entry) for entry in new if rules.is_hidden(entry)}
+        pinned = {id(entry) for entry in new if rules.most is not None and rules.is_pinned(entry)}
+        self._hidden, self._pinned = self._hidden - gone | hidden, self._pinned - gone | pinned
+
+    def _listed(self, entries: tuple[SkillEntry, ...]) -> tuple[SkillEntry, ...]:
+        listed, hidden, unlisted, most = entries, self._hidden, self._unlisted, self._rules.most
+        if hidden or unlisted:
+            shown = [e for e in entries if id(e) not in hidden and e.uri.text not in unlisted]
+            listed = entries if len(shown) == len(entries) else tuple(shown)
+        if most is None or len(listed) <= most:
+            return listed
+        return tuple([entry for entry in listed if id(entry) in self._pinned])
 
     def _write_page(self, start: int) -> EntryPage:
         entries = self.entries
         written, stop = cut(
             entries, start, self._page_size, lambda entry: write_entry(self._completed(entry))
         )
-        cursor = None if stop == len(entries) else write_cursor(LIST_SKILLS, entries[stop - 1].uri.text)
-        ending = b"]" if cursor is None else f'],"nextCursor":"{cursor}"'.encode()
-        return EntryPage(start, stop, b",".join(written), ending, cursor)
+        is_last = stop == len(entries)
+        cursor = "" if is_last else write_cursor(LIST_SKILLS, entries[stop - 1].uri.text)
+        ending = b"]" if is_last else f'],"nextCursor":"{cursor}"'.encode()
+        return EntryPage(start, stop, b"".join((b'"skills":[', b",".join(written), ending)), is_last)
+
+
+def _common_length(some: Sequence[object], others: Sequence[object]) -> int:
+    """Return the length of the common prefix, compared by identity."""
+    same = map(is_, some, others)
+    return next((index for index, is_same in enumerate(same) if not is_same), min(len(some), len(others)))
 
 
 def cut(
@@ -219,7 +264,6 @@ def cut(
 
 
 _URI = itemgetter("uri")
-_ENTRY_URI = attrgetter("uri.text")
 _MAX_COMPLETIONS = 100
 
 
@@ -230,6 +274,11 @@ class ResultSettings:
     page_size: int = DEFAULT_PAGE_SIZE
     ttl_ms: int = 60_000
     cache_scope: CacheScope = "public"
+
+    @property
+    def cache_fields(self) -> JsonDict:
+        """The members that every modern result has."""
+        return {"ttlMs": self.ttl_ms, "cacheScope": self.cache_scope, "resultType": "complete"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,43 +315,30 @@ class Answers:
         self.source = source
         self.settings = settings
         self.annotator = annotator
-        self._lister = ListingFilter(listing, unlisted)
-        self._listed: tuple[Snapshot, tuple[SkillEntry, ...]] | None = None
-        self._pages = EntryPages((), settings.page_size, annotator.entry)
+        self._listing = Listing(listing, unlisted, page_size=settings.page_size, completed=annotator.entry)
 
     @property
-    def listed(self) -> tuple[SkillEntry, ...]:
-        """The entries that are listed now, sorted by URI."""
-        return self.listed_of(self.source.snapshot)
+    def listing(self) -> Listing:
+        """The current listing."""
+        listing = self._listing = self._listing.update(self.source.snapshot)
+        return listing
 
     def listed_of(self, snapshot: Snapshot) -> tuple[SkillEntry, ...]:
-        """Return the listed entries of a snapshot; for the current snapshot they are cached."""
-        known = self._listed
-        if known is not None and known[0] is snapshot:
-            return known[1]
-        listed = self._lister.of(snapshot.entries)
-        if snapshot is self.source.snapshot:
-            self._listed = snapshot, listed
-        return listed
+        """Return the listed entries of a snapshot, sorted by URI."""
+        return self.listing.update(snapshot).entries
 
     @property
     def cached_bytes(self) -> int:
         """The size of the cached pages in bytes."""
-        return self._pages.cached_bytes
+        return self._listing.cached_bytes
 
-    def is_listed(self, entry: SkillEntry) -> bool:
-        """Return whether a skill is listed now."""
-        listed = self.listed
-        position = bisect_left(listed, entry.uri.text, key=_ENTRY_URI)
-        return position < len(listed) and listed[position].uri == entry.uri
+    def page_of_skills(self, cursor: str | None) -> bytes:
+        """Return a page of `skills/list`: the first members of the object that is its result.
 
-    @property
-    def pages(self) -> EntryPages:
-        """The pages of the current listing."""
-        pages, listed = self._pages, self.listed
-        if pages.entries is not listed:
-            pages = self._pages = pages.for_entries(listed)
-        return pages
+        Raises:
+            InvalidCursorError: The cursor is not from this listing.
+        """
+        return self.listing.after(None if cursor is None else read_cursor(LIST_SKILLS, cursor)).members
 
     def list_skills(self, cursor: str | None, *, modern: bool) -> JsonDict:
         """Answer `skills/list`.
@@ -310,17 +346,7 @@ class Answers:
         Raises:
             InvalidCursorError: The cursor is not from this listing.
         """
-        after = None if cursor is None else read_cursor(LIST_SKILLS, cursor)
-        pages = self.pages
-        page = pages.after(after)
-        result: JsonDict = {
-            "skills": [
-                self.annotator.entry(entry).to_json() for entry in pages.entries[page.start : page.stop]
-            ]
-        }
-        if page.next_cursor is not None:
-            result["nextCursor"] = page.next_cursor
-        return self.with_cache_fields(result, modern=modern)
+        return self.with_cache_fields(_decoded(b"{%b}" % self.page_of_skills(cursor)), modern=modern)
 
     async def get_skill(self, uri: str, *, modern: bool) -> JsonDict:
         """Answer `skills/get`.
@@ -333,7 +359,8 @@ class Answers:
         except InvalidUriError as error:
             raise NotFoundError(f"no skill is served at {quoted(uri)}: {error}", uri=uri) from error
         entry = await self.source.get_skill(wanted)
-        return self.with_cache_fields({"skill": self.annotator.entry(entry).to_json()}, modern=modern)
+        skill = _decoded(write_entry(self.annotator.entry(entry)))
+        return self.with_cache_fields({"skill": skill}, modern=modern)
 
     async def read(self, uri: str) -> FileContent:
         """Return the file at `uri`, in any spelling.
@@ -432,7 +459,7 @@ class Answers:
         Raises:
             InvalidCursorError: The cursor is not from this listing.
         """
-        entries = self.listed
+        entries = self.listing.entries
         start = 0
         if cursor is not None:
             start = bisect_right(entries, read_cursor(LIST_RESOURCES, cursor), key=_ENTRY_URI)
@@ -472,11 +499,7 @@ class Answers:
 
     def with_cache_fields(self, result: JsonDict, *, modern: bool = True) -> JsonDict:
         """Add the members that every modern result has; leave older results unchanged."""
-        if modern:
-            result["ttlMs"] = self.settings.ttl_ms
-            result["cacheScope"] = self.settings.cache_scope
-            result["resultType"] = "complete"
-        return result
+        return {**result, **self.settings.cache_fields} if modern else result
 
     @property
     def _schemes(self) -> list[str]:
@@ -505,6 +528,11 @@ class Answers:
             for child in children:
                 if child["uri"] not in skills:
                     self.annotator.describe_other(child)
+
+
+def _decoded(written: bytes) -> JsonDict:
+    # Not orjson, which makes floats of large integers and refuses lone surrogates.
+    return json.loads(written)
 
 
 # `If-None-Match`.

@@ -411,7 +411,7 @@ class Skills:
             return self._instructions
         if not self._instructions or self._answers is None:
             return ""
-        listed = self._answers.listed
+        listed = self._answers.listing.entries
         if self._summary[0] is not listed:
             self._summary = listed, summary_of(listed, has_find_tool=self.find_tool is not None)
         return self._summary[1]

@@ -11,7 +11,6 @@ skill from listings, or pins it, in `metadata`:
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from operator import is_
 from typing import Final
 
 from skillwire.core import SKILL_FILE, InvalidUriError, JsonValue, SkillEntry, SkillUri, quoted, visible
@@ -133,7 +132,11 @@ class ListingRules:
 
         When all are listed, it is the same tuple.
         """
-        return ListingFilter(self, unlisted).of(entries)
+        shown = [e for e in entries if not self.is_hidden(e) and e.uri.text not in unlisted]
+        listed = entries if len(shown) == len(entries) else tuple(shown)
+        if self.most is None or len(listed) <= self.most:
+            return listed
+        return tuple([entry for entry in listed if self.is_pinned(entry)])
 
     def is_hidden(self, entry: SkillEntry) -> bool:
         """Return whether a skill is never listed."""
@@ -147,58 +150,6 @@ class ListingRules:
 
 
 EVERYTHING_LISTED: Final = ListingRules()
-
-
-class ListingFilter:
-    """Applies `ListingRules` to successive tuples of entries. Thread-safe.
-
-    Only new entries are checked, so a change of one skill among many costs
-    little. `unlisted` are URIs to leave out as well, and may change.
-    """
-
-    def __init__(self, listing: ListingRules, unlisted: Collection[str] = ()) -> None:
-        self._listing = listing
-        self._unlisted = unlisted
-        self._last = _FilterState()
-
-    def of(self, entries: tuple[SkillEntry, ...]) -> tuple[SkillEntry, ...]:
-        """Return the listed entries in their order; when all are listed, it is the same tuple."""
-        state = self._last = self._last.updated(entries, self._listing)
-        listed, hidden, unlisted, most = entries, state.hidden, self._unlisted, self._listing.most
-        if hidden or unlisted:
-            shown = [e for e in entries if id(e) not in hidden and e.uri.text not in unlisted]
-            listed = entries if len(shown) == len(entries) else tuple(shown)
-        if most is None or len(listed) <= most:
-            return listed
-        return tuple([entry for entry in listed if id(entry) in state.pinned])
-
-
-@dataclass(frozen=True, slots=True)
-class _FilterState:
-    """The ids of hidden and pinned entries. An id is unique because `entries` holds the objects."""
-
-    entries: tuple[SkillEntry, ...] = ()
-    hidden: frozenset[int] = frozenset()
-    pinned: frozenset[int] = frozenset()
-
-    def updated(self, entries: tuple[SkillEntry, ...], listing: ListingRules) -> "_FilterState":
-        """Return the state for other entries; only new ones are checked."""
-        before = self.entries
-        start = _common_length(before, entries)
-        end = _common_length(before[start:][::-1], entries[start:][::-1])
-        gone = {id(entry) for entry in before[start : len(before) - end]}
-        now = entries[start : len(entries) - end]
-        new = [entry for entry in now if id(entry) not in gone]
-        gone.difference_update(map(id, now))
-        hidden = {id(entry) for entry in new if listing.is_hidden(entry)}
-        pinned = {id(entry) for entry in new if listing.most is not None and listing.is_pinned(entry)}
-        return _FilterState(entries, self.hidden - gone | hidden, self.pinned - gone | pinned)
-
-
-def _common_length(some: Sequence[object], others: Sequence[object]) -> int:
-    """Return the length of the common prefix, compared by identity."""
-    same = map(is_, some, others)
-    return next((index for index, is_same in enumerate(same) if not is_same), min(len(some), len(others)))
 
 
 def _metadata_flag(entry: SkillEntry, key: str) -> bool | None:

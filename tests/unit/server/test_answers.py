@@ -80,12 +80,12 @@ async def test_a_cursor_after_the_last_skill_gives_an_empty_last_page(
 async def test_pages_that_did_not_change_are_not_written_again(
     answers: Answers, source: MemorySource
 ) -> None:
-    first, last = answers.pages.after(None), answers.pages.after("skill://acme/s3/SKILL.md")
+    first, last = answers.listing.after(None), answers.listing.after("skill://acme/s3/SKILL.md")
     source.add(skill("acme/s9"))
     await caught_up(answers, source)
 
-    assert answers.pages.after(None) is first
-    assert answers.pages.after("skill://acme/s3/SKILL.md") is not last
+    assert answers.listing.after(None) is first
+    assert answers.listing.after("skill://acme/s3/SKILL.md") is not last
 
 
 @pytest.mark.requirement("DIR-05")

@@ -18,7 +18,7 @@ from skillwire.core.manifest import Manifest, ManifestFile
 from skillwire.core.skill import Skill
 from skillwire.core.uri import SkillUri
 from skillwire.server import answers as pages_module
-from skillwire.server.answers import MAX_PAGE_BYTES, EntryPages
+from skillwire.server.answers import MAX_PAGE_BYTES, Listing
 from skillwire.server.fast.hot import MODERN_VERSION, HotAnswers
 from skillwire.server.fast.requests import FastRequest, RequestReader, parse_request, response
 from skillwire.server.options import ServeOptions
@@ -114,19 +114,23 @@ def simple_entry(name: str, fields: Mapping[str, Any] | None = None, *, digest: 
 # --- Pages ---
 
 
-def walk(pages: EntryPages) -> list[list[Any]]:
+def listing(entries: Sequence[SkillEntry], page_size: int) -> Listing:
+    return Listing(page_size=page_size).update(Snapshot.of(entries))
+
+
+def walk(pages: Listing) -> list[list[Any]]:
     """Follow the cursors from the first page to the last, and return the items of each page."""
     found: list[list[Any]] = []
     after = None
     while True:
         assert len(found) <= len(pages.entries), "there are never more pages than entries"
         page = pages.after(after)
-        whole = json.loads(b'{"skills":[%b%b}' % (page.items, page.ending))
+        whole = json.loads(b"{%b}" % page.members)
         found.append(whole["skills"])
-        assert whole.get("nextCursor") == page.next_cursor
-        if page.next_cursor is None:
+        assert ("nextCursor" in whole) == (not page.is_last)
+        if page.is_last:
             return found
-        after = read_cursor("skills/list", page.next_cursor)
+        after = read_cursor("skills/list", whole["nextCursor"])
 
 
 @pytest.mark.requirement("LIST-12")
@@ -144,7 +148,7 @@ def test_walking_pages_of_any_size_gives_each_entry_once_in_order_and_no_page_is
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pages_module, "MAX_PAGE_BYTES", page_bytes)
 
-        found = walk(EntryPages(tuple(entries), page_size))
+        found = walk(listing(entries, page_size))
 
     assert [item for page in found for item in page] == [entry.to_json() for entry in entries]
     assert all(1 <= len(page) <= page_size for page in found) or not entries
@@ -157,27 +161,27 @@ def test_walking_pages_of_any_size_gives_each_entry_once_in_order_and_no_page_is
 
 def test_a_page_of_large_entries_stays_below_a_mebibyte() -> None:
     entries = [simple_entry(f"skill-{number:02}", {"note": "x" * 100_000}) for number in range(30)]
-    pages = EntryPages(tuple(entries), 100)
+    pages = listing(entries, 100)
 
     found = walk(pages)
 
     assert [len(page) for page in found] == [8, 8, 8, 6]
-    assert len(pages.after(None).items) <= MAX_PAGE_BYTES < 1024 * 1024
+    assert len(pages.after(None).members) <= MAX_PAGE_BYTES < 1024 * 1024
 
 
 def test_an_entry_larger_than_any_page_is_a_page_of_its_own() -> None:
     sizes = {"a": 10, "b": 2_000_000, "c": 10}
     entries = [simple_entry(name, {"note": "x" * size}) for name, size in sizes.items()]
 
-    found = walk(EntryPages(tuple(entries), 100))
+    found = walk(listing(entries, 100))
 
     assert [[item["frontmatter"]["name"] for item in page] for page in found] == [["a"], ["b"], ["c"]]
 
 
 def test_the_only_page_of_nothing_is_empty() -> None:
-    page = EntryPages((), 10).after(None)
+    page = listing((), 10).after(None)
 
-    assert (page.items, page.ending, page.next_cursor) == (b"", b"]", None)
+    assert (page.members, page.is_last) == (b'"skills":[]', True)
 
 
 @settings(deadline=None, max_examples=150)
@@ -188,11 +192,11 @@ def test_pages_taken_over_from_older_snapshots_are_those_a_fresh_listing_has(
     names = [f"n{number}" for number in range(9)]
     versions = {name: [simple_entry(name, digest=f"{version:064}") for version in range(2)] for name in names}
     histories = st.lists(st.dictionaries(st.sampled_from(names), st.integers(0, 1)), min_size=1, max_size=6)
-    pages = EntryPages((), page_size)
+    pages = listing((), page_size)
     for chosen in data.draw(histories):
-        entries = Snapshot.of([versions[name][version] for name, version in chosen.items()]).entries
-        pages = pages.for_entries(entries)
-        fresh = EntryPages(entries, page_size)
+        entries = [versions[name][version] for name, version in chosen.items()]
+        pages = pages.update(Snapshot.of(entries))
+        fresh = listing(entries, page_size)
         for name in [None, *data.draw(st.lists(st.sampled_from([*names, "a", "z"]), max_size=4))]:
             after = None if name is None else SkillUri.build(name).text
 
@@ -202,11 +206,11 @@ def test_pages_taken_over_from_older_snapshots_are_those_a_fresh_listing_has(
 
 def test_pages_that_did_not_change_are_taken_over_and_not_written_again() -> None:
     entries = [simple_entry(f"n{number}") for number in range(6)]
-    pages = EntryPages(tuple(entries), 2)
+    pages = listing(entries, 2)
     before = [pages.after(None), pages.after(entries[1].uri.text), pages.after(entries[3].uri.text)]
     changed = [*entries[:2], simple_entry("n2", digest="1" * 64), *entries[3:]]
 
-    newer = pages.for_entries(tuple(changed))
+    newer = pages.update(Snapshot.of(changed))
     after = [newer.after(None), newer.after(entries[1].uri.text), newer.after(entries[3].uri.text)]
 
     assert [old is new for old, new in zip(before, after, strict=True)] == [True, False, True]

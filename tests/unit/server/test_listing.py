@@ -12,7 +12,9 @@ from skillwire.core.entry import SkillEntry
 from skillwire.core.errors import InvalidUriError
 from skillwire.core.uri import SkillUri
 from skillwire.core.yaml12 import JsonValue
-from skillwire.server.visibility import EVERYTHING_LISTED, ListingFilter, ListingRules, pointer_to
+from skillwire.server.answers import Listing
+from skillwire.server.visibility import EVERYTHING_LISTED, ListingRules, pointer_to
+from skillwire.sources import Snapshot
 
 
 def entry(path: str, **metadata: JsonValue) -> SkillEntry:
@@ -147,7 +149,7 @@ LISTINGS = [
 def test_a_listing_that_follows_changes_is_what_one_from_the_beginning_is(
     listing: ListingRules, histories: list[list[SkillEntry]], unlisted: set[str]
 ) -> None:
-    lister = ListingFilter(listing, unlisted)
+    followed = Listing(listing, unlisted)
 
     for chosen in histories:
         entries = tuple(sorted(chosen, key=lambda one: one.uri.text))
@@ -163,7 +165,8 @@ def test_a_listing_that_follows_changes_is_what_one_from_the_beginning_is(
                 one for one in expected if "skillwire/pinned" in said(one) or is_in(one, listing.pins)
             ]
 
-        assert lister.of(entries) == tuple(expected)
+        followed = followed.update(Snapshot.of(entries))
+        assert followed.entries == listing.of(entries, unlisted) == tuple(expected)
 
 
 def test_of_many_entries_only_those_are_judged_that_are_new(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,14 +179,13 @@ def test_of_many_entries_only_those_are_judged_that_are_new(monkeypatch: pytest.
 
     monkeypatch.setattr(ListingRules, "is_hidden", noting)
     many = [entry(f"skill-{number:03}") for number in range(100)]
-    lister = ListingFilter(ListingRules())
-    lister.of(tuple(many))
+    listing = Listing().update(Snapshot.of(many))
     judged.clear()
 
     many[40] = entry("skill-040", skillwire_listed="false")
     many.append(entry("skill-100"))
     del many[7]
-    listed = lister.of(tuple(many))
+    listed = listing.update(Snapshot.of(many)).entries
 
     assert judged == ["skill-040", "skill-100"]
     assert len(listed) == 99

@@ -51,14 +51,16 @@ class ListMarch(DialectServer):
         if not separator or not _is_known(snapshot, scheme.lower()):
             return None
         if not rest:
-            return self._skills_page(_skills_of_scheme(self.skills.answers.listed, scheme.lower()), after)
+            return self._skills_page(
+                _skills_of_scheme(self.skills.answers.listing.entries, scheme.lower()), after
+            )
         try:
             directory = canonical_uri(uri.rstrip("/"))
         except InvalidUriError:
             return {"resources": []}
         skill = skill_around(snapshot, directory)
         if skill is None:
-            return self._skills_page(skills_below(self.skills.answers.listed, directory), after)
+            return self._skills_page(skills_below(self.skills.answers.listing.entries, directory), after)
         return self._files_page(snapshot, skill, directory, after)
 
     def _skills_page(self, entries: Sequence[SkillEntry], after: str | None) -> JsonDict:

@@ -24,7 +24,7 @@ from skillwire.server.answers import FileContent
 from skillwire.server.fast.requests import FastRequest, Parts, RequestReader
 from skillwire.server.parameters import ListSkillsRequestParams
 from skillwire.server.skills import Skills
-from skillwire.wire.core import EXTENSION, LIST_SKILLS, READ_RESOURCE, file_contents, read_cursor, write_entry
+from skillwire.wire.core import EXTENSION, READ_RESOURCE, file_contents, write_entry
 
 MODERN_VERSION: Final = LATEST_MODERN_VERSION
 
@@ -39,16 +39,13 @@ class HotAnswers:
 
     def __init__(self, skills: Skills, server: Server[Any]) -> None:
         self._skills = skills
-        stamp = b',"_meta":' + encode({SERVER_INFO_META_KEY: server.server_info_stamp}) + b"}"
-        settings = skills.result_settings
-        freshness = (
-            f',"ttlMs":{settings.ttl_ms},"cacheScope":"{settings.cache_scope}","resultType":"complete"'
-        )
-        self._tail = freshness.encode() + stamp
+        self._stamp = b',"_meta":' + encode({SERVER_INFO_META_KEY: server.server_info_stamp}) + b"}"
+        fields = skills.result_settings.cache_fields
+        self._tail = b"," + encode(fields)[1:-1] + self._stamp
         # The SDK writes results of the base protocol with sorted keys.
-        self._read_head = f'{{"cacheScope":"{settings.cache_scope}","contents":['.encode()
-        self._read_tail = f'],"resultType":"complete","ttlMs":{settings.ttl_ms}'.encode() + stamp
-        self._stamp = stamp
+        read = encode(dict(sorted({**fields, "contents": [0]}.items())))
+        self._read_head, _, rest = read.partition(b"0")
+        self._read_tail = rest[:-1] + self._stamp
         self._known_envelopes: set[bytes] = set()
 
     @property
@@ -127,9 +124,7 @@ class HotAnswers:
         return True
 
     def _list(self, cursor: str | None, *, modern: bool) -> Parts:
-        after = None if cursor is None else read_cursor(LIST_SKILLS, cursor)
-        page = self._skills.answers.pages.after(after)
-        return b'{"skills":[', page.items, page.ending, self._tail if modern else b"}"
+        return b"{", self._skills.answers.page_of_skills(cursor), self._tail if modern else b"}"
 
     def _get(self, uri: str, *, modern: bool) -> Parts | None:
         entry = self._skills.source.snapshot.by_uri.get(SkillUri.parse(uri).text)

@@ -479,7 +479,7 @@ class ScopedListing:
                 uri == skill or not await self._visibility.is_limited() or await self._visibility.can_see(uri)
             )
         # The files of an unlisted skill can still be listed by its URI.
-        return not answers.is_listed(entry) and await self._visibility.can_see(uri)
+        return not answers.listing.includes(entry) and await self._visibility.can_see(uri)
 
 
 async def _listed(context: Context, everything: Handler) -> set[str]:
