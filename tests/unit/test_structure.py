@@ -46,7 +46,7 @@ AT_MOST: dict[str, float] = {
     "modules": 224,
     "own imports per module": 4.3,
     "longest import chain": 22,
-    "class names defined twice": 3,
+    "class names defined twice": 2,
     "modules that end in -ing": 4,
     "docstrings that begin with Tell, Say or Look": 0,
     "keywords of Host": 9,

@@ -109,7 +109,7 @@ class ByteCache(Generic[Key, Value]):
             self._size -= cached[1]
 
 
-# `Listing`: which skills are listed, and the pages of them.
+# `ListedSkills`: which skills are listed, and the pages of them.
 
 
 Item = TypeVar("Item")
@@ -135,7 +135,7 @@ class EntryPage:
     is_last: bool
 
 
-class Listing:
+class ListedSkills:
     """The listed skills of one snapshot, and their pages as `skills/list` carries them. Thread-safe.
 
     `unlisted` are URIs to leave out besides those that the rules hide, and may
@@ -170,7 +170,7 @@ class Listing:
         """The size of the cached pages in bytes."""
         return self._pages.size
 
-    def update(self, snapshot: Snapshot) -> "Listing":
+    def update(self, snapshot: Snapshot) -> "ListedSkills":
         """Return the listing of another snapshot.
 
         Only new entries are checked, and pages whose entries are the same
@@ -315,10 +315,12 @@ class Answers:
         self.source = source
         self.settings = settings
         self.annotator = annotator
-        self._listing = Listing(listing, unlisted, page_size=settings.page_size, completed=annotator.entry)
+        self._listing = ListedSkills(
+            listing, unlisted, page_size=settings.page_size, completed=annotator.entry
+        )
 
     @property
-    def listing(self) -> Listing:
+    def listing(self) -> ListedSkills:
         """The current listing."""
         listing = self._listing = self._listing.update(self.source.snapshot)
         return listing

@@ -18,7 +18,7 @@ from skillwire.core.manifest import Manifest, ManifestFile
 from skillwire.core.skill import Skill
 from skillwire.core.uri import SkillUri
 from skillwire.server import answers as pages_module
-from skillwire.server.answers import MAX_PAGE_BYTES, Listing
+from skillwire.server.answers import MAX_PAGE_BYTES, ListedSkills
 from skillwire.server.fast.hot import MODERN_VERSION, HotAnswers
 from skillwire.server.fast.requests import FastRequest, RequestReader, parse_request, response
 from skillwire.server.options import ServeOptions
@@ -114,11 +114,11 @@ def simple_entry(name: str, fields: Mapping[str, Any] | None = None, *, digest: 
 # --- Pages ---
 
 
-def listing(entries: Sequence[SkillEntry], page_size: int) -> Listing:
-    return Listing(page_size=page_size).update(Snapshot.of(entries))
+def listing(entries: Sequence[SkillEntry], page_size: int) -> ListedSkills:
+    return ListedSkills(page_size=page_size).update(Snapshot.of(entries))
 
 
-def walk(pages: Listing) -> list[list[Any]]:
+def walk(pages: ListedSkills) -> list[list[Any]]:
     """Follow the cursors from the first page to the last, and return the items of each page."""
     found: list[list[Any]] = []
     after = None

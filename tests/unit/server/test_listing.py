@@ -12,7 +12,7 @@ from skillwire.core.entry import SkillEntry
 from skillwire.core.errors import InvalidUriError
 from skillwire.core.uri import SkillUri
 from skillwire.core.yaml12 import JsonValue
-from skillwire.server.answers import Listing
+from skillwire.server.answers import ListedSkills
 from skillwire.server.visibility import EVERYTHING_LISTED, ListingRules, pointer_to
 from skillwire.sources import Snapshot
 
@@ -149,7 +149,7 @@ LISTINGS = [
 def test_a_listing_that_follows_changes_is_what_one_from_the_beginning_is(
     listing: ListingRules, histories: list[list[SkillEntry]], unlisted: set[str]
 ) -> None:
-    followed = Listing(listing, unlisted)
+    followed = ListedSkills(listing, unlisted)
 
     for chosen in histories:
         entries = tuple(sorted(chosen, key=lambda one: one.uri.text))
@@ -179,7 +179,7 @@ def test_of_many_entries_only_those_are_judged_that_are_new(monkeypatch: pytest.
 
     monkeypatch.setattr(ListingRules, "is_hidden", noting)
     many = [entry(f"skill-{number:03}") for number in range(100)]
-    listing = Listing().update(Snapshot.of(many))
+    listing = ListedSkills().update(Snapshot.of(many))
     judged.clear()
 
     many[40] = entry("skill-040", skillwire_listed="false")
