@@ -500,7 +500,7 @@ class Answers:
         return self.annotator.describe(described, entry)
 
     def with_cache_fields(self, result: JsonDict, *, modern: bool = True) -> JsonDict:
-        """Add the members that every modern result has; leave older results unchanged."""
+        """Return a result with the members that every modern one has; older ones have no more."""
         return {**result, **self.settings.cache_fields} if modern else result
 
     @property

@@ -467,7 +467,7 @@ class ScopedListing:
             async with FastMCPContext(fastmcp=server, session=context.session):
                 found = page["resources"]
                 page["resources"] = [item for item in found if await self._is_shown(item["uri"], skills)]
-                self._skills.answers.with_cache_fields(page, modern=is_modern(context))
+                page = self._skills.answers.with_cache_fields(page, modern=is_modern(context))
                 return mark_private(page) if await self._visibility.is_limited() else page
 
     async def _is_shown(self, uri: str, skills: Container[str]) -> bool:
