@@ -107,7 +107,6 @@ async def _client(target: Target) -> AsyncGenerator[Client]:
 async def _twice(count: Callable[[], Awaitable[int]]) -> Listed:
     # A full collection walks all imported modules, 50 ms that one run or another would pay by chance.
     gc.collect()
-    gc.freeze()
     begun = time.process_time()
     seen = await count()
     between = time.process_time()
