@@ -215,6 +215,7 @@ def _text(value: bytes) -> str:
 # only.
 
 
+_ZIP_VERSION = 63
 _ZIP_END = Struct("<4s4H2LH")
 _CENTRAL = Struct("<4s6H3L5H2L")
 _LOCAL = Struct("<4s5H3L2H")
@@ -316,7 +317,7 @@ def _read_entry(data: bytes, position: int, end: int) -> tuple[_ZipEntry, int]:
     """Return the entry at `position`, and the offset of the next one."""
     if position + _CENTRAL.size > end or not data.startswith(b"PK\1\2", position):
         raise _malformed("the archive's central directory is damaged")
-    (_, _, _, flags, method, _, _, crc, packed, size, name_length, extra_length, comment_length, disk, _,
+    (_, _, version, flags, method, _, _, crc, packed, size, name_length, extra_length, comment_length, disk, _,
      attributes, offset) = _CENTRAL.unpack_from(data, position)  # fmt: skip
     name_end = position + _CENTRAL.size + name_length
     extra_end = name_end + extra_length
@@ -326,6 +327,9 @@ def _read_entry(data: bytes, position: int, end: int) -> tuple[_ZipEntry, int]:
     _check_extra(data[name_end:extra_end], raw_name)
     if disk or 0xFFFFFFFF in (packed, size, offset):
         raise _unsupported("the archive uses zip64 or several disks, which is not supported")
+    # The low byte is the version of the format, 63 for 6.3; the high one is a system.
+    if version & 0xFF > _ZIP_VERSION:
+        raise _unsupported("the archive needs a newer version of the ZIP format")
     if flags & ~_KNOWN_FLAGS or method not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise _unsupported("the archive is encrypted, or uses an unsupported compression method")
     entry = _ZipEntry(raw_name, flags, method, crc, packed, size, attributes >> 16, offset)

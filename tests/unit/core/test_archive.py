@@ -1252,6 +1252,7 @@ UNSUPPORTED_ZIPS = {
     "bzip2": raw_zip(replace(RAW_ROOT, method=12)),
     "lzma": raw_zip(replace(RAW_ROOT, method=14)),
     "aes": raw_zip(replace(RAW_ROOT, method=99)),
+    "newer version": re.sub(rb"(PK\x01\x02..).", b"\\g<1>@", raw_zip(RAW_ROOT), flags=re.DOTALL),
     "member on another disk": raw_zip(replace(RAW_ROOT, disk=1)),
     "zip64 size": raw_zip(replace(RAW_ROOT, size=0xFFFFFFFF)),
     "zip64 packed size": raw_zip(replace(RAW_ROOT, packed_size=0xFFFFFFFF)),
@@ -1268,7 +1269,7 @@ UNSUPPORTED_ZIPS = {
 
 @pytest.mark.parametrize("data", UNSUPPORTED_ZIPS.values(), ids=UNSUPPORTED_ZIPS.keys())
 @pytest.mark.requirement("ARC-02")
-def test_encryption_other_compression_zip64_and_several_disks_are_refused(data: bytes) -> None:
+def test_encryption_other_compression_zip64_several_disks_and_newer_versions_are_refused(data: bytes) -> None:
     assert refusal_of(data, ZIP) == "ARC-02"
 
 
