@@ -317,8 +317,8 @@ def _read_entry(data: bytes, position: int, end: int) -> tuple[_ZipEntry, int]:
     """Return the entry at `position`, and the offset of the next one."""
     if position + _CENTRAL.size > end or not data.startswith(b"PK\1\2", position):
         raise _malformed("the archive's central directory is damaged")
-    (_, _, version, flags, method, _, _, crc, packed, size, name_length, extra_length, comment_length, disk, _,
-     attributes, offset) = _CENTRAL.unpack_from(data, position)  # fmt: skip
+    (_, _, version, flags, method, _, _, crc, packed, size, name_length, extra_length, comment_length, disk,
+     _, attributes, offset) = _CENTRAL.unpack_from(data, position)  # fmt: skip
     name_end = position + _CENTRAL.size + name_length
     extra_end = name_end + extra_length
     if extra_end + comment_length > end:
