@@ -19,10 +19,9 @@ from skillwire.core import (
     SkillUri,
     SourceError,
     VerificationError,
+    __version__,
     validate,
 )
-
-__version__ = "0.1.0"
 
 __all__ = [
     "Finding",

@@ -28,8 +28,7 @@ from integration.issuers import (
 from integration.web_sites import Page, endless, slowly, web_site
 from skillwire.core.errors import CredentialError, NotFoundError
 from skillwire.server.access.admission import Admission, AdmittedCaller
-from skillwire.server.access.keys import MAX_BYTES, MAX_STALE_SECONDS, RETRY_SECONDS
-from skillwire.server.access.oidc import SignedTokens
+from skillwire.server.access.oidc import MAX_BYTES, MAX_STALE_SECONDS, RETRY_SECONDS, SignedTokens
 from skillwire.server.access.settings import MAX_CREDENTIAL, AccessSettings, Oidc
 from skillwire.server.access.tokens import Token, digest_of, new_secret
 from skillwire.server.visibility import ALL

@@ -13,8 +13,8 @@ import typer
 from typer.core import TyperArgument, TyperGroup
 from typer.main import get_command
 
-from skillwire import __version__
 from skillwire.cli.common import CONTEXT, ExitCode
+from skillwire.core.version import __version__
 
 # Help texts that name an argument by its metavar and not by its type.
 

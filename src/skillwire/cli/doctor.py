@@ -16,7 +16,6 @@ import anyio
 import typer
 
 import skillwire.host
-from skillwire import __version__
 from skillwire.cli.command import (
     STYLES,
     Json,
@@ -39,7 +38,7 @@ from skillwire.cli.doctor_checks import (
     check_places,
 )
 from skillwire.cli.hosting import DEFAULT_WAIT, LOCK_NAME, Config, Frozen, Lock, Wait
-from skillwire.core import Dialect, RunnerError, SkillError
+from skillwire.core import Dialect, RunnerError, SkillError, __version__
 from skillwire.host import REFUSALS, NotDeclaredError, ServerConfig, Storage, default_roots, one_line
 from skillwire.runner import Availability, Limits, Policy, Runner, RunRecord, ScriptRun
 from skillwire.search.index import require_fts5

@@ -9,7 +9,8 @@ from typing import TypeAlias
 
 import orjson
 
-from skillwire.core import JsonValue, visible
+from skillwire.core.characters import visible
+from skillwire.core.yaml12 import JsonValue
 from skillwire.runner.policy import Limits
 
 

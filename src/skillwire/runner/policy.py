@@ -8,8 +8,11 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import ClassVar, Final, cast
 
-from skillwire.core import InvalidUriError, RunnerError, SkillUri, is_digest, quoted
+from skillwire.core.characters import quoted
+from skillwire.core.errors import InvalidUriError, RunnerError
+from skillwire.core.manifest import is_digest
 from skillwire.core.toml import InvalidTomlError, Table, TableError, parse_toml
+from skillwire.core.uri import SkillUri
 
 MIB = 1024 * 1024
 FOLDER: Final = "scripts/"

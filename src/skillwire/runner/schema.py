@@ -21,7 +21,8 @@ from urllib.parse import unquote
 
 import orjson
 
-from skillwire.core import JsonValue, quoted
+from skillwire.core.characters import quoted
+from skillwire.core.yaml12 import JsonValue
 
 MAX_SCHEMA_SIZE: Final = 64 * 1024
 MAX_STEPS: Final = 3_000_000

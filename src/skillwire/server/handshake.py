@@ -21,8 +21,7 @@ from typing import Any, Final, cast
 
 import orjson
 
-from skillwire import __version__
-from skillwire.core import Dialect, JsonDict, SkillError, encode
+from skillwire.core import Dialect, JsonDict, SkillError, __version__, encode
 from skillwire.server.config import OptionLayers
 from skillwire.server.options import (
     OPTIONS,

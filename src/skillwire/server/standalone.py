@@ -11,7 +11,7 @@ from typing import Any
 from mcp.server.lowlevel import Server
 from mcp.server.subscriptions import ListenHandler
 
-from skillwire import __version__
+from skillwire.core import __version__
 from skillwire.server.answers import ResultSettings
 from skillwire.server.fast.hot import HotAnswers
 from skillwire.server.meta import MetaAnnotator

@@ -10,8 +10,7 @@ from mcp.client.session import MessageHandlerFnT
 from mcp.shared.exceptions import MCPError
 from mcp.types import Implementation
 
-import skillwire
-from skillwire.core import Dialect, SkillError, quoted, visible
+from skillwire.core import Dialect, SkillError, __version__, quoted, visible
 from skillwire.host.calls import ServerLink, Streams
 from skillwire.host.connect.diagnosis import not_mcp, sign_in_fix
 from skillwire.host.connect.http import http_transport
@@ -49,7 +48,7 @@ def client_for(server: ServerConfig, link: ServerLink, on_message: MessageHandle
         mode="auto",
         cache=None,
         read_timeout_seconds=2 * server.seconds,
-        client_info=Implementation(name="skillwire", version=skillwire.__version__),
+        client_info=Implementation(name="skillwire", version=__version__),
         extensions=[] if server.skills.dialect in _BY_NAME else [advertise(EXTENSION, {})],
         message_handler=on_message,
     )

@@ -21,8 +21,7 @@ import anyio
 from starlette.requests import Request
 from starlette.responses import Response
 
-from skillwire import __version__
-from skillwire.core import SourceError
+from skillwire.core import SourceError, __version__
 from skillwire.server.limits import CloseReason
 
 # The metrics: every series with its labels, and its offset in the slot of a worker.

@@ -21,7 +21,6 @@ import anyio
 import anyio.to_thread
 import httpx2
 
-import skillwire
 from skillwire.core import (
     INDEX_PATH,
     OLD_INDEX_PATH,
@@ -30,6 +29,7 @@ from skillwire.core import (
     LimitError,
     SkillError,
     SourceError,
+    __version__,
     is_loopback,
     literal,
     quoted,
@@ -429,7 +429,7 @@ def _request(hop: Hop, address: str, headers: Mapping[str, str]) -> httpx2.Reque
         hop.url.copy_with(host=address),
         headers={
             "Host": hop.url.netloc.decode("ascii"),
-            "User-Agent": f"skillwire/{skillwire.__version__}",
+            "User-Agent": f"skillwire/{__version__}",
             "Accept": "*/*",
             "Accept-Encoding": "identity",
             **headers,

@@ -184,12 +184,7 @@ async def test_files_that_cannot_be_used_keep_a_server_from_starting(world: Worl
 
 def test_without_what_checks_signatures_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     url = "https://skills.example.org/mcp"
-    for name in (
-        "skillwire.server.access.oidc",
-        "skillwire.server.access.keys",
-        "skillwire.server.access.keys",
-    ):
-        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.delitem(sys.modules, "skillwire.server.access.oidc", raising=False)
     monkeypatch.setitem(sys.modules, "joserfc", None)
     for name in [name for name in sys.modules if name.startswith("joserfc.")]:
         monkeypatch.delitem(sys.modules, name)

@@ -8,7 +8,7 @@ from joserfc.jwk import ECKey, OctKey, OKPKey, RSAKey
 from joserfc.jws import JWSRegistry
 
 from skillwire.core.errors import SourceError
-from skillwire.server.access.keys import (
+from skillwire.server.access.oidc import (
     MAX_KEYS,
     MAX_TRIED_KEYS,
     decoded,
