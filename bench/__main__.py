@@ -18,11 +18,12 @@ from bench.processes import can_measure
 from bench.rendering import measure_rendering
 from bench.rows import Row, show
 from bench.runner import measure_runner
+from bench.search import measure_search
 from bench.serving import COLD_SKILLS, measure_cold_reads, measure_server
 from bench.source import measure_source
 from bench.start import FEW, measure_start
 
-BUDGETS = ("source", "start", "server", "host", "rendering", "runner")
+BUDGETS = ("source", "start", "server", "host", "rendering", "search", "runner")
 SECTIONS = (*BUDGETS, "peers", "large")
 # A scan does not trust the times of files written within the last two seconds.
 SETTLE = 2.5
@@ -39,12 +40,13 @@ def main() -> int:
     parser.add_argument(
         "--skills", type=int, help="how many skills (10000; for the peers 100 and 1000 too; for large 100000)"
     )
+    parser.add_argument("--corpus", type=Path, help="a folder with more skills that the search must find")
     parser.add_argument("--json", type=Path, help="also write the results to this file")
     options = parser.parse_args()
     sections: list[str] = options.only or list(BUDGETS)
     if not can_measure():
         print("servers and the runner are measured on Linux only", file=sys.stderr)
-        sections = [section for section in sections if section in ("source", "rendering")]
+        sections = [section for section in sections if section in ("source", "rendering", "search")]
 
     skills: int = options.skills or SIZES[-1]
     sizes = (skills,) if options.skills else SIZES
@@ -73,6 +75,8 @@ def main() -> int:
             rows += judged("host", skills, measure_host(corpus(folder, skills), skills, folder / "served"))
         if "rendering" in sections:
             rows += judged("rendering", skills, measure_rendering(skills))
+        if "search" in sections:
+            rows += judged("search", skills, measure_search(skills, options.corpus))
         if "runner" in sections:
             rows += measure_runner()
         if "peers" in sections:

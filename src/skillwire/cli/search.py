@@ -121,6 +121,7 @@ def _report(output: Output, host: Host, page: SearchPage) -> None:
                     {
                         "score": round(match.score, 6),
                         "snippet": match.snippet,
+                        "matchedIn": list(match.matched_in),
                         **listed_skill_json(host, match.skill),
                     }
                     for match in page.matches

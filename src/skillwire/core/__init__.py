@@ -86,7 +86,7 @@ from skillwire.core.fields import (
     suggest_name,
 )
 from skillwire.core.finding import RULES, SKILL_FILE, Finding, Rule, Severity
-from skillwire.core.frontmatter import SkillDocument, frontmatter_text, parse_skill_md
+from skillwire.core.frontmatter import SkillDocument, body_text, frontmatter_text, parse_skill_md
 from skillwire.core.json import (
     MAX_FINDINGS,
     MAX_ITEMS,
@@ -136,6 +136,7 @@ from skillwire.core.uri import (
     segment_of,
 )
 from skillwire.core.validation import Content, links_in, validate
+from skillwire.core.version import __version__
 from skillwire.core.yaml12 import Frontmatter, JsonValue, same_value
 
 __all__ = [
@@ -220,11 +221,13 @@ __all__ = [
     "TokenBucket",
     "UnlistedFileError",
     "VerificationError",
+    "__version__",
     "annotations_in",
     "archive_format",
     "archive_line",
     "are_plain",
     "as_text",
+    "body_text",
     "canonical_uri",
     "check_entries",
     "check_entry",

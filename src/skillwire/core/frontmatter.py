@@ -84,6 +84,15 @@ def frontmatter_text(data: bytes) -> tuple[str, int]:
     return data[start:end].decode("utf-8", "replace"), data.count(b"\n", 0, start) + 1
 
 
+def body_text(data: bytes) -> str:
+    """Return the text after the frontmatter, without parsing that.
+
+    Raises:
+        FrontmatterError: There is no such block.
+    """
+    return data[_block(data)[2] :].decode("utf-8", "replace")
+
+
 def _block(data: bytes) -> tuple[int, int, int]:
     """Locate the frontmatter: where it starts, where it ends, where the body starts."""
     opening = _OPENING.match(data)

@@ -7,9 +7,9 @@ are left, so nothing has a meaning in a query language.
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from skillwire.core import Frontmatter, JsonValue, visible
 
@@ -165,6 +165,13 @@ _FOLDED = _Folding()
 
 
 MAX_EXCERPT: Final = 240
+NAME: Final = "name"
+TAGS: Final = "tags"
+PATH: Final = "path"
+DESCRIPTION: Final = "description"
+BODY: Final = "body"
+FIELDS: Final = (NAME, TAGS, PATH, DESCRIPTION, BODY)
+"""The parts of a skill that are searched."""
 
 _LEAD = 40
 _MAX_HITS = 40
@@ -187,6 +194,25 @@ def excerpt_of(line: str, words: Sequence[Word]) -> str:
     text = _OPEN_ENTITY.sub("", text[: room - len(_CUT)])
     end = text.rfind(" ", len(text) - _LEAD)
     return before + (text[:end] if end > 0 else text).rstrip() + _CUT
+
+
+class Evidence(NamedTuple):
+    """Why a skill matched: the fields that have words of the query, and an excerpt that shows some."""
+
+    fields: tuple[str, ...]
+    snippet: str
+
+
+def find_evidence(texts: Mapping[str, str], words: Sequence[Word]) -> Evidence:
+    """Return which of the texts, by field, have any of the words.
+
+    The excerpt is of the description if that has any, else of the body if that
+    has any, else the beginning of the description. Texts are lines that are
+    safe to show.
+    """
+    fields = tuple(field for field, text in texts.items() if _hits(text, words))
+    shown = BODY if BODY in fields and DESCRIPTION not in fields else DESCRIPTION
+    return Evidence(fields, excerpt_of(texts[shown], words))
 
 
 def _start(line: str, words: Sequence[Word]) -> int:

@@ -17,6 +17,7 @@ from mcp.server.lowlevel import Server
 from mcp.server.lowlevel.server import HandlerEntry
 
 from skillwire.core import MAX_URI_LENGTH, InvalidUriError, JsonDict, SkillError, visible
+from skillwire.search.words import FIELDS
 from skillwire.server.answers import Answers
 from skillwire.server.dialects.base import Binding, Context, as_json, is_modern, merged_cache_fields
 from skillwire.server.messages import invalid_params, wire_errors
@@ -76,9 +77,17 @@ OUTPUT_SCHEMA: Final[Mapping[str, Any]] = {
                     "uri": {"type": "string", "description": "The URI of the skill's SKILL.md."},
                     "name": {"type": "string"},
                     "path": {"type": "string", "description": "Where the skill is, with its name."},
-                    "snippet": {"type": "string", "description": "Part of the description."},
+                    "snippet": {
+                        "type": "string",
+                        "description": "Part of the description, or of the instructions.",
+                    },
+                    "matchedIn": {
+                        "type": "array",
+                        "items": {"enum": list(FIELDS)},
+                        "description": "The parts of the skill that have words of the query.",
+                    },
                 },
-                "required": ["uri", "name", "path", "snippet"],
+                "required": ["uri", "name", "path", "snippet", "matchedIn"],
             },
         },
         "total": {"type": "integer", "description": "How many skills fit; absent if unknown."},
@@ -313,6 +322,7 @@ def _structured(found: _FindResult) -> JsonDict:
                 "name": match.entry.name,
                 "path": match.entry.uri.path,
                 "snippet": match.snippet,
+                "matchedIn": list(match.matched_in),
             }
             for match in found.matches
         ]

@@ -1,24 +1,25 @@
 """`ServerSearch`: full-text search over the skills of one server, in pages.
 
-Skills that have all words of a query come before those that have some; then
-BM25 decides, where a word counts most in a name, then in tags, then in the
-path, then in the description. Equals are sorted by URI.
+Names, tags, paths, descriptions and the bodies of `SKILL.md` are searched and
+ranked as `search.index` describes. Skills whose summary has all words of a
+short query come first. Equals are sorted by URI.
 
 A cursor has the last skill of a page and its position. So it has no state of a
 process, and works on any replica of the same skills. If the skills change
 meanwhile, the next page begins after that skill at its current position, or, if
 it is gone, at the same position: new matches before it are not shown.
 
-The index is built from the entries on the first search, and closed with the
-skills. It has only the skills of its own server or view, so other skills do not
-influence an answer, not even its order.
+The index is built when the skills are opened, if the tool `find_skills` is
+offered, else on the first search, and closed with the skills. It has only the
+skills of its own server or view, so other skills do not influence an answer,
+not even its order.
 """
 
 import logging
 import re
 import sqlite3
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
@@ -39,8 +40,18 @@ from skillwire.core import (
     visible,
 )
 from skillwire.runner import scripts_of
-from skillwire.search.index import MAX_INDEX_BYTES, Document, Hit, SearchIndex
-from skillwire.search.words import Word, excerpt_of, query_words
+from skillwire.search.index import MAX_BODY, MAX_INDEX_BYTES, Document, Hit, SearchIndex, no_body
+from skillwire.search.words import (
+    BODY,
+    DESCRIPTION,
+    NAME,
+    PATH,
+    TAGS,
+    Word,
+    find_evidence,
+    query_words,
+    tags_of,
+)
 from skillwire.server.visibility import EVERYTHING, Visibility, parse_prefix
 from skillwire.sources.snapshot import Snapshot
 from skillwire.wire.core import read_cursor, write_cursor
@@ -53,6 +64,7 @@ MAX_WAITING: Final = 32
 logger = logging.getLogger(__name__)
 
 _LISTING = "find_skills"
+_ANY_WORD = (Word("skill"),)
 _WAIT_SECONDS = 30.0
 # After a failure, no search is tried for this time: building an index takes seconds.
 _RETRY_SECONDS = 30.0
@@ -94,10 +106,11 @@ NO_FILTERS: Final = Filters()
 
 @dataclass(frozen=True, slots=True)
 class SkillMatch:
-    """A matching skill, and an excerpt of its description on one line."""
+    """A matching skill, an excerpt on one line, and the fields that have words of the query."""
 
     entry: SkillEntry
     snippet: str
+    matched_in: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +137,16 @@ class _CursorPosition:
 
 
 class ServerSearch:
-    """Searches skills. The first search builds the index; one runs at a time, in a thread."""
+    """Searches skills. The first search builds the index; one runs at a time, in a thread.
 
-    def __init__(self, *, most_bytes: int = MAX_INDEX_BYTES) -> None:
+    `body` returns the text of a skill's instructions, or an empty one if it
+    cannot be read at once. It is called in that thread.
+    """
+
+    def __init__(
+        self, body: Callable[[SkillEntry], str] | None = None, *, most_bytes: int = MAX_INDEX_BYTES
+    ) -> None:
+        self._body = body
         self._most_bytes = most_bytes
         self._index = SearchIndex(most_bytes=most_bytes)
         self._in_use = Lock()
@@ -157,9 +177,20 @@ class ServerSearch:
         after = None if cursor is None else _read(cursor, words, filters)
         if not words:
             return NOTHING
+        return await self._in_thread(partial(self._search, snapshot, words, limit, after, filters))
+
+    async def prepare(self, snapshot: Snapshot) -> None:
+        """Build the index, so that the first search does not wait for it.
+
+        Raises:
+            LimitError: Too many searches are waiting.
+            SourceError: The index cannot be written.
+        """
+        await self._in_thread(partial(self._search, snapshot, _ANY_WORD, 1, None, NO_FILTERS))
+
+    async def _in_thread(self, search: Callable[[], SkillSearchPage]) -> SkillSearchPage:
         if self._waiting > MAX_WAITING:
             raise LimitError("too many searches are waiting", fix="try again in a moment")
-        search = partial(self._search, snapshot, words, limit, after, filters)
         self._waiting += 1
         try:
             with anyio.fail_after(_WAIT_SECONDS):
@@ -201,7 +232,7 @@ class ServerSearch:
         else:
             start = 0 if after is None else min(after.offset, len(hits))
             shown = nsmallest(start + limit, hits)[start:]
-        matches = tuple(_match(snapshot, hit, words) for hit in shown)
+        matches = tuple(self._match(snapshot.by_uri[hit.key], words) for hit in shown)
         end = start + len(shown)
         cursor = (
             _write(_CursorPosition(end - 1, shown[-1].key), words, filters)
@@ -218,7 +249,7 @@ class ServerSearch:
             raise _unavailable()
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                index.update(snapshot, lambda: _documents(snapshot))
+                index.update(snapshot, lambda: _documents(snapshot), self._bodies(snapshot))
                 if not filters:
                     return index.hits(words)
                 return index.hits(words, lambda uri: filters.include(snapshot.by_uri[uri]))
@@ -238,18 +269,35 @@ class ServerSearch:
                 raise
         raise AssertionError("the last attempt returns or raises")
 
+    def _bodies(self, snapshot: Snapshot) -> Callable[[str], str]:
+        body = self._body
+        return no_body if body is None else lambda uri: body(snapshot.by_uri[uri])
+
+    def _match(self, entry: SkillEntry, words: Sequence[Word]) -> SkillMatch:
+        texts = {
+            NAME: entry.name,
+            TAGS: tags_of(entry.frontmatter),
+            PATH: entry.uri.path,
+            DESCRIPTION: entry.frontmatter.description[:MAX_DESCRIPTION],
+            BODY: "" if self._body is None else self._body(entry)[:MAX_BODY],
+        }
+        lines = {field: " ".join(visible(text).split()) for field, text in texts.items()}
+        found = find_evidence(lines, words)
+        return SkillMatch(entry, found.snippet, found.fields)
+
 
 def _documents(snapshot: Snapshot) -> dict[str, Document]:
     return {
-        entry.uri.text: Document(entry.frontmatter.name, entry.uri.path, entry.frontmatter)
+        entry.uri.text: Document(
+            entry.frontmatter.name, entry.uri.path, entry.frontmatter, _digest_of_body(entry)
+        )
         for entry in snapshot.entries
     }
 
 
-def _match(snapshot: Snapshot, hit: Hit, words: Sequence[Word]) -> SkillMatch:
-    entry = snapshot.by_uri[hit.key]
-    line = " ".join(visible(entry.frontmatter.description[:MAX_DESCRIPTION]).split())
-    return SkillMatch(entry, excerpt_of(line, words))
+def _digest_of_body(entry: SkillEntry) -> str:
+    line = entry.manifest.find(entry.uri.text) if entry.manifest is not None else None
+    return "" if line is None else line.digest
 
 
 def _unavailable() -> SourceError:

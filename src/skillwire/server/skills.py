@@ -16,14 +16,17 @@ import anyio.to_thread
 from skillwire.core import (
     SKILL_FILE,
     Dialect,
+    FrontmatterError,
     InvalidSkillError,
     InvalidUriError,
     JsonDict,
     Severity,
     Skill,
+    SkillEntry,
     SkillError,
     SkillUri,
     SourceError,
+    body_text,
     canonical_uri,
     media_type_of,
     segment_of,
@@ -213,7 +216,7 @@ class Skills:
     ) -> None:
         self.result_settings = result_settings
         self.annotator = annotator
-        self.search = ServerSearch()
+        self.search = ServerSearch(self._body_of)
         self.find_tool = FindTool(self) if find_tool else None
         self.scripts = scripts if scripts is None or isinstance(scripts, Scripts) else Scripts(scripts)
         # Only this dialect has a method to run scripts.
@@ -499,12 +502,31 @@ class Skills:
             self._answers = None
             self.search.close()
 
+    def _body_of(self, entry: SkillEntry) -> str:
+        """Return the instructions of a skill, empty if they cannot be read at once."""
+        line = entry.manifest.find(entry.uri.text) if entry.manifest is not None else None
+        if self._answers is None or line is None:
+            return ""
+        content = self._answers.source.read_now(entry, line)
+        try:
+            return "" if content is None else body_text(content)
+        except FrontmatterError:
+            return ""
+
     async def _prepare(self) -> None:
+        if self.find_tool is not None:
+            await self._prepare_search()
         for server in self.dialect_servers:
             try:
                 await server.prepare()
             except Exception:
                 logger.exception("%s could not be prepared; it is built on request", server.dialect)
+
+    async def _prepare_search(self) -> None:
+        try:
+            await self.search.prepare(self.answers.source.snapshot)
+        except SkillError as error:
+            logger.warning("the search index could not be built; the next search tries again: %s", error)
 
     def _mounts(self) -> list[Source]:
         return [

@@ -371,7 +371,7 @@ async def test_a_broken_index_is_made_again_and_the_answer_is_right(
     await search.find(SHOP, "tea")
     database = search._index._database  # pyright: ignore[reportPrivateUsage]
     assert database is not None
-    database.execute("UPDATE skills_data SET block = x'ffffffffffffffffffffffff' WHERE id > 10")
+    database.execute("UPDATE summaries_data SET block = x'ffffffffffffffffffffffff' WHERE id > 10")
 
     found = await search.find(SHOP, "tea")
 

@@ -2,10 +2,10 @@
 
 The order, which no single server can dominate:
 
-1. Skills that have all words of the query come before those that have some.
-2. Then BM25 decides: a word counts most in a name, then in tags, then in the
-   reference and path, then in the description. Repeating a word gains little,
-   and the indexed length of each text is limited.
+1. Skills that have all words of a short query come before those that have some.
+2. Then BM25 decides, as in `search.index`: a word counts most in a name, then in
+   tags, then in the reference and path, then in the description. Bodies are not
+   searched: a host reads no file of a server before it is needed.
 3. Among equal ranks, servers alternate; local folders count as one server.
 4. After two skills of one server comes one of another while there is any, so
    the best match of the others is third at the latest.
@@ -30,7 +30,17 @@ from skillwire.core import InvalidCursorError, visible
 from skillwire.host.model import LOCAL, KnownSkill, RegistryView
 from skillwire.host.use.present import summary_of
 from skillwire.search.index import Document, SearchIndex
-from skillwire.search.words import MAX_QUERY, Word, excerpt_of, query_words
+from skillwire.search.words import (
+    DESCRIPTION,
+    MAX_QUERY,
+    NAME,
+    PATH,
+    TAGS,
+    Word,
+    find_evidence,
+    query_words,
+    tags_of,
+)
 
 MAX_LIMIT: Final = 100
 """The maximum number of skills on one page."""
@@ -45,11 +55,15 @@ _MAX_IN_A_ROW = 2
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A matching skill; `snippet` is one safe line of its description, around the words."""
+    """A matching skill; `snippet` is one safe line of its description, around the words.
+
+    `matched_in` are the fields that have words of the query.
+    """
 
     skill: KnownSkill
     score: float
     snippet: str
+    matched_in: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +223,14 @@ class _Corpus:
 
 
 def _match(skill: KnownSkill, rank: float, words: Sequence[Word]) -> Match:
-    return Match(skill, abs(rank), excerpt_of(summary_of(skill), words))
+    texts = {
+        NAME: skill.name,
+        TAGS: tags_of(skill.entry.frontmatter),
+        PATH: f"{skill.reference} {skill.entry.uri.path}",
+        DESCRIPTION: summary_of(skill),
+    }
+    found = find_evidence(texts, words)
+    return Match(skill, abs(rank), found.snippet, found.fields)
 
 
 def _digest(words: Iterable[Word], references: Iterable[str]) -> str:
