@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import sqlite3
 import sys
 import time
 from collections import Counter
@@ -41,7 +40,6 @@ from skillwire.cli.hosting import DEFAULT_WAIT, LOCK_NAME, Config, Frozen, Lock,
 from skillwire.core import Dialect, RunnerError, SkillError, __version__
 from skillwire.host import REFUSALS, NotDeclaredError, ServerConfig, Storage, default_roots, one_line
 from skillwire.runner import Availability, Limits, Policy, Runner, RunRecord, ScriptRun
-from skillwire.search.index import require_fts5
 
 if TYPE_CHECKING:
     from skillwire.host import Listing
@@ -61,15 +59,6 @@ def check_program() -> Iterator[Check]:
         yield _PROGRAM.ok("MCP SDK", f"mcp {version('mcp')}")
     except PackageNotFoundError:
         yield _PROGRAM.problem("MCP SDK", "the package mcp is not installed", "install skillwire again")
-    try:
-        require_fts5()
-        yield _PROGRAM.ok("search", f"SQLite {sqlite3.sqlite_version} with FTS5")
-    except SkillError:
-        yield _PROGRAM.warning(
-            "search",
-            f"SQLite {sqlite3.sqlite_version} has no FTS5, so skills cannot be searched",
-            "use a Python whose sqlite3 has FTS5",
-        )
 
 
 # Check each server: whether it answers, its protocol version, whether it serves skills, and its latency.

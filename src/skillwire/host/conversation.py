@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -64,8 +64,8 @@ class OpenHost:
     loader: SkillLoader
     gate: ToolGate
     scripts: ScriptRuns
+    search: SkillSearch
     on_event: OnEvent | None = None
-    search: SkillSearch = field(default_factory=SkillSearch)
 
 
 class Conversation:

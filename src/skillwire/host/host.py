@@ -64,7 +64,9 @@ from skillwire.host.use.gate import ToolGate
 from skillwire.host.use.load import SkillLoader, recording_refusals
 from skillwire.host.use.script_results import ScriptPreview
 from skillwire.host.use.scripts import ScriptRuns, recorder
+from skillwire.host.use.search import SEARCH_FOLDER, SkillSearch
 from skillwire.runner import Policy
+from skillwire.search.index import index_file
 
 if TYPE_CHECKING:
     from skillwire.runner import Availability
@@ -508,8 +510,16 @@ class Host(Conversation):
             provenance=None if policy.provenance is None else ProvenanceCheck(policy.provenance, audit),
             page_length=limits.page_length,
         )
+        search = SkillSearch(
+            index_file(self._search_key(), storage.cache / SEARCH_FOLDER), ranker=policy.ranker
+        )
+        stack.callback(search.close)
         gate = ToolGate(consent, audit, self._protected, self._private)
-        return OpenHost(loader, gate, ScriptRuns(loader, runner), self._on_event)
+        return OpenHost(loader, gate, ScriptRuns(loader, runner), search, self._on_event)
+
+    def _search_key(self) -> str:
+        origins = sorted(f"{server.origin.label} {server.origin.fingerprint}" for server in self._servers)
+        return "\n".join([*origins, *(str(root.path) for root in self._roots)])
 
     async def _close(self) -> None:
         self._open = None

@@ -14,6 +14,7 @@ from skillwire.host.model import ConfigError, ProvenanceProvider, ShowRule, Visi
 from skillwire.host.state.content import MAX_BYTES_PER_ORIGIN, MAX_CACHE_BYTES
 from skillwire.host.use.fetch import NO_ARCHIVES, ArchivePolicy
 from skillwire.host.use.present import DEFAULT_PAGE_LENGTH
+from skillwire.search.ranking import Ranker
 
 DEFAULT_WAIT_SECONDS = 60.0  # `npx` or `uvx` may have to download a server first.
 
@@ -39,6 +40,7 @@ class HostPolicy:
         by_priority: List the skills of a server by the priority that the server gives them.
         archives: Which archives are unpacked; none by default.
         provenance: Asked about each skill before it is loaded; can veto the load.
+        ranker: Puts the first matches of a search into another order.
     """
 
     frozen: bool = False
@@ -50,6 +52,7 @@ class HostPolicy:
     by_priority: bool = False
     archives: ArchivePolicy = NO_ARCHIVES
     provenance: ProvenanceProvider | None = None
+    ranker: Ranker | None = None
 
     def __post_init__(self) -> None:
         _require_one_of("HostPolicy.dynamic", self.dynamic, get_args(DynamicPolicy))

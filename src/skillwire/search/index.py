@@ -1,434 +1,471 @@
-"""`SearchIndex`: the words of skills in SQLite's FTS5, ranked twice by BM25.
+"""`SearchIndex`: which skills have a word, in a SQLite database, updated by what changed.
 
-The first ranking is of the summary of a skill: a word counts most in its name,
-then in tags, then in the place, then in the description. The second is of the
-summary together with the body of `SKILL.md`, where headings and the first
-paragraph count more than the rest. The rank of a skill is the sum of the
-reciprocals of both positions (reciprocal rank fusion), so that no long body
-outweighs a fitting description. Repeating a word gains little, and the indexed
-length of each text is limited.
+For each word the database has the skills that it describes best, at most
+`MOST_RANKED`, with weights, and the set of all skills that have it. So the cost
+of a query depends on its number of words, hardly on the number of skills.
+SQLite's own full-text search computes the weight of every match for every
+query, which takes ten times as long for a question of 400 characters in 10,000
+bodies.
+
+With a path, the index is a file that the next start continues with. It is used
+by one process at a time; others use a file beside it.
 """
 
+from __future__ import annotations
+
+import os
 import sqlite3
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from operator import itemgetter
-from typing import Final, NamedTuple, TypeAlias
+import stat
+from array import array
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from hashlib import blake2b
+from itertools import islice
+from math import log1p
+from pathlib import Path
+from typing import Final, TypeAlias
 from weakref import finalize
 
-from skillwire.core import MAX_COMPATIBILITY, MAX_DESCRIPTION, Frontmatter, LimitError, SkillError
-from skillwire.search.words import MAX_TAGS, Word, index_text, is_spaceless, joined, tags_of
+import platformdirs
+
+from skillwire.search.ranking import (
+    RERANKED,
+    Candidate,
+    Document,
+    Ranker,
+    Ranking,
+    Term,
+    WeighedWords,
+    bits_of,
+    field_names,
+    pack,
+    row_in,
+    rows_in,
+    score,
+    weigh,
+)
+from skillwire.search.words import STEMS, Word, is_one_edit, is_spaceless, query_words, tags_of
 
 MAX_INDEX_BYTES: Final = 2 * 1024**3
-"""The maximum size of the database; 100,000 skills take about 25 MB."""
-MANY: Final = 5_000
-"""The number of matches above which a common word is left out of a search."""
-_ROOM = 2_000
-# The rarest words of a query are searched even if they have more matches than that together.
-_ALWAYS = 2
+"""The maximum size of the database; 10,000 skills take about 40 MB."""
+MOST_RANKED: Final = 512
+"""For how many skills a word has a weight; in others it only matches."""
 
-# CPU time of this thread: a search must not fail because the machine is busy.
-_SEARCH_SECONDS = 2.0
-_LONGEST_SECONDS = 20.0
+_FORMAT = 1
+_FILES = 8
 _PAGE_BYTES = 4096
-_CACHE_KIBIBYTES = 16 * 1024
-_STEPS_PER_CHECK = 1000
-_MIN_PREFIX = 3
-_MAX_NAME = 200
-_MAX_PLACE = 512
-MAX_BODY: Final = 16 * 1024
-"""How many characters of a body are indexed."""
-_MAX_COUNTS = 20_000
+_CACHE_KIBIBYTES = 8 * 1024
+_BATCH = 1_500_000
 # With fewer changes, the index is never rebuilt.
 _FEW_CHANGES = 1000
-
-# The tokenizer folds ASCII and stems English; other text is folded and split before.
-_TOKENIZER = "tokenize='porter ascii'"
-_SUMMARIES = "summaries"
-_BODIES = "bodies"
-_CREATE = (
-    f"CREATE VIRTUAL TABLE {_SUMMARIES} USING fts5(name, tags, place, description, {_TOKENIZER})",
-    f"CREATE VIRTUAL TABLE {_BODIES} USING fts5(name, summary, lead, body, {_TOKENIZER})",
-    f"CREATE VIRTUAL TABLE terms USING fts5vocab({_SUMMARIES}, 'row')",
-    f"CREATE VIRTUAL TABLE stems USING fts5(word, {_TOKENIZER})",
-    "CREATE VIRTUAL TABLE stem_terms USING fts5vocab(stems, 'row')",
-)
-_INSERT = (
-    f"INSERT INTO {_SUMMARIES}(rowid, name, tags, place, description) VALUES (?, ?, ?, ?, ?)",
-    f"INSERT INTO {_BODIES}(rowid, name, summary, lead, body) VALUES (?, ?, ?, ?, ?)",
-)
-_DELETE = tuple(f"DELETE FROM {table} WHERE rowid = ?" for table in (_SUMMARIES, _BODIES))
-_WEIGHTS = {_SUMMARIES: "8.0, 4.0, 2.0, 1.0", _BODIES: "8.0, 4.0, 2.0, 1.0"}
-_RANKED = {
-    table: f"SELECT rowid, bm25({table}, {weights}) FROM {table} WHERE {table} MATCH ? LIMIT ?"
-    for table, weights in _WEIGHTS.items()
-}
-_PLAIN = f"SELECT rowid FROM {_SUMMARIES} WHERE {_SUMMARIES} MATCH ? LIMIT ?"
-_COUNTED = {
-    table: f"SELECT count(*) FROM (SELECT 1 FROM {table} WHERE {table} MATCH ? LIMIT ?)" for table in _WEIGHTS
-}
-# A word that no skill has may be misspelled. Its first letters are taken as right.
+# Rare words would else outweigh everything else in a long question.
+_RARITY_EXPONENT = 0.6
+_MIN_PREFIX = 3
+_MAX_EXPANSIONS = 8
+# The first letters of a misspelled word are taken as right.
 _MIN_CORRECTED = 5
 _TRUSTED_LETTERS = 2
-_SIMILAR = "SELECT term, doc FROM terms WHERE term >= ? AND term < ?"
-# Reciprocal rank fusion: the share of each ranking, and what softens the difference of first positions.
-_SHARES = (1.0, 1.5)
-_SOFTENING = 20
-# Of longer queries nobody expects that a skill has every word.
-_MAX_COMPLETE = 4
+
+_CREATE = (
+    "DROP TABLE IF EXISTS documents",
+    "DROP TABLE IF EXISTS terms",
+    "CREATE TABLE documents "
+    "(row INTEGER PRIMARY KEY, key TEXT NOT NULL, digest BLOB NOT NULL, words BLOB NOT NULL)",
+    "CREATE TABLE terms (id INTEGER PRIMARY KEY, term TEXT NOT NULL UNIQUE, count INTEGER NOT NULL, "
+    "best BLOB NOT NULL, rows BLOB)",
+    f"PRAGMA user_version = {_FORMAT}",
+)
+_INSERT_DOCUMENT = "INSERT INTO documents VALUES (?, ?, ?, ?)"
+_TERM = "SELECT id, count, best, rows FROM terms WHERE term = ?"
+_INSERT_TERM = "INSERT INTO terms (term, count, best, rows) VALUES (?, ?, ?, ?)"
+_UPDATE_TERM = "UPDATE terms SET count = ?, best = ?, rows = ? WHERE id = ?"
+_BY_PREFIX = "SELECT term, count FROM terms WHERE term >= ? AND term < ?"
+_PREFIX_END = "\U0010ffff"
+
+_NO_ROWS: frozenset[int] = frozenset()
+_NO_NUMBERS = array("I")
 
 Include: TypeAlias = Callable[[str], bool]
 
 
-class Document(NamedTuple):
-    """The texts of a skill that are searched: its name, its place and its frontmatter.
-
-    `digest` is that of the file with the body, which is read when it changes.
-    """
-
-    name: str
-    place: str
-    frontmatter: Frontmatter
-    digest: str = ""
+ReadBody: TypeAlias = Callable[[str], str | None]
+"""Returns the body of a document by its key; None if it cannot be read now, and may be later."""
 
 
 def no_body(_key: str) -> str:
-    """Return an empty body: for indexes of summaries alone."""
+    """Return an empty body: for skills whose bodies are not searched."""
     return ""
 
 
-class Hit(NamedTuple):
-    """A match. Hits sort in the order of results: the best first, equals by their key."""
-
-    lacks_words: bool
-    rank: float
-    key: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Term:
-    """A word as an FTS5 expression, and the number of skills that have it, up to a limit."""
-
-    expression: str
-    count: int
+def index_file(key: str, folder: Path | None = None) -> Path | None:
+    """Return where the index of the skills with a key is, by default in the user's cache."""
+    if not key:
+        return None
+    name = blake2b(key.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
+    return (folder or platformdirs.user_cache_path("skillwire") / "search") / name
 
 
 class SearchIndex:
     """An index of documents, which have keys. Any thread may use it, one at a time.
 
-    `ranks_all` includes every match in a search, however many there are.
-    After a `sqlite3.Error`, close the index: a failed change may have left it
-    inconsistent. The next update builds it again.
+    After a `sqlite3.Error`, call `discard`. The next update builds the index again.
     """
 
-    def __init__(self, *, ranks_all: bool = False, most_bytes: int = MAX_INDEX_BYTES) -> None:
-        self._ranks_all = ranks_all
+    def __init__(
+        self, path: Path | None = None, *, ranker: Ranker | None = None, most_bytes: int = MAX_INDEX_BYTES
+    ) -> None:
+        self._path = path
+        self._ranker = ranker
         self._most_bytes = most_bytes
         self.is_stopped = False
         self._database: sqlite3.Connection | None = None
+        self._file: Path | None = None
         self._release: Callable[[], object] | None = None
         self._version: object = None
         self._keys: list[str] = []
+        self._free: list[int] = []
         self._rows: dict[str, tuple[int, Document]] = {}
-        self._has_bodies = False
-        self._counts: dict[tuple[str, str], int] = {}
-        self._deadlines = (0.0, 0.0)
 
     def close(self) -> None:
-        """Close the database and delete its file, if any."""
+        """Close the database. A file stays for the next start."""
         if self._release is not None:
             self._release()
-        self._database, self._release, self._version, self._keys, self._rows = None, None, None, [], {}
-        self._has_bodies = False
-        self._counts.clear()
+        self._database, self._file, self._release, self._version = None, None, None, None
+        self._keys, self._free, self._rows = [], [], {}
+
+    def discard(self) -> None:
+        """Close the database, and delete its file."""
+        file = self._file
+        self.close()
+        if file is not None:
+            with suppress(OSError):
+                file.unlink()
 
     def stop(self) -> None:
-        """Interrupt operations in other threads with a `sqlite3.OperationalError`, permanently."""
+        """Interrupt updates in other threads with a `sqlite3.OperationalError`, permanently."""
         self.is_stopped = True
 
     def update(
         self,
         version: object,
         documents: Callable[[], Mapping[str, Document]],
-        body: Callable[[str], str] = no_body,
+        body: ReadBody = no_body,
     ) -> None:
-        """Update the index to documents by key; only changed ones are written.
+        """Update the index to documents by key; only changed ones are read and written.
 
         `documents` is called only if `version` is another object than at the
         last update, and `body` for the key of each document that is written.
 
         Raises:
-            SkillError: This Python's SQLite has no full-text search.
             sqlite3.Error: The database cannot be written.
         """
         if version is self._version and self._database is not None:
             return
         current = documents()
-        gone = {key: row for key, row in self._rows.items() if current.get(key) != row[1]}
-        new = [item for item in current.items() if item[0] not in self._rows or item[0] in gone]
-        # Deleted rows take space until the index is rebuilt.
-        changed = len(self._keys) - len(self._rows) + len(gone) + len(new)
-        if self._database is None or changed > _FEW_CHANGES + len(current) // 2:
-            self.close()
-            self._database = _create_database(self._most_bytes)
-            # If it is never closed, the database is closed with the object.
-            self._release = finalize(self, self._database.close)
-            gone, new = {}, list(current.items())
-        self._change(self._database, gone, new, body)
-        self._counts.clear()
+        gone = self._open(current) if self._database is None else self._gone(current)
+        new = [item for item in current.items() if item[0] not in self._rows]
+        if len(gone) + len(new) > _FEW_CHANGES + len(current) // 2 and self._keys:
+            self.discard()
+            gone, new = self._open({}), list(current.items())
+        assert self._database is not None, "it is open now"
+        if gone or new:
+            self._change(self._database, gone, new, body)
         self._version = version
 
-    def hits(self, words: Sequence[Word], include: Include | None = None) -> tuple[list[Hit], bool]:
-        """Return the documents that have any of the words, unsorted, and whether those are all.
+    def rank(self, query: str, include: Include | None = None) -> Ranking:
+        """Return the documents that have words of a query; `include` is a filter by key.
 
-        Of a query of a few words, documents whose summary has all come first.
-
-        Beside rarer words, very common ones are left out of the search. Alone
-        they match names only, and if there are none, the first documents that
-        have them: so many are not ranked. With `include`, a filter by key, all
-        matches are checked.
+        A word that no document has is taken as a prefix, if it is the last one,
+        or else as misspelled.
 
         Raises:
-            LimitError: It would take too long.
             sqlite3.Error: The database cannot be read.
         """
-        database = self._database
-        assert database is not None, "`update` is called first"
-        self._deadlines = time.thread_time() + _SEARCH_SECONDS, time.monotonic() + _LONGEST_SECONDS
-        database.set_progress_handler(self._is_interrupted, _STEPS_PER_CHECK)
-        try:
-            return self._query(database, words, include)
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT or self.is_stopped:
-                raise
-            raise LimitError(
-                "too many skills have these words to be ranked in time", fix="use rarer words"
-            ) from error
-        finally:
-            database.set_progress_handler(None, 0)
+        assert self._database is not None, "`update` is called first"
+        resolved = list(self._resolve(self._database, query_words(query)))
+        words = tuple(word for word, _ in resolved)
+        found = self._terms(self._database, {name for _, names in resolved for name in names})
+        scores = score([[found[name][0] for name in names] for _, names in resolved if names])
+        rows = 0
+        for _, bits in found.values():
+            rows |= bits
+        rows = bits_of(scores, len(self._keys), rows)
+        if include is not None:
+            kept = {row for row in rows_in(rows) if include(self._keys[row])}
+            rows = bits_of(kept, len(self._keys))
+            scores = {row: value for row, value in scores.items() if row in kept}
+        ranking = Ranking(words, frozenset(found), scores, rows, self._keys)
+        return ranking if self._ranker is None else self._reranked(ranking, query, self._ranker)
 
-    def _query(
-        self, database: sqlite3.Connection, words: Sequence[Word], include: Include | None
-    ) -> tuple[list[Hit], bool]:
-        summaries, are_all = self._ranking(database, _SUMMARIES, words, include)
-        rankings = [summaries]
-        if self._has_bodies:
-            with_bodies, are_all_bodies = self._ranking(database, _BODIES, words, include)
-            rankings.append(with_bodies)
-            are_all = are_all and are_all_bodies
-        complete = self._complete(database, words) if 1 < len(words) <= _MAX_COMPLETE else None
-        return [
-            Hit(complete is not None and row not in complete, rank, self._keys[row])
-            for row, rank in _fused(rankings).items()
-        ], are_all
+    def fields_of(self, key: str, ranking: Ranking) -> tuple[str, ...]:
+        """Return the fields of a match that have words of the query.
 
-    def _ranking(
-        self, database: sqlite3.Connection, table: str, words: Sequence[Word], include: Include | None
-    ) -> tuple[list[tuple[int, float]], bool]:
-        """Return the rows of a table that have any of the words with their BM25, and if these are all."""
-        terms = [self._term(database, table, word) for word in words]
-        most = MANY if not self._ranks_all and include is None and min(t.count for t in terms) > MANY else -1
-        for expression in _attempts(terms, ranks_all=self._ranks_all):
-            rows: list[tuple[int, float]] = database.execute(_RANKED[table], (expression, most)).fetchall()
-            found = [row for row in rows if include is None or include(self._keys[row[0]])]
-            if found:
-                return found, len(rows) != most
-        return [], True
-
-    def _complete(self, database: sqlite3.Connection, words: Sequence[Word]) -> set[int]:
-        """Return the rows whose summary has all words."""
-        everything = " AND ".join(self._term(database, _SUMMARIES, word).expression for word in words)
-        return {row for (row,) in database.execute(_PLAIN, (everything, -1))}
-
-    def _term(self, database: sqlite3.Connection, table: str, word: Word) -> _Term:
-        """Return a word and its count.
-
-        A word that no skill has is taken as a prefix, if it may be one, or else as
-        misspelled.
+        Raises:
+            sqlite3.Error: The database cannot be read.
         """
-        exact = _expression(word)
-        for expression in (exact, f'"{word.text}"*') if _may_be_prefix(word) else (exact,):
-            if any(self._count(database, each, expression) for each in _WEIGHTS):
-                return _Term(expression, self._count(database, table, expression))
-        similar = self._similar(database, word.text)
-        expression = exact if similar is None else f'"{similar}"'
-        return _Term(expression, self._count(database, table, expression))
+        assert self._database is not None, "`update` is called first"
+        row, _ = self._rows[key]
+        bits = 0
+        words = self._words_of(self._database, row)
+        for term, fields in zip(words.terms, words.fields, strict=True):
+            if term in ranking.terms:
+                bits |= fields
+        return field_names(bits)
 
-    def _similar(self, database: sqlite3.Connection, word: str) -> str | None:
-        """Return the most frequent stem in summaries that is one edit away from that of a word, if any."""
-        if len(word) < _MIN_CORRECTED or not (word.isascii() and word.isalpha()):
+    def _reranked(self, ranking: Ranking, query: str, ranker: Ranker) -> Ranking:
+        """Let the user's ranker put the first matches into another order; all others stay behind them."""
+        first = [Candidate(key, self._rows[key][1], value) for key, value in islice(ranking, RERANKED)]
+        scores = dict(ranking.scores)
+        above = max(scores.values(), default=0.0) + 1.0
+        values = ranker(query, first)
+        for position, number in enumerate(sorted(range(len(first)), key=lambda number: -values[number])):
+            scores[self._rows[first[number].key][0]] = above + len(first) - position
+        return Ranking(ranking.words, ranking.terms, scores, ranking.rows, ranking.keys)
+
+    # Words of a query
+
+    def _resolve(
+        self, database: sqlite3.Connection, words: Iterable[Word]
+    ) -> Iterator[tuple[Word, Sequence[str]]]:
+        """Yield each word, corrected if need be, with the terms of the index that match it."""
+        for word in words:
+            term = STEMS[word.text]
+            if self._has(database, term):
+                yield word, (term,)
+            elif expanded := self._expand(database, word):
+                yield word, expanded
+            elif similar := self._similar(database, term):
+                yield Word(similar), (similar,)
+            else:
+                yield word, ()
+            for part in word.parts:
+                yield Word(part), tuple(name for name in (STEMS[part],) if self._has(database, name))
+
+    def _has(self, database: sqlite3.Connection, term: str) -> bool:
+        return bool(database.execute("SELECT 1 FROM terms WHERE term = ?", (term,)).fetchall())
+
+    def _expand(self, database: sqlite3.Connection, word: Word) -> tuple[str, ...]:
+        """Return the most frequent terms that begin with a word, if it may be a prefix."""
+        if not word.is_prefix or not (len(word.text) >= _MIN_PREFIX or is_spaceless(word.text)):
+            return ()
+        rows: list[tuple[str, int]] = database.execute(
+            _BY_PREFIX, (word.text, word.text + _PREFIX_END)
+        ).fetchall()
+        return tuple(term for term, _ in sorted(rows, key=lambda row: (-row[1], row[0]))[:_MAX_EXPANSIONS])
+
+    def _similar(self, database: sqlite3.Connection, term: str) -> str | None:
+        """Return the most frequent term that is one edit away, if any."""
+        if len(term) < _MIN_CORRECTED or not (term.isascii() and term.isalpha()):
             return None
-        database.execute("INSERT INTO stems(rowid, word) VALUES (1, ?)", (word,))
-        [(stem,)] = database.execute("SELECT term FROM stem_terms").fetchall()
-        database.execute("DELETE FROM stems")
-        start = stem[:_TRUSTED_LETTERS]
-        rows = database.execute(_SIMILAR, (start, start + "\x7f"))
-        similar = [(-count, term) for term, count in rows if is_one_edit(stem, term)]
+        start = term[:_TRUSTED_LETTERS]
+        rows = database.execute(_BY_PREFIX, (start, start + _PREFIX_END))
+        similar = [(-count, found) for found, count in rows if is_one_edit(term, found)]
         return min(similar)[1] if similar else None
 
-    def _count(self, database: sqlite3.Connection, table: str, expression: str) -> int:
-        count = self._counts.get((table, expression))
-        if count is None:
-            [(count,)] = database.execute(_COUNTED[table], (expression, MANY + 1)).fetchall()
-            if len(self._counts) < _MAX_COUNTS:
-                self._counts[table, expression] = count
-        return count
+    def _terms(self, database: sqlite3.Connection, names: set[str]) -> dict[str, tuple[Term, int]]:
+        """Return terms by name, and the sets of rows of those that have more rows than weights."""
+        marks = ", ".join("?" * len(names))
+        rows = database.execute(
+            f"SELECT term, count, best, rows FROM terms WHERE term IN ({marks})", tuple(names)
+        )
+        total = len(self._rows)
+        return {
+            name: (
+                Term(log1p((total - count + 0.5) / (count + 0.5)) ** _RARITY_EXPONENT, array("I", best)),
+                0 if bits is None else int.from_bytes(bits, "little"),
+            )
+            for name, count, best, bits in rows
+        }
+
+    # Changes
+
+    def _open(self, current: Mapping[str, Document]) -> list[int]:
+        """Open the database, and return the rows of documents that are not current."""
+        self._database, self._file = _open_database(self._path, self._most_bytes)
+        # If it is never closed, the database is closed with the object.
+        self._release = finalize(self, self._database.close)
+        stored: list[tuple[int, str, bytes]] = self._database.execute(
+            "SELECT row, key, digest FROM documents"
+        ).fetchall()
+        self._keys = [""] * (max((row for row, _, _ in stored), default=-1) + 1)
+        gone: list[int] = []
+        for row, key, digest in stored:
+            self._keys[row] = key
+            document = current.get(key)
+            if document is not None and _digest(document) == digest:
+                self._rows[key] = row, document
+            else:
+                gone.append(row)
+        used = {row for row, _, _ in stored}
+        self._free = [row for row in range(len(self._keys)) if row not in used]
+        return gone
+
+    def _gone(self, current: Mapping[str, Document]) -> list[int]:
+        """Forget the documents that are not current, and return their rows."""
+        gone = [key for key, (_, document) in self._rows.items() if current.get(key) != document]
+        return [self._rows.pop(key)[0] for key in gone]
 
     def _change(
         self,
         database: sqlite3.Connection,
-        gone: Mapping[str, tuple[int, Document]],
+        gone: Sequence[int],
         new: Sequence[tuple[str, Document]],
-        body: Callable[[str], str],
+        body: ReadBody,
     ) -> None:
-        first = len(self._keys)
-        removed = [(row,) for row, _ in gone.values()]
+        removed: defaultdict[str, set[int]] = defaultdict(set)
+        added: defaultdict[str, array[int]] = defaultdict(partial(array, "I"))
         database.execute("BEGIN")
-        for statement in _DELETE:
-            database.executemany(statement, removed)
-        for row, (key, document) in enumerate(new, first):
+        for row in gone:
+            for term in self._words_of(database, row).terms:
+                removed[term].add(row)
+        database.executemany("DELETE FROM documents WHERE row = ?", [(row,) for row in gone])
+        free = [*self._free, *gone]
+        rows: dict[str, tuple[int, Document]] = {}
+        count = 0
+        for key, document in new:
             if self.is_stopped:
                 raise sqlite3.OperationalError("stopped")
-            self._insert(database, row, document)
-            if body is not no_body:
-                self._insert_body(database, row, document, body(key))
+            row = free.pop() if free else self._new_row()
+            text = body(key)
+            words = weigh(document, text or "")
+            # Without its body it is read again by the next process.
+            digest = _digest(document) if text is not None else b""
+            database.execute(_INSERT_DOCUMENT, (row, key, digest, _pack_words(words)))
+            for term, packed in zip(words.terms, pack(words.weights, row), strict=True):
+                added[term].append(packed)
+            rows[key] = row, document
+            count += len(words.terms)
+            if count > _BATCH:
+                self._merge(database, removed, added)
+                removed.clear()
+                added.clear()
+                count = 0
+        self._merge(database, removed, added)
         database.execute("COMMIT")
-        for key in gone:
-            del self._rows[key]
-        self._keys += [key for key, _ in new]
-        self._rows.update((key, (row, document)) for row, (key, document) in enumerate(new, first))
+        self._free = free
+        for key, (row, _) in rows.items():
+            self._keys[row] = key
+        self._rows.update(rows)
 
-    def _insert(self, database: sqlite3.Connection, row: int, document: Document) -> None:
-        database.execute(_INSERT[0], (row, *_fields(document)))
+    def _new_row(self) -> int:
+        self._keys.append("")
+        return len(self._keys) - 1
 
-    def _insert_body(self, database: sqlite3.Connection, row: int, document: Document, body: str) -> None:
-        """Write the summary again beside the body, also of skills without one, so that all are ranked."""
-        name, *summary = _fields(document)
-        lead, rest = split_body(body[:MAX_BODY])
-        texts = index_text(lead, MAX_BODY), index_text(rest, MAX_BODY)
-        database.execute(_INSERT[1], (row, name, " ".join(summary), *texts))
-        self._has_bodies = True
+    def _merge(
+        self, database: sqlite3.Connection, removed: Mapping[str, set[int]], added: Mapping[str, array[int]]
+    ) -> None:
+        """Take rows from terms, and add others."""
+        size = len(self._keys)
+        absent = None, 0, b"", None
+        has_terms = bool(database.execute("SELECT 1 FROM terms LIMIT 1").fetchall())
+        for term in sorted(removed.keys() | added.keys()):
+            old, new = removed.get(term, _NO_ROWS), added.get(term, _NO_NUMBERS)
+            found = database.execute(_TERM, (term,)).fetchall() if has_terms else ()
+            number, count, best, bits = found[0] if found else absent
+            kept = array("I", best) if not old else [n for n in array("I", best) if row_in(n) not in old]
+            rows = None
+            count += len(new) - len(old)
+            ranked = sorted([*kept, *new])
+            if bits is not None or len(ranked) > MOST_RANKED:
+                others = 0 if bits is None else int.from_bytes(bits, "little") & ~bits_of(old, size)
+                every = bits_of(map(row_in, ranked if bits is None else new), size, others)
+                rows = every.to_bytes(size // 8 + 1, "little")
+                ranked = ranked[:MOST_RANKED]
+            values = count, array("I", ranked).tobytes(), rows
+            if number is None:
+                database.execute(_INSERT_TERM, (term, *values))
+            elif count:
+                database.execute(_UPDATE_TERM, (*values, number))
+            else:
+                database.execute("DELETE FROM terms WHERE id = ?", (number,))
 
-    def _is_interrupted(self) -> bool:
-        own, wall = self._deadlines
-        return self.is_stopped or time.thread_time() > own or time.monotonic() > wall
+    def _words_of(self, database: sqlite3.Connection, row: int) -> WeighedWords:
+        [(words,)] = database.execute("SELECT words FROM documents WHERE row = ?", (row,)).fetchall()
+        return _unpack_words(words)
 
 
-def require_fts5() -> None:
-    """Check that this Python can search.
+def _pack_words(words: WeighedWords) -> bytes:
+    return b"\0".join(("\n".join(words.terms).encode(), words.weights + words.fields))
+
+
+def _unpack_words(data: bytes) -> WeighedWords:
+    text, _, numbers = data.partition(b"\0")
+    middle = len(numbers) // 2
+    return WeighedWords(text.decode().split("\n") if text else [], numbers[:middle], numbers[middle:])
+
+
+def _digest(document: Document) -> bytes:
+    """Return a digest of everything that the words of a document depend on."""
+    frontmatter = document.frontmatter
+    texts = (
+        document.name,
+        document.place,
+        document.digest,
+        frontmatter.description,
+        str(frontmatter.fields.get("compatibility", "")),
+        tags_of(frontmatter),
+    )
+    return blake2b("\0".join(texts).encode("utf-8", "replace"), digest_size=16).digest()
+
+
+def _open_database(path: Path | None, most_bytes: int) -> tuple[sqlite3.Connection, Path | None]:
+    """Open the first file that no other process uses, or else a temporary database."""
+    for number in range(_FILES if path is not None else 0):
+        assert path is not None, "else there are no files"
+        file = path.with_name(f"{path.name}-{number}.sqlite")
+        with suppress(OSError, sqlite3.OperationalError):
+            try:
+                return _open_file(file, most_bytes), file
+            except sqlite3.DatabaseError as error:
+                if isinstance(error, sqlite3.OperationalError):
+                    raise
+                file.unlink()
+                return _open_file(file, most_bytes), file
+    database = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+    # On any error the whole database is dropped, so no rollback is needed.
+    database.execute("PRAGMA journal_mode = OFF")
+    _prepare(database, most_bytes)
+    return database, None
+
+
+def _open_file(file: Path, most_bytes: int) -> sqlite3.Connection:
+    """Open an index that only this user can write to.
 
     Raises:
-        SkillError: Its SQLite has no full-text search.
+        OSError: It is not such a file, or cannot be created.
+        sqlite3.OperationalError: Another process uses it.
+        sqlite3.DatabaseError: It is damaged.
     """
-    _create_database(MAX_INDEX_BYTES).close()
-
-
-def _create_database(most_bytes: int) -> sqlite3.Connection:
-    database = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    file.touch(mode=0o600)
+    found = file.lstat()
+    foreign = hasattr(os, "geteuid") and found.st_uid != os.geteuid()
+    if foreign or not stat.S_ISREG(found.st_mode) or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise PermissionError(f"{file.name} is not a regular file that only this user can write to")
+    database = sqlite3.connect(file, isolation_level=None, check_same_thread=False, timeout=0)
     try:
-        # On any error the whole database is dropped, so no rollback is needed.
-        database.execute("PRAGMA journal_mode = OFF")
-        database.execute("PRAGMA synchronous = OFF")
-        database.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
-        database.execute(f"PRAGMA cache_size = -{_CACHE_KIBIBYTES}")
-        for statement in _CREATE:
-            database.execute(statement)
-    except sqlite3.Error as error:
+        # The first transaction takes the lock, and keeps it until the database is closed.
+        database.execute("PRAGMA locking_mode = EXCLUSIVE")
+        database.execute("BEGIN EXCLUSIVE")
+        database.execute("COMMIT")
+        database.execute("PRAGMA journal_mode = TRUNCATE")
+        _prepare(database, most_bytes)
+    except BaseException:
         database.close()
-        raise SkillError(
-            "searching needs SQLite with FTS5, which this Python does not have",
-            fix="use a Python whose sqlite3 module has FTS5, or list the skills instead",
-        ) from error
-    database.execute(f"PRAGMA max_page_count = {max(most_bytes // _PAGE_BYTES, 1)}")
+        raise
     return database
 
 
-def _fields(document: Document) -> tuple[str, str, str, str]:
-    """Return the indexed texts of a summary."""
-    name, place, frontmatter, _ = document
-    compatibility = frontmatter.fields.get("compatibility")
-    shown, whole = index_text(name, _MAX_NAME), joined(name)
-    described = index_text(frontmatter.description, MAX_DESCRIPTION)
-    if isinstance(compatibility, str) and compatibility:
-        described += " " + index_text(compatibility, MAX_COMPATIBILITY)
-    return (
-        shown if whole == name else f"{shown} {index_text(whole, _MAX_NAME)}",
-        index_text(tags_of(frontmatter), MAX_TAGS),
-        index_text(place, _MAX_PLACE),
-        described,
-    )
-
-
-def split_body(body: str) -> tuple[str, str]:
-    """Return the headings and the first paragraph of a Markdown text, and all other lines."""
-    lead: list[str] = []
-    rest: list[str] = []
-    in_paragraph, had_paragraph = False, False
-    for line in body.splitlines():
-        text = line.strip()
-        if text.startswith("#"):
-            lead.append(text)
-        elif text and not had_paragraph:
-            in_paragraph = True
-            lead.append(text)
-        elif text:
-            rest.append(text)
-        if in_paragraph and (not text or text.startswith("#")):
-            had_paragraph = True
-    return "\n".join(lead), "\n".join(rest)
-
-
-def is_one_edit(word: str, other: str) -> bool:
-    """Return whether one letter was replaced, added or left out, or two neighbours were swapped."""
-    shorter, longer = sorted((word, other), key=len)
-    same = 0
-    while same < len(shorter) and shorter[same] == longer[same]:
-        same += 1
-    if len(shorter) != len(longer):
-        return shorter[same:] == longer[same + 1 :]
-    is_swapped = shorter[same : same + 2] == longer[same : same + 2][::-1]
-    return shorter[same + 1 :] == longer[same + 1 :] or (
-        is_swapped and shorter[same + 2 :] == longer[same + 2 :]
-    )
-
-
-def _may_be_prefix(word: Word) -> bool:
-    return word.is_prefix and (len(word.text) >= _MIN_PREFIX or is_spaceless(word.text))
-
-
-def _expression(word: Word) -> str:
-    """Write a word for FTS5. It has only letters, digits and marks, so it cannot end the quotes."""
-    if not word.parts:
-        return f'"{word.text}"'
-    return _any_of([f'"{word.text}"', "(" + " AND ".join(f'"{part}"' for part in word.parts) + ")"])
-
-
-def _attempts(terms: Sequence[_Term], *, ranks_all: bool) -> list[str]:
-    """Return the expressions to try, in order, until one has matches."""
-    everything = _any_of([term.expression for term in terms])
-    telling: list[str] = []
-    total = 0
-    for term in sorted(terms, key=lambda term: term.count):
-        total += term.count
-        if total <= (MANY if len(telling) < _ALWAYS else _ROOM):
-            telling.append(term.expression)
-    if ranks_all or len(telling) == len(terms):
-        return [everything]
-    return [_any_of(telling) if telling else f"{{name}} : {everything}", everything]
-
-
-def _fused(rankings: Sequence[Sequence[tuple[int, float]]]) -> dict[int, float]:
-    """Return the fused rank of each row, lower is better; equal rows of a ranking share a position."""
-    fused: dict[int, float] = {}
-    for share, ranking in zip(_SHARES, rankings, strict=False):
-        position, before = 0, None
-        for number, (row, rank) in enumerate(sorted(ranking, key=itemgetter(1)), start=1):
-            if rank != before:
-                position, before = number, rank
-            fused[row] = fused.get(row, 0.0) - share / (_SOFTENING + position)
-    return fused
-
-
-def _any_of(expressions: Sequence[str]) -> str:
-    return f"({' OR '.join(expressions)})"
+def _prepare(database: sqlite3.Connection, most_bytes: int) -> None:
+    """Create the tables, unless this version has done so before."""
+    # After a crash of the machine, the index is rebuilt if it is damaged.
+    database.execute("PRAGMA synchronous = OFF")
+    database.execute(f"PRAGMA cache_size = -{_CACHE_KIBIBYTES}")
+    if database.execute("PRAGMA user_version").fetchall() != [(_FORMAT,)]:
+        database.execute("BEGIN")
+        for statement in _CREATE:
+            database.execute(statement)
+        database.execute("COMMIT")
+    database.execute(f"PRAGMA max_page_count = {max(most_bytes // _PAGE_BYTES, 1)}")

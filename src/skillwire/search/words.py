@@ -7,9 +7,9 @@ are left, so nothing has a meaning in a query language.
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 from skillwire.core import Frontmatter, JsonValue, visible
 
@@ -19,7 +19,7 @@ MAX_WORDS: Final = 64
 """How many different words of a query are used."""
 
 _MIN_PREFIX = 2
-_MAX_CACHED = 20_000
+_MAX_CACHED = 50_000
 
 # Thai, Lao, Myanmar, Khmer, kana, Han and Hangul. Korean has spaces, but its suffixes are part of the words.
 _SPACELESS = re.compile(
@@ -30,11 +30,12 @@ _SPACELESS = re.compile(
 _CAMEL_CASE = re.compile("[A-Z](?:(?<=[a-z0-9].)|(?<=[A-Z].)(?=[a-z]))")
 _SPACED = r" \g<0>"
 _RUN = re.compile("[A-Za-z0-9]+")
+_ANY_RUN = re.compile("[a-z0-9\u0080-\U0010ffff]+")
 # Letters with a stroke or a tail that Unicode does not decompose into a letter and an accent.
 _PLAIN_LETTERS = {"ø": "o", "đ": "d", "ð": "d", "ł": "l", "ħ": "h", "ŧ": "t", "ı": "i", "æ": "ae", "œ": "oe"}
 _BREAKS = frozenset({"Cc", "Cs", "Zl", "Zp"})
 # Words that are ignored, unless the query has no others.
-_STOP_WORDS = frozenset(
+STOP_WORDS = frozenset(
     (
         "a an and any are as at be by can could do does for from get has have how i if in into is it me my "
         "need of on or our please should skill skills some that the there this to use using want we what "
@@ -64,9 +65,7 @@ def query_words(query: str) -> tuple[Word, ...]:
         run.lower(): tuple(parts) for run in _RUN.findall(text) if len(parts := _camel_parts(run)) > 1
     }
     pieces = _pieces(_folded(text, MAX_QUERY), lasts=False)
-    words = list(
-        dict.fromkeys(piece for piece in pieces if piece not in _STOP_WORDS) or dict.fromkeys(pieces)
-    )
+    words = list(dict.fromkeys(piece for piece in pieces if piece not in STOP_WORDS) or dict.fromkeys(pieces))
     words = words[:MAX_WORDS]
     return tuple(
         Word(word, camel_case.get(word, ()), _is_prefix(word, is_last=number == len(words)))
@@ -74,17 +73,77 @@ def query_words(query: str) -> tuple[Word, ...]:
     )
 
 
-def index_text(text: str, most: int) -> str:
-    """Return the first `most` characters of a text as words with spaces or ASCII punctuation between them.
-
-    An identifier of several words is included as a whole and in parts. ASCII
-    keeps its capitals, which the tokenizer must fold.
-    """
-    text = text[:most]
-    if _CAMEL_CASE.search(text):
+def index_words(text: str, *, splits: bool = True) -> list[str]:
+    """Return the words of a text; with `splits`, an identifier like `csvInsights` also in parts."""
+    if splits and _CAMEL_CASE.search(text):
         runs = [run for run in _RUN.findall(text) if not run.islower() and _CAMEL_CASE.search(run)]
         text = f"{text} {_CAMEL_CASE.sub(_SPACED, ' '.join(runs))}"
-    return text if text.isascii() else " ".join(_pieces(_folded(text, 2 * most), lasts=True))
+    text = text.lower()
+    if text.isascii():
+        return _RUN.findall(text)
+    words = _ANY_RUN.findall(text)
+    others = " ".join([word for word in words if not word.isascii()])
+    return [word for word in words if word.isascii()] + _pieces(_folded(others, 2 * len(others)), lasts=True)
+
+
+_SUFFIXES = (
+    ("ization", 3), ("ational", 3), ("ation", 3), ("ingly", 3), ("ness", 3), ("ment", 4), ("able", 4),
+    ("ible", 4), ("ing", 3), ("ion", 4), ("ive", 4), ("or", 5), ("er", 4), ("ed", 3), ("ly", 4), ("al", 4),
+)  # fmt: skip
+_KEEPS_ITS_S = ("ss", "us", "is")
+_VOWEL = re.compile("[aeiouy]")
+_MIN_STEM = 3
+
+
+class _Stems(dict[str, str]):
+    """English words without their endings, so that all forms are one term; other words as they are."""
+
+    def __missing__(self, word: str) -> str:
+        found = _stem(word)
+        if len(self) < _MAX_CACHED:
+            self[word] = found
+        return found
+
+
+STEMS: Final = _Stems()
+
+
+def _stem(word: str) -> str:
+    if len(word) <= _MIN_STEM or not (word.isascii() and word.isalpha()):
+        return word
+    if word.endswith("ies") and len(word) > _MIN_STEM + 1:
+        word = f"{word[:-3]}y"
+    elif word.endswith("s") and not word.endswith(_KEEPS_ITS_S):
+        word = word[:-1]
+    for suffix, least in _SUFFIXES:
+        if (
+            word.endswith(suffix)
+            and len(word) - len(suffix) >= least
+            and _VOWEL.search(word, 0, -len(suffix))
+        ):
+            word = word[: -len(suffix)]
+            break
+    if len(word) > _MIN_STEM and word[-1] == word[-2] and word[-1] not in "lsz":
+        word = word[:-1]
+    if len(word) > _MIN_STEM + 1 and word[-1] == "e":
+        word = word[:-1]
+    return f"{word[:-1]}i" if len(word) > _MIN_STEM and word[-1] == "y" else word
+
+
+def is_one_edit(word: str, other: str) -> bool:
+    """Return whether one letter was replaced, added or left out, or two neighbours were swapped."""
+    shorter, longer = sorted((word, other), key=len)
+    if len(longer) - len(shorter) > 1:
+        return False
+    same = 0
+    while same < len(shorter) and shorter[same] == longer[same]:
+        same += 1
+    if len(shorter) != len(longer):
+        return shorter[same:] == longer[same + 1 :]
+    is_swapped = shorter[same : same + 2] == longer[same : same + 2][::-1]
+    return shorter[same + 1 :] == longer[same + 1 :] or (
+        is_swapped and shorter[same + 2 :] == longer[same + 2 :]
+    )
 
 
 def joined(identifier: str) -> str:
@@ -94,6 +153,8 @@ def joined(identifier: str) -> str:
 
 def aligned(text: str) -> str:
     """Fold a text character by character, so that positions do not change."""
+    if text.isascii():
+        return text.translate(_FOLDED)
     return "".join([(_FOLDED[ord(character)] or " ")[0] for character in text])
 
 
@@ -194,25 +255,6 @@ def excerpt_of(line: str, words: Sequence[Word]) -> str:
     text = _OPEN_ENTITY.sub("", text[: room - len(_CUT)])
     end = text.rfind(" ", len(text) - _LEAD)
     return before + (text[:end] if end > 0 else text).rstrip() + _CUT
-
-
-class Evidence(NamedTuple):
-    """Why a skill matched: the fields that have words of the query, and an excerpt that shows some."""
-
-    fields: tuple[str, ...]
-    snippet: str
-
-
-def find_evidence(texts: Mapping[str, str], words: Sequence[Word]) -> Evidence:
-    """Return which of the texts, by field, have any of the words.
-
-    The excerpt is of the description if that has any, else of the body if that
-    has any, else the beginning of the description. Texts are lines that are
-    safe to show.
-    """
-    fields = tuple(field for field, text in texts.items() if _hits(text, words))
-    shown = BODY if BODY in fields and DESCRIPTION not in fields else DESCRIPTION
-    return Evidence(fields, excerpt_of(texts[shown], words))
 
 
 def _start(line: str, words: Sequence[Word]) -> int:

@@ -9,6 +9,7 @@ from mcp.server.lowlevel import Server
 from mcp.server.mcpserver import MCPServer
 
 from skillwire.core import Dialect, SkillError
+from skillwire.search.ranking import Ranker
 from skillwire.server.answers import ResultSettings
 from skillwire.server.limits import DEFAULT_PAGE_SIZE
 from skillwire.server.meta import Annotate, MetaAnnotator
@@ -35,6 +36,7 @@ def add_skills(
     annotate: Annotate | None = None,
     skill_media_type: str = "",
     find_tool: bool = False,
+    ranker: Ranker | None = None,
     scripts: "RunsScripts | None" = None,
     listing: ListingRules = EVERYTHING_LISTED,
     instructions: bool = False,
@@ -55,7 +57,8 @@ def add_skills(
     With `mirror`, the resource of each `SKILL.md` repeats the frontmatter in its
     `_meta`. `annotate` may add to the `_meta` of results, entries and
     resources. `skill_media_type` replaces `text/markdown` for each `SKILL.md`.
-    With `find_tool`, clients can search skills with a tool `find_skills`.
+    With `find_tool`, clients can search skills with a tool `find_skills`, and
+    `ranker` may put its first matches into another order.
     `listing` says which of the served skills are listed.
 
     With `instructions`, a summary of the listed skills, of at most 2,048 bytes,
@@ -88,6 +91,7 @@ def add_skills(
         dialects=dialects,
         annotator=MetaAnnotator(mirror=mirror, annotate=annotate, media_type=skill_media_type),
         find_tool=find_tool,
+        ranker=ranker,
         scripts=scripts,
         listing=listing,
         instructions=instructions,

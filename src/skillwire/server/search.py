@@ -1,15 +1,14 @@
 """`ServerSearch`: full-text search over the skills of one server, in pages.
 
 Names, tags, paths, descriptions and the bodies of `SKILL.md` are searched and
-ranked as `search.index` describes. Skills whose summary has all words of a
-short query come first. Equals are sorted by URI.
+ranked as `search.ranking` describes. Equals are sorted by URI.
 
 A cursor has the last skill of a page and its position. So it has no state of a
 process, and works on any replica of the same skills. If the skills change
 meanwhile, the next page begins after that skill at its current position, or, if
 it is gone, at the same position: new matches before it are not shown.
 
-The index is built when the skills are opened, if the tool `find_skills` is
+The index is updated when the skills are opened, if the tool `find_skills` is
 offered, else on the first search, and closed with the skills. It has only the
 skills of its own server or view, so other skills do not influence an answer,
 not even its order.
@@ -23,7 +22,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
-from heapq import nsmallest
+from itertools import islice
+from pathlib import Path
 from threading import Lock
 from typing import Final
 
@@ -40,18 +40,9 @@ from skillwire.core import (
     visible,
 )
 from skillwire.runner import scripts_of
-from skillwire.search.index import MAX_BODY, MAX_INDEX_BYTES, Document, Hit, SearchIndex, no_body
-from skillwire.search.words import (
-    BODY,
-    DESCRIPTION,
-    NAME,
-    PATH,
-    TAGS,
-    Word,
-    find_evidence,
-    query_words,
-    tags_of,
-)
+from skillwire.search.index import MAX_INDEX_BYTES, ReadBody, SearchIndex, no_body
+from skillwire.search.ranking import MAX_BODY, Document, Ranker, Ranking
+from skillwire.search.words import BODY, DESCRIPTION, Word, excerpt_of, query_words
 from skillwire.server.visibility import EVERYTHING, Visibility, parse_prefix
 from skillwire.sources.snapshot import Snapshot
 from skillwire.wire.core import read_cursor, write_cursor
@@ -64,7 +55,6 @@ MAX_WAITING: Final = 32
 logger = logging.getLogger(__name__)
 
 _LISTING = "find_skills"
-_ANY_WORD = (Word("skill"),)
 _WAIT_SECONDS = 30.0
 # After a failure, no search is tried for this time: building an index takes seconds.
 _RETRY_SECONDS = 30.0
@@ -115,13 +105,10 @@ class SkillMatch:
 
 @dataclass(frozen=True, slots=True)
 class SkillSearchPage:
-    """A page of matches, their total, and the cursor of the next page, if any.
-
-    `total` is None when there are too many to count.
-    """
+    """A page of matches, their total, and the cursor of the next page, if any."""
 
     matches: tuple[SkillMatch, ...]
-    total: int | None
+    total: int
     cursor: str | None
 
 
@@ -139,16 +126,20 @@ class _CursorPosition:
 class ServerSearch:
     """Searches skills. The first search builds the index; one runs at a time, in a thread.
 
-    `body` returns the text of a skill's instructions, or an empty one if it
-    cannot be read at once. It is called in that thread.
+    `body` returns the text of a skill's instructions, or None if it cannot be
+    read at once. It is called in that thread.
     """
 
     def __init__(
-        self, body: Callable[[SkillEntry], str] | None = None, *, most_bytes: int = MAX_INDEX_BYTES
+        self,
+        body: Callable[[SkillEntry], str | None] | None = None,
+        *,
+        ranker: Ranker | None = None,
+        most_bytes: int = MAX_INDEX_BYTES,
     ) -> None:
         self._body = body
-        self._most_bytes = most_bytes
-        self._index = SearchIndex(most_bytes=most_bytes)
+        self._new_index = partial(SearchIndex, ranker=ranker, most_bytes=most_bytes)
+        self._index = self._new_index()
         self._in_use = Lock()
         self._limiter = anyio.CapacityLimiter(1)
         self._waiting = 0
@@ -170,14 +161,15 @@ class ServerSearch:
 
         Raises:
             InvalidCursorError: The cursor belongs to another search, or is invalid.
-            LimitError: Too many searches are waiting, or it takes too long.
+            LimitError: Too many searches are waiting, or one waited too long.
             SourceError: The index cannot be written or read.
         """
-        words = query_words(query[:MAX_QUERY])
+        query = query[:MAX_QUERY]
+        words = query_words(query)
         after = None if cursor is None else _read(cursor, words, filters)
         if not words:
             return NOTHING
-        return await self._in_thread(partial(self._search, snapshot, words, limit, after, filters))
+        return await self._in_thread(partial(self._search, snapshot, query, limit, after, filters))
 
     async def prepare(self, snapshot: Snapshot) -> None:
         """Build the index, so that the first search does not wait for it.
@@ -186,7 +178,7 @@ class ServerSearch:
             LimitError: Too many searches are waiting.
             SourceError: The index cannot be written.
         """
-        await self._in_thread(partial(self._search, snapshot, _ANY_WORD, 1, None, NO_FILTERS))
+        await self._in_thread(partial(self._search, snapshot, "", 1, None, NO_FILTERS))
 
     async def _in_thread(self, search: Callable[[], SkillSearchPage]) -> SkillSearchPage:
         if self._waiting > MAX_WAITING:
@@ -207,58 +199,58 @@ class ServerSearch:
         """
         return _write(_CursorPosition(0, entry.uri.text), query_words(query[:MAX_QUERY]), filters)
 
+    def use_file(self, path: Path | None) -> None:
+        """Keep the index in a file, from which the next start continues; called before the first search."""
+        self._index = self._new_index(path)
+
     def close(self) -> None:
         """Close the index. A running search fails; a later one builds a new index."""
-        index, self._index = self._index, SearchIndex(most_bytes=self._most_bytes)
+        index, self._index = self._index, self._new_index()
         index.stop()
         with self._in_use:
             index.close()
 
     def _search(
+        self, snapshot: Snapshot, query: str, limit: int, after: _CursorPosition | None, filters: Filters
+    ) -> SkillSearchPage:
+        with self._in_use:
+            return self._retried(self._index, partial(self._page, snapshot, query, limit, after, filters))
+
+    def _page(
         self,
         snapshot: Snapshot,
-        words: Sequence[Word],
+        query: str,
         limit: int,
         after: _CursorPosition | None,
         filters: Filters,
+        index: SearchIndex,
     ) -> SkillSearchPage:
-        with self._in_use:
-            index = self._index
-            hits, are_all = self._hits(index, snapshot, words, filters)
-        last = next((hit for hit in hits if after is not None and hit.key == after.uri), None)
-        if last is not None:
-            later = [hit for hit in hits if hit > last]
-            start, shown = len(hits) - len(later), nsmallest(limit, later)
-        else:
-            start = 0 if after is None else min(after.offset, len(hits))
-            shown = nsmallest(start + limit, hits)[start:]
-        matches = tuple(self._match(snapshot.by_uri[hit.key], words) for hit in shown)
-        end = start + len(shown)
-        cursor = (
-            _write(_CursorPosition(end - 1, shown[-1].key), words, filters)
-            if shown and end < len(hits)
-            else None
+        index.update(snapshot, lambda: _documents(snapshot), self._bodies(snapshot))
+        ranking = index.rank(query, (lambda uri: filters.include(snapshot.by_uri[uri])) if filters else None)
+        start = 0 if after is None else _start(ranking, after)
+        shown = [key for key, _ in islice(ranking, start, start + limit)]
+        matches = tuple(
+            self._match(snapshot.by_uri[key], ranking, index.fields_of(key, ranking)) for key in shown
         )
-        return SkillSearchPage(matches, len(hits) if are_all else None, cursor)
+        end = start + len(shown)
+        cursor = None
+        if shown and end < ranking.total:
+            cursor = _write(_CursorPosition(end - 1, shown[-1]), query_words(query), filters)
+        return SkillSearchPage(matches, ranking.total, cursor)
 
-    def _hits(
-        self, index: SearchIndex, snapshot: Snapshot, words: Sequence[Word], filters: Filters
-    ) -> tuple[list[Hit], bool]:
-        """Return the hits of the index; if it fails, rebuild it once."""
+    def _retried(self, index: SearchIndex, page: Callable[[SearchIndex], SkillSearchPage]) -> SkillSearchPage:
+        """Return the page; if the index fails, rebuild it once."""
         if time.monotonic() < self._retry_at:
             raise _unavailable()
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                index.update(snapshot, lambda: _documents(snapshot), self._bodies(snapshot))
-                if not filters:
-                    return index.hits(words)
-                return index.hits(words, lambda uri: filters.include(snapshot.by_uri[uri]))
+                return page(index)
             except SkillError:
                 raise
             except (sqlite3.Error, MemoryError) as error:
-                index.close()
                 if index.is_stopped:
                     raise SourceError("the skills are being closed") from error
+                index.discard()
                 if attempt == _ATTEMPTS:
                     logger.exception("the search index failed; next attempt in %d s", _RETRY_SECONDS)
                     self._retry_at = time.monotonic() + _RETRY_SECONDS
@@ -269,21 +261,21 @@ class ServerSearch:
                 raise
         raise AssertionError("the last attempt returns or raises")
 
-    def _bodies(self, snapshot: Snapshot) -> Callable[[str], str]:
+    def _bodies(self, snapshot: Snapshot) -> ReadBody:
         body = self._body
         return no_body if body is None else lambda uri: body(snapshot.by_uri[uri])
 
-    def _match(self, entry: SkillEntry, words: Sequence[Word]) -> SkillMatch:
-        texts = {
-            NAME: entry.name,
-            TAGS: tags_of(entry.frontmatter),
-            PATH: entry.uri.path,
-            DESCRIPTION: entry.frontmatter.description[:MAX_DESCRIPTION],
-            BODY: "" if self._body is None else self._body(entry)[:MAX_BODY],
-        }
-        lines = {field: " ".join(visible(text).split()) for field, text in texts.items()}
-        found = find_evidence(lines, words)
-        return SkillMatch(entry, found.snippet, found.fields)
+    def _match(self, entry: SkillEntry, ranking: Ranking, fields: tuple[str, ...]) -> SkillMatch:
+        text = entry.frontmatter.description[:MAX_DESCRIPTION]
+        if BODY in fields and DESCRIPTION not in fields and self._body is not None:
+            text = (self._body(entry) or text)[:MAX_BODY]
+        return SkillMatch(entry, excerpt_of(" ".join(visible(text).split()), ranking.words), fields)
+
+
+def _start(ranking: Ranking, after: _CursorPosition) -> int:
+    """Return the position after a skill, or, if it is gone, the offset."""
+    found = (number for number, (key, _) in enumerate(ranking, start=1) if key == after.uri)
+    return next(found, min(after.offset, ranking.total))
 
 
 def _documents(snapshot: Snapshot) -> dict[str, Document]:

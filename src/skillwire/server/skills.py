@@ -31,7 +31,8 @@ from skillwire.core import (
     media_type_of,
     segment_of,
 )
-from skillwire.search.index import require_fts5
+from skillwire.search.index import index_file
+from skillwire.search.ranking import Ranker
 from skillwire.server.answers import Answers, FileContent, ResultSettings
 from skillwire.server.changes import ChangeNotifier
 from skillwire.server.dialects.base import DialectServer, DialectSkills, Render
@@ -210,13 +211,14 @@ class Skills:
         dialects: Iterable[str] = (),
         annotator: MetaAnnotator = NO_ANNOTATIONS,
         find_tool: bool = False,
+        ranker: Ranker | None = None,
         scripts: "Scripts | RunsScripts | None" = None,
         listing: ListingRules = EVERYTHING_LISTED,
         instructions: bool | str = False,
     ) -> None:
         self.result_settings = result_settings
         self.annotator = annotator
-        self.search = ServerSearch(self._body_of)
+        self.search = ServerSearch(self._body_of, ranker=ranker)
         self.find_tool = FindTool(self) if find_tool else None
         self.scripts = scripts if scripts is None or isinstance(scripts, Scripts) else Scripts(scripts)
         # Only this dialect has a method to run scripts.
@@ -478,11 +480,10 @@ class Skills:
 
     async def _own(self, ready: "asyncio.Future[None]", closing: anyio.Event) -> None:
         try:
-            if self.find_tool is not None:
-                require_fts5()
             sources = [*self._sources, *self._mounts()]
             async with CombinedSource(sources, reserved=self._reserved) as catalog:
                 self._log_reports(catalog.snapshot.reports)
+                self.search.use_file(index_file(catalog.cache_key))
                 self._answers = Answers(
                     catalog, self.result_settings, self.annotator, self._listing, self._unlisted
                 )
@@ -502,14 +503,14 @@ class Skills:
             self._answers = None
             self.search.close()
 
-    def _body_of(self, entry: SkillEntry) -> str:
-        """Return the instructions of a skill, empty if they cannot be read at once."""
+    def _body_of(self, entry: SkillEntry) -> str | None:
+        """Return the instructions of a skill, None if they cannot be read at once."""
         line = entry.manifest.find(entry.uri.text) if entry.manifest is not None else None
-        if self._answers is None or line is None:
+        if line is None:
             return ""
-        content = self._answers.source.read_now(entry, line)
+        content = None if self._answers is None else self._answers.source.read_now(entry, line)
         try:
-            return "" if content is None else body_text(content)
+            return None if content is None else body_text(content)
         except FrontmatterError:
             return ""
 

@@ -379,6 +379,11 @@ class CombinedSource(SnapshotSource):
         super().__init__()
         self._stack = AsyncExitStack()
 
+    @property
+    def cache_key(self) -> str:
+        keys = (source.cache_key for source in self._sources if isinstance(source, SnapshotSource))
+        return "\n".join(key for key in keys if key)
+
     async def __aenter__(self) -> "CombinedSource":
         """Open the sources and merge what they serve.
 

@@ -343,6 +343,11 @@ class SnapshotSource:
             raise SourceError("the source is not open; use it with `async with`")
         return self._snapshot
 
+    @property
+    def cache_key(self) -> str:
+        """What tells this source from others between runs, for caches; empty if nothing does."""
+        return ""
+
     async def wait_for_change(self, revision: int) -> Snapshot:
         """Return the snapshot once its revision is newer than `revision`."""
         while self.snapshot.revision <= revision:

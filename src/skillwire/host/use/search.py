@@ -2,52 +2,49 @@
 
 The order, which no single server can dominate:
 
-1. Skills that have all words of a short query come before those that have some.
-2. Then BM25 decides, as in `search.index`: a word counts most in a name, then in
-   tags, then in the reference and path, then in the description. Bodies are not
-   searched: a host reads no file of a server before it is needed.
-3. Among equal ranks, servers alternate; local folders count as one server.
-4. After two skills of one server comes one of another while there is any, so
+1. That of `search.ranking`. Bodies are searched only of local skills: a host
+   reads no file of a server before it is needed.
+2. Among equal scores, servers alternate; local folders count as one server.
+3. After two skills of one server comes one of another while there is any, so
    the best match of the others is third at the latest.
 
 The order does not depend on the page size. A cursor is a position in it,
-together with a digest of the query and of the whole order. If the registry
-changes but the order does not, the cursor stays valid; otherwise it is refused.
-So the pages of one search contain every match exactly once.
+together with a digest of the query and of everything before the position. If
+that has changed meanwhile, the cursor is refused. So the pages of one search
+contain every match exactly once.
 """
 
+from __future__ import annotations
+
 import re
+import sqlite3
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
-from itertools import groupby
+from itertools import groupby, islice
 from operator import itemgetter
+from pathlib import Path
 from threading import Lock
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
-from skillwire.core import InvalidCursorError, visible
+from skillwire.core import FrontmatterError, InvalidCursorError, SkillError, SourceError, body_text, visible
 from skillwire.host.model import LOCAL, KnownSkill, RegistryView
+from skillwire.host.registry.local import read_local_file
 from skillwire.host.use.present import summary_of
-from skillwire.search.index import Document, SearchIndex
-from skillwire.search.words import (
-    DESCRIPTION,
-    MAX_QUERY,
-    NAME,
-    PATH,
-    TAGS,
-    Word,
-    find_evidence,
-    query_words,
-    tags_of,
-)
+from skillwire.search.index import SearchIndex
+from skillwire.search.ranking import Document, Ranker
+from skillwire.search.words import MAX_QUERY, Word, excerpt_of, query_words
 
+SEARCH_FOLDER: Final = "search"
+"""The folder of indexes, in the cache."""
 MAX_LIMIT: Final = 100
 """The maximum number of skills on one page."""
 
 Include: TypeAlias = Callable[[KnownSkill], bool]
-Hit: TypeAlias = tuple[int, float]
-"""The position of a matching skill, and its rank: lower is better."""
+Hit: TypeAlias = tuple[str, float]
+"""The reference of a matching skill, and its score."""
 
 _CURSOR = re.compile("([0-9]{1,9})-([0-9a-f]{16})")
 _MAX_IN_A_ROW = 2
@@ -80,18 +77,22 @@ class SearchPage:
     cursor: str | None
 
 
-class SkillSearch:
-    """Full-text search in listed skills; no file is read.
+Found: TypeAlias = tuple[list[str], int, tuple[Match, ...]]
 
-    It is thread-safe. The first search after a change of the skills builds the
-    index, so call it from a worker thread rather than an event loop; `include`
-    is called in that thread.
+
+class SkillSearch:
+    """Full-text search in listed skills; no file of a server is read.
+
+    It is thread-safe. The first search after a change of the skills updates
+    the index, so call it from a worker thread rather than an event loop;
+    `include` is called in that thread. With a `path`, the index is a file that
+    the next start continues with.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, path: Path | None = None, *, ranker: Ranker | None = None) -> None:
         self._lock = Lock()
         self._corpus = _Corpus(())
-        self._index = SearchIndex(ranks_all=True)
+        self._index = SearchIndex(path, ranker=ranker)
 
     def find(
         self,
@@ -112,37 +113,66 @@ class SkillSearch:
 
         Raises:
             InvalidCursorError: The cursor is not from this search, or its results have changed.
-            SkillError: This Python's SQLite has no full-text search.
+            SourceError: The index cannot be written or read.
         """
+        query = query[:MAX_QUERY]
         words = query_words(query)
-        with self._lock:
-            corpus = self._corpus_for(view.skills)
-            hits, complete = self._hits(corpus, words) if words else (corpus.all_hits(), None)
-        found = corpus.filtered(hits, label, include)
-        if words:
-            found = list(corpus.interleaved(corpus.ranked(found, complete)))
-        order = _digest(words, [corpus.references[position] for position, _ in found])
-        start = _start(cursor, order, len(found)) if cursor else 0
+        wanted = None if cursor is None or not cursor else _read(cursor)
+        start = 0 if wanted is None else wanted.start
         end = start + min(max(limit, 1), MAX_LIMIT)
+        with self._lock:
+            if view.skills is not self._corpus.skills:
+                self._corpus = _Corpus(view.skills)
+            corpus = self._corpus
+            if words:
+                first, total, found = self._retried(
+                    partial(self._page, corpus, query, start, end, label, include)
+                )
+            else:
+                skills = [skill for skill in view.skills if corpus.includes(skill, label, include)]
+                first, total = [skill.reference for skill in skills[:end]], len(skills)
+                found = tuple(_match(skill, 0.0, (), ()) for skill in skills[start:end])
+        if wanted is not None and (wanted.order != _digest(words, first[:start]) or not 0 < start < total):
+            raise InvalidCursorError(
+                "the cursor is from another search, or the skills have changed since",
+                fix="start the search again without a cursor",
+            )
         return SearchPage(
-            " ".join(visible(query[:MAX_QUERY]).split()),
-            tuple(_match(view.skills[position], rank, words) for position, rank in found[start:end]),
-            len(found),
-            f"{end}-{order}" if end < len(found) else None,
+            " ".join(visible(query).split()),
+            found,
+            total,
+            f"{end}-{_digest(words, first)}" if end < total else None,
         )
 
-    def _corpus_for(self, skills: tuple[KnownSkill, ...]) -> "_Corpus":
-        if skills is not self._corpus.skills:
-            self._corpus = _Corpus(skills)
-        return self._corpus
+    def close(self) -> None:
+        """Close the index; its file stays for the next start."""
+        with self._lock:
+            self._index.close()
 
-    def _hits(self, corpus: "_Corpus", words: Sequence[Word]) -> tuple[list[Hit], set[int]]:
-        """Return every skill that has one of the words, and the positions of those that have them all."""
-        self._index.update(corpus, corpus.documents)
-        found, _ = self._index.hits(words)
-        positions = corpus.positions
-        hits = sorted((positions[hit.key], hit.rank) for hit in found)
-        return hits, {positions[hit.key] for hit in found if not hit.lacks_words}
+    def _retried(self, search: Callable[[], Found]) -> Found:
+        """Return what was found; if the index fails, rebuild it once."""
+        try:
+            return search()
+        except sqlite3.Error:
+            self._index.discard()
+        try:
+            return search()
+        except sqlite3.Error as error:
+            self._index.discard()
+            raise SourceError("skills cannot be searched at the moment", fix="try again later") from error
+
+    def _page(
+        self, corpus: _Corpus, query: str, start: int, end: int, label: str, include: Include | None
+    ) -> Found:
+        """Return the references up to the end of a page, the number of all matches, and those of the page."""
+        self._index.update(corpus, corpus.documents, corpus.body)
+        ranking = self._index.rank(query, corpus.filter(label, include))
+        order = list(islice(corpus.interleaved(corpus.ranked(ranking)), end))
+        found = tuple(
+            _match(corpus[reference], score, ranking.words, self._index.fields_of(reference, ranking))
+            for reference, score in order[start:]
+        )
+        return [reference for reference, _ in order], ranking.total, found
 
 
 class _Corpus:
@@ -153,41 +183,59 @@ class _Corpus:
 
     def __init__(self, skills: tuple[KnownSkill, ...]) -> None:
         self.skills = skills
-        self.references = [skill.reference for skill in skills]
-        self._sources = [skill.id.origin.label if skill.is_remote else "" for skill in skills]
-        self.positions = {reference: position for position, reference in enumerate(self.references)}
+        self._by_reference = {skill.reference: skill for skill in skills}
+        self._excluded: tuple[tuple[str, Include | None], frozenset[str]] = ("", None), frozenset()
+
+    def __getitem__(self, reference: str) -> KnownSkill:
+        return self._by_reference[reference]
 
     def documents(self) -> dict[str, Document]:
         return {
             skill.reference: Document(
-                skill.name, f"{skill.reference} {skill.entry.uri.path}", skill.entry.frontmatter
+                skill.name,
+                f"{skill.reference} {skill.entry.uri.path}",
+                skill.entry.frontmatter,
+                _digest_of_body(skill),
             )
             for skill in self.skills
         }
 
-    def all_hits(self) -> list[Hit]:
-        return [(position, 0.0) for position in range(len(self.skills))]
+    def body(self, reference: str) -> str | None:
+        """Return the instructions of a local skill, or an empty text: a server is not asked for any."""
+        skill = self[reference]
+        if skill.directory is None:
+            return ""
+        try:
+            return body_text(read_local_file(skill, skill.entry.uri.text))
+        except FrontmatterError:
+            return ""
+        except SkillError:
+            return None
 
-    def filtered(self, hits: list[Hit], label: str, include: Include | None) -> list[Hit]:
-        """Return the hits of one server, if `label` is set, that `include` accepts."""
-        if label:
-            source = "" if label == LOCAL else label
-            hits = [hit for hit in hits if self._sources[hit[0]] == source]
-        if include is not None:
-            hits = [hit for hit in hits if include(self.skills[hit[0]])]
-        return hits
+    def includes(self, skill: KnownSkill, label: str, include: Include | None) -> bool:
+        """Return whether a skill is of the source, if `label` is set, and `include` accepts it."""
+        if label and _source_of(skill) != ("" if label == LOCAL else label):
+            return False
+        return include is None or include(skill)
 
-    def ranked(self, hits: list[Hit], complete: set[int] | None) -> list[Hit]:
-        """Return hits, which are sorted by position, by rank; equal ranks alternate by source."""
-        if complete is not None:
-            first = [hit for hit in hits if hit[0] in complete]
-            rest = [hit for hit in hits if hit[0] not in complete]
-            return self.ranked(first, None) + self.ranked(rest, None)
-        ranked: list[Hit] = []
-        for _, group in groupby(sorted(hits, key=itemgetter(1)), key=itemgetter(1)):
+    def filter(self, label: str, include: Include | None) -> Callable[[str], bool] | None:
+        """Return a filter by reference, or None if every skill passes; the last one is remembered."""
+        if not label and include is None:
+            return None
+        if self._excluded[0] != (label, include):
+            excluded = [skill for skill in self.skills if not self.includes(skill, label, include)]
+            self._excluded = (label, include), frozenset(skill.reference for skill in excluded)
+        references = self._excluded[1]
+        return (lambda reference: reference not in references) if references else None
+
+    def ranked(self, ranking: Iterable[Hit]) -> Iterator[Hit]:
+        """Yield hits, the best first; equal scores alternate by source."""
+        for _, group in groupby(ranking, key=itemgetter(1)):
             equals = list(group)
-            ranked += equals if len(equals) == 1 else self._round_robin(equals)
-        return ranked
+            yield from equals if len(equals) == 1 else self._round_robin(equals)
+
+    def _source(self, hit: Hit) -> str:
+        return _source_of(self[hit[0]])
 
     def interleaved(self, ranked: Iterable[Hit]) -> Iterator[Hit]:
         """Yield every hit once, best first, with at most two of one source in a row while others have any."""
@@ -196,17 +244,17 @@ class _Corpus:
         last, in_a_row = None, 0
         while True:
             barred = last if in_a_row >= _MAX_IN_A_ROW else None
-            if waiting and self._sources[waiting[0][0]] != barred:
+            if waiting and self._source(waiting[0]) != barred:
                 hit = waiting.popleft()
             else:
                 for hit in upcoming:
-                    if self._sources[hit[0]] != barred:
+                    if self._source(hit) != barred:
                         break
                     waiting.append(hit)
                 else:
                     yield from waiting
                     return
-            source = self._sources[hit[0]]
+            source = self._source(hit)
             in_a_row = in_a_row + 1 if source == last else 1
             last = source
             yield hit
@@ -215,40 +263,42 @@ class _Corpus:
         turns: defaultdict[str, int] = defaultdict(int)
         keyed: list[tuple[int, Hit]] = []
         for hit in equals:
-            source = self._sources[hit[0]]
+            source = self._source(hit)
             turns[source] += 1
             keyed.append((turns[source], hit))
         keyed.sort()
         return [hit for _, hit in keyed]
 
 
-def _match(skill: KnownSkill, rank: float, words: Sequence[Word]) -> Match:
-    texts = {
-        NAME: skill.name,
-        TAGS: tags_of(skill.entry.frontmatter),
-        PATH: f"{skill.reference} {skill.entry.uri.path}",
-        DESCRIPTION: summary_of(skill),
-    }
-    found = find_evidence(texts, words)
-    return Match(skill, abs(rank), found.snippet, found.fields)
+def _source_of(skill: KnownSkill) -> str:
+    return skill.id.origin.label if skill.is_remote else ""
+
+
+def _digest_of_body(skill: KnownSkill) -> str:
+    manifest = skill.entry.manifest
+    line = None if skill.directory is None or manifest is None else manifest.find(skill.entry.uri.text)
+    return "" if line is None else line.digest
+
+
+def _match(skill: KnownSkill, score: float, words: Sequence[Word], fields: tuple[str, ...]) -> Match:
+    return Match(skill, score, excerpt_of(summary_of(skill), words), fields)
 
 
 def _digest(words: Iterable[Word], references: Iterable[str]) -> str:
-    """Return the digest of the words and of all matches in order, to which a cursor is bound."""
+    """Return the digest of the words and of the matches on earlier pages, to which a cursor is bound."""
     text = "\n".join([*(word.text for word in words), "", *references])
     return blake2b(text.encode("utf-8", "replace"), digest_size=8).hexdigest()
 
 
-def _start(cursor: str, order: str, total: int) -> int:
+class _Cursor(NamedTuple):
+    start: int
+    order: str
+
+
+def _read(cursor: str) -> _Cursor:
     form = _CURSOR.fullmatch(cursor[:100])
     if form is None:
         raise InvalidCursorError(
             "this is not a cursor of a search", fix="start the search again without a cursor"
         )
-    start = int(form[1])
-    if form[2] != order or not 0 < start < total:
-        raise InvalidCursorError(
-            "the cursor is from another search, or the skills have changed since",
-            fix="start the search again without a cursor",
-        )
-    return start
+    return _Cursor(int(form[1]), form[2])

@@ -35,6 +35,12 @@ class VisibleSource(SnapshotSource):
             self._whole = whole
         return seen
 
+    @property
+    def cache_key(self) -> str:
+        key = self._catalog.cache_key
+        seen = "" if self._visibility.is_unrestricted else "\n".join(sorted(self._visibility.prefixes))
+        return f"{key}\n{seen}" if key else ""
+
     async def wait_for_change(self, revision: int) -> Snapshot:
         while self.snapshot.revision <= revision:
             await self._catalog.wait_for_change(self._catalog.snapshot.revision)

@@ -180,8 +180,7 @@ def search_values(found: SkillSearchPage, reports: Sequence[Report], *, number: 
     """
     nothing: tuple[SkillFolder, ...] = ()
     entries = [match.entry for match in found.matches]
-    # An unknown total means more results than the page shows.
-    total = MAX_FOUND + 1 if found.total is None else found.total
+    total = found.total
     return {
         "crumbs": [],
         "folders": nothing,

@@ -80,6 +80,10 @@ class DirectorySource(SnapshotSource):
         self._users = 0
         self._stack = AsyncExitStack()
 
+    @property
+    def cache_key(self) -> str:
+        return f"{self._mount.prefix} {self._mount.at} {self.root.absolute()}" if self._use_index else ""
+
     async def __aenter__(self) -> "DirectorySource":
         """Scan the folder. A source that is entered several times is closed by the last exit.
 

@@ -1,0 +1,284 @@
+"""How well a word describes a skill, and the order of the skills that have words of a query.
+
+The order is that of BM25F: each word of the query adds the more to the score of a
+skill, the rarer the word is among all skills, the more important the fields are
+that have it, and the more often and the more exclusively they do. A word counts
+most in the name, then in tags, then in the description, then in the path, then
+in headings and the first paragraph of the body, and least in the rest of it.
+Repeating a word gains little. The lengths of fields are compared with fixed
+averages, not with those of the other skills, so that the weights of a skill
+depend on nothing but the skill.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from heapq import nlargest
+from typing import Final, NamedTuple, TypeAlias
+
+from skillwire.core import MAX_COMPATIBILITY, MAX_DESCRIPTION, Frontmatter
+from skillwire.search.words import (
+    BODY,
+    DESCRIPTION,
+    FIELDS,
+    MAX_TAGS,
+    NAME,
+    PATH,
+    STEMS,
+    STOP_WORDS,
+    TAGS,
+    Word,
+    index_words,
+    joined,
+    tags_of,
+)
+
+MAX_BODY: Final = 8 * 1024
+"""How many characters of a body are searched."""
+STRONGEST: Final = 255
+"""The weight of a word that describes a skill best."""
+RERANKED: Final = 50
+"""How many of the first matches a `Ranker` gets."""
+
+_MAX_NAME = 200
+_MAX_PLACE = 512
+_SATURATION = 2.7
+# A query of more words is a sentence, of which no skill is expected to have every word.
+_MAX_COMPLETE_WORDS = 4
+_FIRST_ROWS = 256
+
+
+class _Field(NamedTuple):
+    """How much a word in a field counts, and how much less in one that is longer than the average."""
+
+    bit: int
+    weight: float
+    by_length: float
+    average: int
+
+
+_NAME = _Field(1 << FIELDS.index(NAME), 2.0, 0.3, 3)
+_TAGS = _Field(1 << FIELDS.index(TAGS), 3.0, 0.3, 6)
+_PLACE = _Field(1 << FIELDS.index(PATH), 1.0, 0.3, 3)
+_DESCRIPTION = _Field(1 << FIELDS.index(DESCRIPTION), 2.5, 0.7, 40)
+_LEAD = _Field(1 << FIELDS.index(BODY), 0.8, 0.6, 60)
+_BODY = _Field(1 << FIELDS.index(BODY), 0.5, 0.95, 600)
+
+
+class Document(NamedTuple):
+    """The texts of a skill that are searched: its name, its place and its frontmatter.
+
+    `digest` is that of the file with the body, which is read again when it changes.
+    """
+
+    name: str
+    place: str
+    frontmatter: Frontmatter
+    digest: str = ""
+
+
+class Candidate(NamedTuple):
+    """One of the first matches, for a `Ranker`."""
+
+    key: str
+    document: Document
+    score: float
+
+
+Ranker: TypeAlias = Callable[[str, Sequence[Candidate]], Sequence[float]]
+"""Returns new scores for the first matches of a query, in their order; the highest comes first.
+
+It must return the same scores for the same arguments: pages of one search are
+ranked one by one. It is called in a worker thread.
+"""
+
+
+class WeighedWords(NamedTuple):
+    """The words of a skill as stems: how well each describes it, and the bits of the fields that have it."""
+
+    terms: Sequence[str]
+    weights: bytes
+    fields: bytes
+
+
+def weigh(document: Document, body: str) -> WeighedWords:
+    """Return the words of a skill."""
+    body = body[:MAX_BODY]
+    frontmatter = document.frontmatter
+    compatibility = frontmatter.fields.get("compatibility")
+    described = frontmatter.description[:MAX_DESCRIPTION]
+    if isinstance(compatibility, str):
+        described = f"{described} {compatibility[:MAX_COMPATIBILITY]}"
+    name = document.name[:_MAX_NAME]
+    stems = STEMS
+    totals: dict[str, float] = {}
+    bits: dict[str, int] = {}
+    for field, text in (
+        (_NAME, f"{name} {joined(name)}" if joined(name) != name else name),
+        (_TAGS, tags_of(frontmatter)[:MAX_TAGS]),
+        (_PLACE, document.place[:_MAX_PLACE]),
+        (_DESCRIPTION, described),
+        (_LEAD, lead_of(body)),
+        (_BODY, body),
+    ):
+        words = index_words(text, splits=field is not _BODY)
+        counts = Counter(words)
+        if field is _BODY:
+            for word in STOP_WORDS & counts.keys():
+                del counts[word]
+        bit, weight, by_length, average = field
+        part = weight / (1 - by_length + by_length * len(words) / average)
+        for word, count in counts.items():
+            term = stems[word]
+            if term in totals:
+                totals[term] += count * part
+                bits[term] |= bit
+            else:
+                totals[term] = count * part
+                bits[term] = bit
+    weights = bytes([int(STRONGEST * total / (total + _SATURATION)) for total in totals.values()])
+    return WeighedWords(list(totals), weights, bytes(bits.values()))
+
+
+_HEADING = re.compile("^ {0,3}#{1,6} .+$", re.MULTILINE)
+# Lines up to an empty one or a heading.
+_PARAGRAPH = re.compile(
+    "^(?! {0,3}#)[^\\n]*[^\\s][^\\n]*(?:\\n(?! {0,3}#)[^\\n]*[^\\s][^\\n]*)*", re.MULTILINE
+)
+
+
+def lead_of(body: str) -> str:
+    """Return the headings and the first paragraph of a Markdown text."""
+    first = _PARAGRAPH.search(body)
+    return "\n".join([*_HEADING.findall(body), *([first.group()] if first else [])])
+
+
+def field_names(bits: int) -> tuple[str, ...]:
+    """Return the names of the fields whose bits are set."""
+    return tuple(name for number, name in enumerate(FIELDS) if bits >> number & 1)
+
+
+class Term(NamedTuple):
+    """A word of the index: its rarity, and the rows of the skills that it describes best, as in `pack`."""
+
+    rarity: float
+    best: Sequence[int]
+
+
+ROW_BITS: Final = 24
+_ROW = (1 << ROW_BITS) - 1
+
+
+def pack(weights: bytes, row: int) -> list[int]:
+    """Return weights, each with the row, as numbers; those sort by weight, the strongest first."""
+    return [(STRONGEST - weight) << ROW_BITS | row for weight in weights]
+
+
+def row_in(packed: int) -> int:
+    """Return the row of a packed number."""
+    return packed & _ROW
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """The matches of a query in their order.
+
+    `words` are those of the query, with spelling corrected, and `terms` the
+    stems that match them. `rows` are all matches as the bits of a number.
+    Those without a score have only words that describe many others better;
+    they come last.
+    """
+
+    words: tuple[Word, ...]
+    terms: frozenset[str]
+    scores: Mapping[int, float]
+    rows: int
+    keys: Sequence[str]
+
+    @property
+    def total(self) -> int:
+        """The number of all matches."""
+        return self.rows.bit_count()
+
+    def __iter__(self) -> Iterator[tuple[str, float]]:
+        """Yield the key and the score of each match once, the best first, equals by their keys."""
+        scores, keys = self.scores, self.keys
+        first = scores
+        if len(scores) > _FIRST_ROWS:
+            # Most callers want a page: the rest is sorted only for those who go on.
+            bound = nlargest(_FIRST_ROWS, scores.values())[-1]
+            first = {row: score for row, score in scores.items() if score >= bound}
+        yield from _sorted(first, keys)
+        if len(first) < len(scores):
+            yield from _sorted({row: score for row, score in scores.items() if row not in first}, keys)
+        others = sorted(keys[row] for row in rows_in(self.rows) if row not in scores)
+        yield from ((key, 0.0) for key in others)
+
+
+def _sorted(scores: Mapping[int, float], keys: Sequence[str]) -> list[tuple[str, float]]:
+    return sorted(((keys[row], score) for row, score in scores.items()), key=lambda one: (-one[1], one[0]))
+
+
+def rows_in(bits: int) -> Iterator[int]:
+    """Yield the positions of the bits that are set, in order."""
+    data = bits.to_bytes((bits.bit_length() + 7) // 8, "little")
+    for number, byte in enumerate(data):
+        while byte:
+            lowest = byte & -byte
+            yield number * 8 + lowest.bit_length() - 1
+            byte ^= lowest
+
+
+def bits_of(rows: Iterable[int], size: int, others: int = 0) -> int:
+    """Return a set of rows, each less than `size`, and of `others` as the bits of a number."""
+    data = bytearray(others.to_bytes(size // 8 + 1, "little"))
+    for row in rows:
+        data[row >> 3] |= 1 << (row & 7)
+    return int.from_bytes(data, "little")
+
+
+def score(words: Sequence[Sequence[Term]]) -> dict[int, float]:
+    """Return the scores of the rows that words of a query describe.
+
+    A word is one term or several, of which the one counts that fits a skill best.
+    """
+    scores: dict[int, float] = {}
+    counts: dict[int, int] = {}
+    counts_words = 1 < len(words) <= _MAX_COMPLETE_WORDS
+    for alternatives in words:
+        found = _best_scores(alternatives) if len(alternatives) > 1 or counts_words else None
+        if found is None:
+            for term in alternatives:
+                _add(scores, term)
+            continue
+        for row, value in found.items():
+            scores[row] = scores.get(row, 0.0) + value
+            counts[row] = counts.get(row, 0) + 1
+    if counts_words:
+        shares = [(number / len(words)) ** 0.5 for number in range(len(words) + 1)]
+        scores = {row: value * shares[counts[row]] for row, value in scores.items()}
+    return scores
+
+
+def _add(scores: dict[int, float], term: Term) -> None:
+    values, get = _values(term), scores.get
+    for packed in term.best:
+        row = packed & _ROW
+        scores[row] = get(row, 0.0) + values[packed >> ROW_BITS]
+
+
+def _best_scores(alternatives: Sequence[Term]) -> dict[int, float]:
+    found: dict[int, float] = {}
+    for term in alternatives:
+        values = _values(term)
+        for packed in term.best:
+            row, value = packed & _ROW, values[packed >> ROW_BITS]
+            if value > found.get(row, 0.0):
+                found[row] = value
+    return found
+
+
+def _values(term: Term) -> list[float]:
+    """Return the scores of all weights, indexed by the upper bits of a packed number."""
+    return [term.rarity * (STRONGEST - inverse) for inverse in range(STRONGEST + 1)]
