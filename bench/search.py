@@ -15,14 +15,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from itertools import accumulate
+from itertools import accumulate, islice
 from pathlib import Path
 from statistics import median
 
 from bench.rows import Row, limit_row
 from skillwire.core import Frontmatter, SkillError, parse_skill_md
-from skillwire.search.index import Document, SearchIndex
-from skillwire.search.words import query_words
+from skillwire.search.index import SearchIndex
+from skillwire.search.ranking import Document
 
 SEARCH_MS = 5.0
 BUILD_SECONDS_PER_1_000 = 0.4
@@ -192,12 +192,7 @@ def _made_up(count: int, real: Mapping[str, RealSkill]) -> dict[str, RealSkill]:
 
 
 def _ours(index: SearchIndex) -> Rank:
-    def rank(query: str) -> list[str]:
-        words = query_words(query)
-        hits = sorted(index.hits(words)[0]) if words else []
-        return [hit.key for hit in hits[:TOP]]
-
-    return rank
+    return lambda query: [key for key, _ in islice(index.rank(query), TOP)]
 
 
 def _fts(skills: Mapping[str, RealSkill], *, has_body: bool) -> Rank:

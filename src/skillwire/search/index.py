@@ -32,6 +32,7 @@ import platformdirs
 
 from skillwire.search.ranking import (
     RERANKED,
+    SMALL_SET,
     Candidate,
     Document,
     Ranker,
@@ -50,8 +51,10 @@ from skillwire.search.words import STEMS, Word, is_one_edit, is_spaceless, query
 
 MAX_INDEX_BYTES: Final = 2 * 1024**3
 """The maximum size of the database; 10,000 skills take about 40 MB."""
-MOST_RANKED: Final = 512
+MOST_RANKED: Final = 4096
 """For how many skills a word has a weight; in others it only matches."""
+FEWEST_RANKED: Final = MOST_RANKED // 2
+"""With weights for fewer skills, a word that more have gets them anew."""
 
 _FORMAT = 1
 _FILES = 8
@@ -356,22 +359,32 @@ class SearchIndex:
     def _merge(
         self, database: sqlite3.Connection, removed: Mapping[str, set[int]], added: Mapping[str, array[int]]
     ) -> None:
-        """Take rows from terms, and add others."""
+        """Take rows from terms, and add others.
+
+        `best` are always the strongest rows. Where too few are left after
+        removals, they are collected anew.
+        """
         size = len(self._keys)
         absent = None, 0, b"", None
         has_terms = bool(database.execute("SELECT 1 FROM terms LIMIT 1").fetchall())
+        short: set[str] = set()
         for term in sorted(removed.keys() | added.keys()):
             old, new = removed.get(term, _NO_ROWS), added.get(term, _NO_NUMBERS)
             found = database.execute(_TERM, (term,)).fetchall() if has_terms else ()
             number, count, best, bits = found[0] if found else absent
-            kept = array("I", best) if not old else [n for n in array("I", best) if row_in(n) not in old]
-            rows = None
+            known = array("I", best)
+            # Weaker ones than the last would follow others that are not in `best`.
+            fitting = new if len(known) == count else [one for one in new if one < known[-1]]
+            kept = known if not old else [one for one in known if row_in(one) not in old]
             count += len(new) - len(old)
-            ranked = sorted([*kept, *new])
-            if bits is not None or len(ranked) > MOST_RANKED:
+            ranked = sorted([*kept, *fitting])
+            rows = None
+            if bits is not None or count > SMALL_SET:
                 others = 0 if bits is None else int.from_bytes(bits, "little") & ~bits_of(old, size)
                 every = bits_of(map(row_in, ranked if bits is None else new), size, others)
                 rows = every.to_bytes(size // 8 + 1, "little")
+                if len(ranked) < min(count, FEWEST_RANKED):
+                    short.add(term)
                 ranked = ranked[:MOST_RANKED]
             values = count, array("I", ranked).tobytes(), rows
             if number is None:
@@ -380,6 +393,21 @@ class SearchIndex:
                 database.execute(_UPDATE_TERM, (*values, number))
             else:
                 database.execute("DELETE FROM terms WHERE id = ?", (number,))
+        if short:
+            self._refill(database, short)
+
+    def _refill(self, database: sqlite3.Connection, names: set[str]) -> None:
+        """Collect the strongest rows of terms from all documents."""
+        best: defaultdict[str, array[int]] = defaultdict(partial(array, "I"))
+        for row, words in database.execute("SELECT row, words FROM documents"):
+            found = _unpack_words(words)
+            for term, packed in zip(found.terms, pack(found.weights, row), strict=True):
+                if term in names:
+                    best[term].append(packed)
+        database.executemany(
+            "UPDATE terms SET best = ? WHERE term = ?",
+            [(array("I", sorted(rows)[:MOST_RANKED]).tobytes(), term) for term, rows in best.items()],
+        )
 
     def _words_of(self, database: sqlite3.Connection, row: int) -> WeighedWords:
         [(words,)] = database.execute("SELECT words FROM documents WHERE row = ?", (row,)).fetchall()

@@ -11,7 +11,6 @@ depend on nothing but the skill.
 """
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import nlargest
@@ -26,10 +25,10 @@ from skillwire.search.words import (
     NAME,
     PATH,
     STEMS,
-    STOP_WORDS,
+    STOP_TERMS,
     TAGS,
     Word,
-    index_words,
+    count_words,
     joined,
     tags_of,
 )
@@ -38,14 +37,16 @@ MAX_BODY: Final = 8 * 1024
 """How many characters of a body are searched."""
 STRONGEST: Final = 255
 """The weight of a word that describes a skill best."""
+MOST_SCORED: Final = 16_000
+"""How many weights are added up for one query, about; of the most frequent words only the strongest count."""
+SMALL_SET: Final = 256
+"""How many weights of a word are used in every query."""
 RERANKED: Final = 50
 """How many of the first matches a `Ranker` gets."""
 
 _MAX_NAME = 200
 _MAX_PLACE = 512
 _SATURATION = 2.7
-# A query of more words is a sentence, of which no skill is expected to have every word.
-_MAX_COMPLETE_WORDS = 4
 _FIRST_ROWS = 256
 
 
@@ -111,34 +112,34 @@ def weigh(document: Document, body: str) -> WeighedWords:
     if isinstance(compatibility, str):
         described = f"{described} {compatibility[:MAX_COMPATIBILITY]}"
     name = document.name[:_MAX_NAME]
-    stems = STEMS
-    totals: dict[str, float] = {}
-    bits: dict[str, int] = {}
+    totals = _parts(_BODY, body)
+    bits = dict.fromkeys(totals, _BODY.bit)
     for field, text in (
+        (_LEAD, lead_of(body)),
         (_NAME, f"{name} {joined(name)}" if joined(name) != name else name),
         (_TAGS, tags_of(frontmatter)[:MAX_TAGS]),
         (_PLACE, document.place[:_MAX_PLACE]),
         (_DESCRIPTION, described),
-        (_LEAD, lead_of(body)),
-        (_BODY, body),
     ):
-        words = index_words(text, splits=field is not _BODY)
-        counts = Counter(words)
-        if field is _BODY:
-            for word in STOP_WORDS & counts.keys():
-                del counts[word]
-        bit, weight, by_length, average = field
-        part = weight / (1 - by_length + by_length * len(words) / average)
-        for word, count in counts.items():
-            term = stems[word]
-            if term in totals:
-                totals[term] += count * part
-                bits[term] |= bit
-            else:
-                totals[term] = count * part
-                bits[term] = bit
+        for term, part in _parts(field, text).items():
+            totals[term] = totals.get(term, 0.0) + part
+            bits[term] = bits.get(term, 0) | field.bit
     weights = bytes([int(STRONGEST * total / (total + _SATURATION)) for total in totals.values()])
     return WeighedWords(list(totals), weights, bytes(bits.values()))
+
+
+def _parts(field: _Field, text: str) -> dict[str, float]:
+    """Return how much each term of a field adds to its weight."""
+    counts = count_words(text, splits=field is not _BODY)
+    part = field.weight / (1 - field.by_length + field.by_length * counts.total() / field.average)
+    found: dict[str, float] = {}
+    for word, count in counts.items():
+        term = STEMS[word]
+        found[term] = found.get(term, 0.0) + count * part
+    if field is _BODY:
+        for term in STOP_TERMS & found.keys():
+            del found[term]
+    return found
 
 
 _HEADING = re.compile("^ {0,3}#{1,6} .+$", re.MULTILINE)
@@ -241,44 +242,51 @@ def bits_of(rows: Iterable[int], size: int, others: int = 0) -> int:
 def score(words: Sequence[Sequence[Term]]) -> dict[int, float]:
     """Return the scores of the rows that words of a query describe.
 
-    A word is one term or several, of which the one counts that fits a skill best.
+    A word is one term or several, of which the one counts that fits a skill
+    best. A skill with more of the words gets more for each.
     """
-    scores: dict[int, float] = {}
-    counts: dict[int, int] = {}
-    counts_words = 1 < len(words) <= _MAX_COMPLETE_WORDS
+    cap = _cap([len(term.best) for alternatives in words for term in alternatives])
+    found: dict[int, int] = {}
+    get = found.get
     for alternatives in words:
-        found = _best_scores(alternatives) if len(alternatives) > 1 or counts_words else None
-        if found is None:
-            for term in alternatives:
-                _add(scores, term)
-            continue
-        for row, value in found.items():
-            scores[row] = scores.get(row, 0.0) + value
-            counts[row] = counts.get(row, 0) + 1
-    if counts_words:
-        shares = [(number / len(words)) ** 0.5 for number in range(len(words) + 1)]
-        scores = {row: value * shares[counts[row]] for row, value in scores.items()}
-    return scores
+        if len(alternatives) == 1:
+            _add(found, alternatives[0], cap)
+        else:
+            for row, value in _best_of(alternatives, cap).items():
+                found[row] = get(row, 0) + value
+    shares = [(number / len(words)) ** 0.5 for number in range(len(words) + 1)]
+    return {row: (value & _SUM) * shares[value >> _SUM_BITS] / _SCALE for row, value in found.items()}
 
 
-def _add(scores: dict[int, float], term: Term) -> None:
-    values, get = _values(term), scores.get
-    for packed in term.best:
+def _cap(lengths: Sequence[int]) -> int:
+    """Return how many rows of each term are scored, so that a query costs at most a fixed amount."""
+    room = MOST_SCORED
+    for number, length in enumerate(sorted(lengths)):
+        share = room // (len(lengths) - number)
+        if length > share:
+            return max(share, SMALL_SET)
+        room -= length
+    return MOST_SCORED
+
+
+# Sums of scores are integers, with the number of words above them.
+_SUM_BITS = 40
+_SUM = (1 << _SUM_BITS) - 1
+_SCALE = 1024
+
+
+def _add(scores: dict[int, int], term: Term, cap: int) -> None:
+    step = round(term.rarity * _SCALE)
+    most, get = (1 << _SUM_BITS) + STRONGEST * step, scores.get
+    for packed in term.best[:cap]:
         row = packed & _ROW
-        scores[row] = get(row, 0.0) + values[packed >> ROW_BITS]
+        scores[row] = get(row, 0) + most - step * (packed >> ROW_BITS)
 
 
-def _best_scores(alternatives: Sequence[Term]) -> dict[int, float]:
-    found: dict[int, float] = {}
+def _best_of(alternatives: Sequence[Term], cap: int) -> dict[int, int]:
+    found: dict[int, int] = {}
     for term in alternatives:
-        values = _values(term)
-        for packed in term.best:
-            row, value = packed & _ROW, values[packed >> ROW_BITS]
-            if value > found.get(row, 0.0):
-                found[row] = value
+        values: dict[int, int] = {}
+        _add(values, term, cap)
+        found |= {row: value for row, value in values.items() if value > found.get(row, 0)}
     return found
-
-
-def _values(term: Term) -> list[float]:
-    """Return the scores of all weights, indexed by the upper bits of a packed number."""
-    return [term.rarity * (STRONGEST - inverse) for inverse in range(STRONGEST + 1)]

@@ -7,6 +7,7 @@ are left, so nothing has a meaning in a query language.
 
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -30,6 +31,7 @@ _SPACELESS = re.compile(
 _CAMEL_CASE = re.compile("[A-Z](?:(?<=[a-z0-9].)|(?<=[A-Z].)(?=[a-z]))")
 _SPACED = r" \g<0>"
 _RUN = re.compile("[A-Za-z0-9]+")
+_MIXED_RUN = re.compile("[a-z0-9]*[A-Z][A-Za-z0-9]+")
 _ANY_RUN = re.compile("[a-z0-9\u0080-\U0010ffff]+")
 # Letters with a stroke or a tail that Unicode does not decompose into a letter and an accent.
 _PLAIN_LETTERS = {"ø": "o", "đ": "d", "ð": "d", "ł": "l", "ħ": "h", "ŧ": "t", "ı": "i", "æ": "ae", "œ": "oe"}
@@ -73,17 +75,20 @@ def query_words(query: str) -> tuple[Word, ...]:
     )
 
 
-def index_words(text: str, *, splits: bool = True) -> list[str]:
-    """Return the words of a text; with `splits`, an identifier like `csvInsights` also in parts."""
+def count_words(text: str, *, splits: bool = True) -> Counter[str]:
+    """Count the words of a text; with `splits`, those of identifiers like `csvInsights` also in parts."""
     if splits and _CAMEL_CASE.search(text):
-        runs = [run for run in _RUN.findall(text) if not run.islower() and _CAMEL_CASE.search(run)]
+        runs = [run for run in _MIXED_RUN.findall(text) if _CAMEL_CASE.search(run)]
         text = f"{text} {_CAMEL_CASE.sub(_SPACED, ' '.join(runs))}"
     text = text.lower()
     if text.isascii():
-        return _RUN.findall(text)
-    words = _ANY_RUN.findall(text)
-    others = " ".join([word for word in words if not word.isascii()])
-    return [word for word in words if word.isascii()] + _pieces(_folded(others, 2 * len(others)), lasts=True)
+        return Counter(_RUN.findall(text))
+    counts = Counter(_ANY_RUN.findall(text))
+    for run in [word for word in counts if not word.isascii()]:
+        count = counts.pop(run)
+        for piece in _pieces(_folded(run, 2 * len(run)), lasts=True):
+            counts[piece] += count
+    return counts
 
 
 _SUFFIXES = (
@@ -128,6 +133,9 @@ def _stem(word: str) -> str:
     if len(word) > _MIN_STEM + 1 and word[-1] == "e":
         word = word[:-1]
     return f"{word[:-1]}i" if len(word) > _MIN_STEM and word[-1] == "y" else word
+
+
+STOP_TERMS: Final = frozenset(STEMS[word] for word in STOP_WORDS)
 
 
 def is_one_edit(word: str, other: str) -> bool:
