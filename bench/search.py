@@ -1,12 +1,19 @@
-"""The search: whether it finds the right skill, beside plain indexes, and what a query costs.
+"""The search: whether it finds the right skill, beside plain indexes, and what it costs.
 
-Skills of `examples/`, of installed packages and of a folder of the caller's are
-hidden among made-up ones that share their words. Queries are prompts written
-for the examples, and parts of real skills: words of a description, headings of
-a body. Half of the skills were used to choose the weights; only queries for
-the other half are counted.
+What is searched: the skills of `examples/` and of installed packages, and, in
+their form, installed packages of Python and npm with their read-me files, and
+modules and classes of Python with their documentation. Queries are prompts
+written for the skills; and parts of texts, from which the text is to be found:
+words of a description, one of them misspelled, a question with a whole
+paragraph, and headings of a body.
+
+One half of the texts and prompts was used to choose the weights. What is
+reported is measured on the other half.
 """
 
+import ast
+import importlib.metadata
+import json
 import random
 import re
 import sqlite3
@@ -15,89 +22,61 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from itertools import accumulate, islice
+from itertools import islice
 from pathlib import Path
 from statistics import median
 
 from bench.rows import Row, limit_row
 from skillwire.core import Frontmatter, SkillError, parse_skill_md
 from skillwire.search.index import SearchIndex
-from skillwire.search.ranking import Document
+from skillwire.search.ranking import MAX_BODY, Document
 
 SEARCH_MS = 5.0
 BUILD_SECONDS_PER_1_000 = 0.4
 MAX_QUERY = 400
 TOP = 10
-EXAMPLES = Path(__file__).parents[1] / "examples" / "skills"
-
-PROMPTS: Mapping[str, tuple[str, ...]] = {
-    "accessible-html": (
-        "a blind colleague cannot use our sign-up form, what is wrong with the markup?",
-        "does this template work with the keyboard only",
-        "check contrast and alternative texts of the landing page",
-    ),
-    "csv-insights": (
-        "here is an export with 40,000 rows, what stands out?",
-        "which columns of this table are empty or odd",
-        "summarize the spreadsheet I attached",
-    ),
-    "incident-response": (
-        "the shop is down since five minutes, help me coordinate",
-        "production outage: who does what now",
-        "write the postmortem of last night's downtime",
-    ),
-    "meeting-minutes": (
-        "turn this transcript into decisions and action items",
-        "who promised what in the call on Monday",
-        "protocol of our weekly, please",
-    ),
-    "release-notes": (
-        "we ship 2.4 tomorrow, tell users what changed since the last tag",
-        "write a changelog from these commits",
-        "what is new in this version, for customers",
-    ),
-    "sql-review": (
-        "is this query going to lock the table",
-        "review my sql before it runs in production",
-        "why is this join slow and is the migration safe",
-    ),
-    "brand-assets": (
-        "which logo and which colours do I use on a dark slide",
-        "the press needs our logo as a file",
-        "may I stretch the company logo",
-    ),
-}
+ROOT = Path(__file__).parents[1]
+EXAMPLES = ROOT / "examples"
+NODE_MODULES = ROOT / "tests" / "interop" / "node_modules"
+PROMPTS = Path(__file__).with_name("prompts.json")
 
 _WORD = re.compile(r"[^\W\d_][\w+.-]+")
 _HEADING = re.compile(r"^#{2,6} +(.+)$", re.MULTILINE)
+_PARAGRAPH = re.compile(r"^[A-Z][^\n]+(?:\n[^\s#>|`*-][^\n]*)*", re.MULTILINE)
 _SAMPLED_WORDS = 5
 _SAMPLED_HEADINGS = 3
+_MIN_WORDS = 8
+_MIN_PARAGRAPH = 150
+_QUERIES = 150
 
 Rank = Callable[[str], list[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class RealSkill:
-    """A skill of a file: the texts that are indexed."""
+class Text:
+    """A skill, or what is indexed like one."""
 
     name: str
     frontmatter: Frontmatter
     body: str
 
 
-def measure_search(skills: int, corpus: Path | None) -> list[Row]:
-    real = dict(_real_skills([EXAMPLES, Path(sysconfig.get_path("purelib")), *([corpus] if corpus else [])]))
-    everything = {**_made_up(skills - len(real), real), **real}
-    documents = {
-        key: Document(skill.name, skill.name, skill.frontmatter, "1") for key, skill in everything.items()
-    }
+def measure_search(count: int, corpus: Path | None, *, tunes: bool = False) -> list[Row]:
+    """Measure the search on the half of the queries that is held back, or with `tunes` on the other."""
+    skills = dict(
+        _skills([EXAMPLES, Path(sysconfig.get_path("purelib")), NODE_MODULES, *([corpus] if corpus else [])])
+    )
+    packages = {**dict(_npm_packages()), **dict(_python_packages()), **skills}
+    texts = dict(islice({**packages, **dict(_documented(count))}.items(), count))
+    documents = {key: Document(text.name, text.name, text.frontmatter, "1") for key, text in texts.items()}
     index = SearchIndex()
     used = time.thread_time()
-    index.update(object(), lambda: documents, lambda key: everything[key].body)
-    built = (time.thread_time() - used) / len(everything) * 1000
-    plain, with_body = _fts(everything, has_body=False), _fts(everything, has_body=True)
+    index.update(object(), lambda: documents, lambda key: texts[key].body)
+    built = (time.thread_time() - used) / len(texts) * 1000
+    plain, with_body = _fts(texts, has_body=False), _fts(texts, has_body=True)
     rankings: dict[str, Rank] = {"plain": plain, "fused": _fused(plain, with_body), "ours": _ours(index)}
-    rows = [row for name, queries in _sets(real).items() for row in _quality(name, queries, rankings)]
+    sets = {"prompts": _prompts(skills, tunes=tunes), **_known_items(texts, packages, tunes=tunes)}
+    rows = [row for name, queries in sets.items() for row in _quality(name, queries, rankings)]
     rows.append(
         Row(
             "index build, CPU per 1,000 skills",
@@ -142,28 +121,71 @@ def _scores(rank: Rank, queries: Sequence[tuple[str, str]]) -> tuple[float, floa
     return first / count, len(hits) / count, reciprocal / count, median(costs or [0.0])
 
 
-def _sets(real: Mapping[str, RealSkill]) -> dict[str, list[tuple[str, str]]]:
+# Queries
+
+
+def _prompts(skills: Mapping[str, Text], *, tunes: bool) -> list[tuple[str, str]]:
+    """Return prompts with the skills that they are written for."""
+    written: Mapping[str, Mapping[str, Sequence[str]]] = json.loads(PROMPTS.read_text("utf-8"))
+    half = written["tuning" if tunes else "held back"]
+    return [(prompt, name) for name, prompts in half.items() for prompt in prompts if name in skills]
+
+
+def _known_items(
+    texts: Mapping[str, Text], packages: Mapping[str, Text], *, tunes: bool
+) -> dict[str, list[tuple[str, str]]]:
+    """Return queries that are parts of texts: of all skills and packages, and of some documentation."""
     chance = random.Random(0)
-    prompts = [(prompt, name) for name, written in PROMPTS.items() for prompt in written]
+    keys = [key for key in texts if _is_held_back(key) != tunes]
+    chosen = [key for key in keys if key in packages]
+    chosen += chance.sample(
+        [key for key in keys if key not in packages], min(len(keys) - len(chosen), 2 * len(chosen))
+    )
     words: list[tuple[str, str]] = []
+    misspelled: list[tuple[str, str]] = []
+    paragraphs: list[tuple[str, str]] = []
     headings: list[tuple[str, str]] = []
-    for key, skill in real.items():
-        if not _is_held_back(key):
-            continue
-        described = _WORD.findall(skill.frontmatter.description)
+    for key in chosen:
+        text = texts[key]
+        described = [word for word in _WORD.findall(text.frontmatter.description) if len(word) > 2]
         if len(described) > 2 * _SAMPLED_WORDS:
-            words.append((" ".join(chance.sample(described, _SAMPLED_WORDS)), key))
-        parts = _HEADING.findall(skill.body)
-        if len(parts) > _SAMPLED_HEADINGS:
+            sample = chance.sample(described, _SAMPLED_WORDS)
+            words.append((" ".join(sample), key))
+            longest = max(sample, key=len)
+            misspelled.append(
+                (" ".join(_misspelled(word, chance) if word is longest else word for word in sample), key)
+            )
+        if parts := [
+            part for part in _PARAGRAPH.findall(text.body[:MAX_BODY]) if len(part) >= _MIN_PARAGRAPH
+        ]:
+            paragraphs.append((" ".join(chance.choice(parts).split()), key))
+        if len(parts := _HEADING.findall(text.body[:MAX_BODY])) > _SAMPLED_HEADINGS:
             headings.append((" ".join(chance.sample(parts, _SAMPLED_HEADINGS)), key))
-    return {"prompts for the examples": prompts, "words of a description": words, "headings": headings}
+    sets = {
+        "words of a description": words,
+        "the same, misspelled": misspelled,
+        "a paragraph": paragraphs,
+        "headings": headings,
+    }
+    return {name: chance.sample(queries, min(len(queries), _QUERIES)) for name, queries in sets.items()}
+
+
+def _misspelled(word: str, chance: random.Random) -> str:
+    """Return a word with two neighbours swapped behind its first letters."""
+    if len(word) < 5:
+        return word
+    place = chance.randrange(2, len(word) - 1)
+    return f"{word[:place]}{word[place + 1]}{word[place]}{word[place + 2 :]}"
 
 
 def _is_held_back(key: str) -> bool:
     return sha256(key.encode()).digest()[0] % 2 == 1
 
 
-def _real_skills(folders: Sequence[Path]) -> Iterator[tuple[str, RealSkill]]:
+# Texts
+
+
+def _skills(folders: Sequence[Path]) -> Iterator[tuple[str, Text]]:
     for folder in folders:
         for path in sorted(folder.rglob("SKILL.md")):
             try:
@@ -172,38 +194,93 @@ def _real_skills(folders: Sequence[Path]) -> Iterator[tuple[str, RealSkill]]:
                 continue
             frontmatter = parsed.frontmatter
             if frontmatter.name and frontmatter.description:
-                yield frontmatter.name, RealSkill(frontmatter.name, frontmatter, parsed.body)
+                yield frontmatter.name, Text(frontmatter.name, frontmatter, parsed.body)
 
 
-def _made_up(count: int, real: Mapping[str, RealSkill]) -> dict[str, RealSkill]:
-    """Make skills of the words of real ones, each word as often as there."""
-    chance = random.Random(1)
-    described = [word for skill in real.values() for word in _WORD.findall(skill.frontmatter.description)]
-    written = [word for skill in real.values() for word in _WORD.findall(skill.body)]
-    rarer = [*accumulate(1 / (number + 1) for number in range(1_000))]
-    made: dict[str, RealSkill] = {}
-    for number in range(max(count, 0)):
-        [rare] = chance.choices(range(1_000), cum_weights=rarer)
-        name = f"case-{number:05d}"
-        text = " ".join(chance.choices(described, k=25)) + f" topic{rare}"
-        fields = {"name": name, "description": text}
-        made[name] = RealSkill(name, Frontmatter(fields), " ".join(chance.choices(written, k=400)))
-    return made
+def _npm_packages() -> Iterator[tuple[str, Text]]:
+    for path in sorted([*NODE_MODULES.glob("*/package.json"), *NODE_MODULES.glob("@*/*/package.json")]):
+        package = json.loads(path.read_bytes())
+        read_me = next(
+            (each for each in sorted(path.parent.glob("*.md")) if each.stem.lower() == "readme"), None
+        )
+        if read_me is not None and package.get("description"):
+            yield _named(package["name"], package["description"], read_me.read_text("utf-8", "replace"))
+
+
+def _python_packages() -> Iterator[tuple[str, Text]]:
+    for package in sorted(importlib.metadata.distributions(), key=lambda each: each.name):
+        about = package.metadata
+        summary, body = about.get("Summary"), about.get_payload()
+        if summary and isinstance(body, str) and body:
+            yield _named(package.name, summary, body)
+
+
+def _documented(count: int) -> Iterator[tuple[str, Text]]:
+    """Yield modules, classes and functions of Python with their documentation and source."""
+    found = 0
+    for folder in (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib")):
+        for path in sorted(Path(folder).rglob("*.py")):
+            if {"site-packages", "test", "tests", "__pycache__"} & set(path.relative_to(folder).parts):
+                continue
+            for item in _documented_in(path):
+                found += 1
+                yield item
+            if found >= 2 * count:
+                return
+
+
+def _documented_in(path: Path) -> Iterator[tuple[str, Text]]:
+    try:
+        source = path.read_text("utf-8")
+        tree = ast.parse(source)
+    except (ValueError, SyntaxError):
+        return
+    lines = source.splitlines()
+    if text := ast.get_docstring(tree):
+        if len(text.split()) >= _MIN_WORDS:
+            yield _named(f"{path.parent.name}-{path.stem}", *_parts(text, tree.body))
+    for node in tree.body:
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and (
+            text := ast.get_docstring(node)
+        ):
+            if len(text.split()) >= _MIN_WORDS:
+                first, rest = _parts(text, node.body if isinstance(node, ast.ClassDef) else ())
+                code = "\n".join(lines[node.lineno - 1 : node.end_lineno])
+                yield _named(f"{path.stem}-{node.name}", first, f"{rest}\n\n```python\n{code}\n```")
+
+
+def _parts(text: str, members: Sequence[ast.stmt]) -> tuple[str, str]:
+    """Return the first paragraph of a documentation, and the rest with sections for members."""
+    first, _, rest = text.partition("\n\n")
+    sections = [
+        f"## {node.name}\n\n{ast.get_docstring(node) or ''}"
+        for node in members
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and node.name[0] != "_"
+    ]
+    return " ".join(first.split()), "\n\n".join([rest, *sections])
+
+
+def _named(name: str, description: str, body: str) -> tuple[str, Text]:
+    name = "-".join(re.findall("[a-z0-9]+", name.lower()))
+    return name, Text(name, Frontmatter({"name": name, "description": description}), body)
+
+
+# Rankings
 
 
 def _ours(index: SearchIndex) -> Rank:
     return lambda query: [key for key, _ in islice(index.rank(query), TOP)]
 
 
-def _fts(skills: Mapping[str, RealSkill], *, has_body: bool) -> Rank:
+def _fts(texts: Mapping[str, Text], *, has_body: bool) -> Rank:
     """Return a ranking by FTS5 with its default weights over name and description, and perhaps the body."""
     database = sqlite3.connect(":memory:")
     database.execute(
         "CREATE VIRTUAL TABLE plain USING fts5(key UNINDEXED, text, tokenize='porter unicode61')"
     )
-    for key, skill in skills.items():
-        text = f"{skill.name} {skill.frontmatter.description}" + (f" {skill.body}" if has_body else "")
-        database.execute("INSERT INTO plain VALUES (?, ?)", (key, text))
+    for key, text in texts.items():
+        searched = f"{text.name} {text.frontmatter.description}" + (f" {text.body}" if has_body else "")
+        database.execute("INSERT INTO plain VALUES (?, ?)", (key, searched))
 
     def rank(query: str) -> list[str]:
         expression = " OR ".join(f'"{word}"' for word in dict.fromkeys(re.findall(r"\w+", query.lower())))

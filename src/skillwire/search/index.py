@@ -1,8 +1,9 @@
 """`SearchIndex`: which skills have a word, in a SQLite database, updated by what changed.
 
-For each word the database has the skills that it describes best, at most
-`MOST_RANKED`, with weights, and the set of all skills that have it. So the cost
-of a query depends on its number of words, hardly on the number of skills.
+For each word the database has the skills that it describes best, with weights,
+and the set of all skills that have it. So the cost of a query depends on its
+number of words, hardly on the number of skills. The order of matches depends on
+the skills alone, not on the changes that led to them.
 SQLite's own full-text search computes the weight of every match for every
 query, which takes ten times as long for a question of 400 characters in 10,000
 bodies.
@@ -31,6 +32,7 @@ from weakref import finalize
 import platformdirs
 
 from skillwire.search.ranking import (
+    MOST_RANKED,
     RERANKED,
     SMALL_SET,
     Candidate,
@@ -51,10 +53,8 @@ from skillwire.search.words import STEMS, Word, is_one_edit, is_spaceless, query
 
 MAX_INDEX_BYTES: Final = 2 * 1024**3
 """The maximum size of the database; 10,000 skills take about 40 MB."""
-MOST_RANKED: Final = 4096
-"""For how many skills a word has a weight; in others it only matches."""
-FEWEST_RANKED: Final = MOST_RANKED // 2
-"""With weights for fewer skills, a word that more have gets them anew."""
+MOST_STORED: Final = 2 * MOST_RANKED
+"""For how many skills the weight of a word is stored: more than are used, so that some may be removed."""
 
 _FORMAT = 1
 _FILES = 8
@@ -64,7 +64,7 @@ _BATCH = 1_500_000
 # With fewer changes, the index is never rebuilt.
 _FEW_CHANGES = 1000
 # Rare words would else outweigh everything else in a long question.
-_RARITY_EXPONENT = 0.6
+_RARITY_EXPONENT = 0.7
 _MIN_PREFIX = 3
 _MAX_EXPANSIONS = 8
 # The first letters of a misspelled word are taken as right.
@@ -361,8 +361,8 @@ class SearchIndex:
     ) -> None:
         """Take rows from terms, and add others.
 
-        `best` are always the strongest rows. Where too few are left after
-        removals, they are collected anew.
+        `best` are always the strongest rows, and more than are used, or all.
+        Where too few are left after removals, they are collected anew.
         """
         size = len(self._keys)
         absent = None, 0, b"", None
@@ -383,9 +383,9 @@ class SearchIndex:
                 others = 0 if bits is None else int.from_bytes(bits, "little") & ~bits_of(old, size)
                 every = bits_of(map(row_in, ranked if bits is None else new), size, others)
                 rows = every.to_bytes(size // 8 + 1, "little")
-                if len(ranked) < min(count, FEWEST_RANKED):
+                if len(ranked) <= min(count - 1, MOST_RANKED):
                     short.add(term)
-                ranked = ranked[:MOST_RANKED]
+                ranked = ranked[:MOST_STORED]
             values = count, array("I", ranked).tobytes(), rows
             if number is None:
                 database.execute(_INSERT_TERM, (term, *values))
@@ -406,7 +406,7 @@ class SearchIndex:
                     best[term].append(packed)
         database.executemany(
             "UPDATE terms SET best = ? WHERE term = ?",
-            [(array("I", sorted(rows)[:MOST_RANKED]).tobytes(), term) for term, rows in best.items()],
+            [(array("I", sorted(rows)[:MOST_STORED]).tobytes(), term) for term, rows in best.items()],
         )
 
     def _words_of(self, database: sqlite3.Connection, row: int) -> WeighedWords:

@@ -11,6 +11,7 @@ depend on nothing but the skill.
 """
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import nlargest
@@ -39,6 +40,8 @@ STRONGEST: Final = 255
 """The weight of a word that describes a skill best."""
 MOST_SCORED: Final = 16_000
 """How many weights are added up for one query, about; of the most frequent words only the strongest count."""
+MOST_RANKED: Final = 2048
+"""How many weights of a word are used at most; in other skills it only matches."""
 SMALL_SET: Final = 256
 """How many weights of a word are used in every query."""
 RERANKED: Final = 50
@@ -46,7 +49,7 @@ RERANKED: Final = 50
 
 _MAX_NAME = 200
 _MAX_PLACE = 512
-_SATURATION = 2.7
+_SATURATION = 1.5
 _FIRST_ROWS = 256
 
 
@@ -62,9 +65,9 @@ class _Field(NamedTuple):
 _NAME = _Field(1 << FIELDS.index(NAME), 2.0, 0.3, 3)
 _TAGS = _Field(1 << FIELDS.index(TAGS), 3.0, 0.3, 6)
 _PLACE = _Field(1 << FIELDS.index(PATH), 1.0, 0.3, 3)
-_DESCRIPTION = _Field(1 << FIELDS.index(DESCRIPTION), 2.5, 0.7, 40)
-_LEAD = _Field(1 << FIELDS.index(BODY), 0.8, 0.6, 60)
-_BODY = _Field(1 << FIELDS.index(BODY), 0.5, 0.95, 600)
+_DESCRIPTION = _Field(1 << FIELDS.index(DESCRIPTION), 5.0, 0.7, 40)
+_LEAD = _Field(1 << FIELDS.index(BODY), 1.2, 0.6, 60)
+_BODY = _Field(1 << FIELDS.index(BODY), 0.5, 0.6, 600)
 
 
 class Document(NamedTuple):
@@ -161,7 +164,10 @@ def field_names(bits: int) -> tuple[str, ...]:
 
 
 class Term(NamedTuple):
-    """A word of the index: its rarity, and the rows of the skills that it describes best, as in `pack`."""
+    """A word of the index: its rarity, and the rows of the skills that it describes best, as in `pack`.
+
+    These are all, or more than `MOST_RANKED`.
+    """
 
     rarity: float
     best: Sequence[int]
@@ -245,7 +251,7 @@ def score(words: Sequence[Sequence[Term]]) -> dict[int, float]:
     A word is one term or several, of which the one counts that fits a skill
     best. A skill with more of the words gets more for each.
     """
-    cap = _cap([len(term.best) for alternatives in words for term in alternatives])
+    cap = _cap([min(len(term.best), MOST_RANKED) for alternatives in words for term in alternatives])
     found: dict[int, int] = {}
     get = found.get
     for alternatives in words:
@@ -266,7 +272,14 @@ def _cap(lengths: Sequence[int]) -> int:
         if length > share:
             return max(share, SMALL_SET)
         room -= length
-    return MOST_SCORED
+    return MOST_RANKED
+
+
+def _strongest(best: Sequence[int], most: int) -> Sequence[int]:
+    """Return the first rows; of equal weights all or none, so that row numbers do not decide."""
+    if len(best) <= most:
+        return best
+    return best[: bisect_left(best, best[most] & ~_ROW)]
 
 
 # Sums of scores are integers, with the number of words above them.
@@ -278,7 +291,7 @@ _SCALE = 1024
 def _add(scores: dict[int, int], term: Term, cap: int) -> None:
     step = round(term.rarity * _SCALE)
     most, get = (1 << _SUM_BITS) + STRONGEST * step, scores.get
-    for packed in term.best[:cap]:
+    for packed in _strongest(term.best, cap):
         row = packed & _ROW
         scores[row] = get(row, 0) + most - step * (packed >> ROW_BITS)
 
