@@ -50,6 +50,8 @@ RERANKED: Final = 50
 _MAX_NAME = 200
 _MAX_PLACE = 512
 _SATURATION = 1.5
+# A word that a field has more often counts no more, so that repeating it does not outweigh other fields.
+_MOST_REPEATED = 4
 _FIRST_ROWS = 256
 
 
@@ -138,7 +140,7 @@ def _parts(field: _Field, text: str) -> dict[str, float]:
     found: dict[str, float] = {}
     for word, count in counts.items():
         term = STEMS[word]
-        found[term] = found.get(term, 0.0) + count * part
+        found[term] = found.get(term, 0.0) + min(count, _MOST_REPEATED) * part
     if field is _BODY:
         for term in STOP_TERMS & found.keys():
             del found[term]
@@ -260,7 +262,7 @@ def score(words: Sequence[Sequence[Term]]) -> dict[int, float]:
         else:
             for row, value in _best_of(alternatives, cap).items():
                 found[row] = get(row, 0) + value
-    shares = [(number / len(words)) ** 0.5 for number in range(len(words) + 1)]
+    shares = [(number / max(len(words), 1)) ** 0.5 for number in range(len(words) + 1)]
     return {row: (value & _SUM) * shares[value >> _SUM_BITS] / _SCALE for row, value in found.items()}
 
 

@@ -1,12 +1,21 @@
 """The ranking that server and host share: summaries and bodies, words and their spelling."""
 
-from collections.abc import Mapping
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from skillwire.core import Frontmatter
-from skillwire.search.index import MANY, MAX_BODY, Document, SearchIndex, is_one_edit, split_body
-from skillwire.search.words import BODY, DESCRIPTION, NAME, find_evidence, query_words
+from skillwire.search import index as index_module
+from skillwire.search import ranking as ranking_module
+from skillwire.search.index import SearchIndex, index_file
+from skillwire.search.ranking import MAX_BODY, RERANKED, Candidate, Document, lead_of
+from skillwire.search.words import BODY, DESCRIPTION, NAME, PATH, TAGS, is_one_edit
 
 LONG_QUESTION = (
     "our customers keep writing about orders that arrive late or broken and somebody has to decide for "
@@ -19,21 +28,27 @@ def document(name: str, description: str, digest: str = "") -> Document:
     return Document(name, name, Frontmatter({"name": name, "description": description}), digest)
 
 
-def index_of(
-    descriptions: Mapping[str, str], bodies: Mapping[str, str] | None = None, *, ranks_all: bool = False
-) -> SearchIndex:
-    index = SearchIndex(ranks_all=ranks_all)
-    documents = {name: document(name, text, "1") for name, text in descriptions.items()}
-    if bodies is None:
-        index.update(object(), lambda: documents)
-    else:
-        index.update(object(), lambda: documents, lambda name: bodies.get(name, ""))
+def index_of(descriptions: Mapping[str, str], bodies: Mapping[str, str] | None = None) -> SearchIndex:
+    index = SearchIndex()
+    update(index, descriptions, bodies or {})
     return index
 
 
+def update(index: SearchIndex, descriptions: Mapping[str, str], bodies: Mapping[str, str]) -> list[str]:
+    """Update an index, and return whose bodies it read."""
+    read: list[str] = []
+
+    def body(name: str) -> str:
+        read.append(name)
+        return bodies.get(name, "")
+
+    documents = {name: document(name, text, bodies.get(name, "")) for name, text in descriptions.items()}
+    index.update(object(), lambda: documents, body)
+    return read
+
+
 def ranked(index: SearchIndex, query: str) -> list[str]:
-    hits, _ = index.hits(query_words(query))
-    return [hit.key for hit in sorted(hits)]
+    return [key for key, _ in index.rank(query)]
 
 
 def test_a_skill_is_found_by_words_of_its_body_alone() -> None:
@@ -135,29 +150,15 @@ def test_one_edit_is_a_letter_or_a_swap(word: str, other: str, *, expected: bool
     assert is_one_edit(other, word) is expected
 
 
-def test_only_skills_that_changed_are_read_again() -> None:
-    index, read = SearchIndex(), list[str]()
-
-    def body(name: str) -> str:
-        read.append(name)
-        return f"The body of {name}."
-
-    first = {name: document(name, "Helps.", "1") for name in ("a", "b", "c")}
-    index.update(object(), lambda: first, body)
-    read.clear()
-    index.update(object(), lambda: {**first, "b": document("b", "Helps.", "2")}, body)
-
-    assert read == ["b"]
-
-
-def test_what_a_filter_leaves_out_does_not_change_the_order_of_the_rest() -> None:
+def test_a_filter_does_not_change_the_order_of_the_rest() -> None:
     texts = {f"skill-{number}": f"Brews tea{' and serves tea' * (number % 3)}." for number in range(12)}
     index = index_of(texts, {name: "Tea." for name in texts})
     kept = {name for name in texts if int(name.rpartition("-")[2]) % 2}
 
-    hits, _ = index.hits(query_words("tea"), kept.__contains__)
+    filtered = index.rank("tea", kept.__contains__)
 
-    assert [hit.key for hit in sorted(hits)] == [name for name in ranked(index, "tea") if name in kept]
+    assert [key for key, _ in filtered] == [name for name in ranked(index, "tea") if name in kept]
+    assert filtered.total == len(kept)
 
 
 def test_only_the_beginning_of_a_body_is_searched() -> None:
@@ -166,25 +167,226 @@ def test_only_the_beginning_of_a_body_is_searched() -> None:
     assert ranked(index, "unreachable") == []
 
 
-def test_a_question_of_common_words_still_ranks_by_the_rarest() -> None:
-    texts = {f"skill-{number:05}": "Reviews code and data of teams." for number in range(MANY + 10)}
+def test_the_lead_of_a_body_are_its_headings_and_its_first_paragraph() -> None:
+    lead = lead_of("# Title\n\nFirst line\nsecond line\n\nMore text.\n## Part\n- point")
+
+    assert lead == "# Title\n## Part\nFirst line\nsecond line"
+
+
+def test_a_match_names_the_fields_that_have_words_of_the_query() -> None:
+    fields = {"name": "refunds", "description": "Helps with money.", "tags": ["ledger"]}
+    refunds = Document("refunds", "acme/billing/refunds", Frontmatter(fields))
+    index = SearchIndex()
+    index.update(object(), lambda: {"it": refunds}, lambda _: "See annex four.")
+
+    for query, expected in {
+        "refunds": (NAME, PATH),
+        "money ledgers": (TAGS, DESCRIPTION),
+        "billing": (PATH,),
+        "annex": (BODY,),
+    }.items():
+        assert index.fields_of("it", index.rank(query)) == expected
+
+
+# Words that very many skills have
+
+
+@pytest.fixture
+def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    limit(monkeypatch)
+
+
+def limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set the limits of frequent words so low that few skills reach them."""
+    for module in (ranking_module, index_module):
+        monkeypatch.setattr(module, "MOST_RANKED", 4)
+        monkeypatch.setattr(module, "SMALL_SET", 2)
+    monkeypatch.setattr(index_module, "MOST_STORED", 6)
+    monkeypatch.setattr(ranking_module, "MOST_SCORED", 8)
+
+
+@pytest.mark.usefixtures("small_limits")
+def test_every_skill_with_a_frequent_word_is_found_once_the_best_ones_first() -> None:
+    texts = {f"tea-{number:02}": "Brews tea" + " and many other things" * number for number in range(30)}
+    index = index_of({**texts, "coffee": "Grinds beans."})
+
+    found = index.rank("tea")
+
+    assert [key for key, _ in found][:3] == ["tea-00", "tea-01", "tea-02"]
+    assert sorted(key for key, _ in found) == sorted(texts)
+    assert found.total == 30
+
+
+@pytest.mark.usefixtures("small_limits")
+def test_a_question_of_frequent_words_ranks_by_the_rarest() -> None:
+    texts = {f"skill-{number:03}": "Reviews code and data of teams." for number in range(40)}
     index = index_of({**texts, "audit": "Reviews code and data of auditors."})
 
-    assert ranked(index, "reviews code data auditors")[0] == "audit"
+    found = ranked(index, "reviews code data auditors")
+
+    assert found[0] == "audit"
+    assert found[1:] == sorted(texts)
 
 
-def test_headings_and_the_first_paragraph_lead() -> None:
-    lead, rest = split_body("# Title\n\nFirst line\nsecond line\n\nMore text.\n## Part\n- point")
-
-    assert lead == "# Title\nFirst line\nsecond line\n## Part"
-    assert rest == "More text.\n- point"
+NAMES = st.sampled_from(["tea", "coffee", "cocoa", "water-tea", "milk", "beans", "cups"])
+TEXTS = st.sampled_from(["Boils water.", "Boils milk and water.", "Grinds beans.", "日本のお茶", "Tea, tea."])
 
 
-def test_evidence_names_the_fields_and_shows_the_words() -> None:
-    words = query_words("annex refunds")
-    texts = {NAME: "refunds", DESCRIPTION: "Helps with money.", BODY: "See annex four."}
+@settings(max_examples=80, deadline=None)
+@given(histories=st.lists(st.dictionaries(NAMES, st.tuples(TEXTS, TEXTS)), min_size=1, max_size=6))
+def test_an_updated_index_equals_a_new_one(histories: Sequence[dict[str, tuple[str, str]]]) -> None:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        limit(monkeypatch)
+        with closing(SearchIndex()) as updated:
+            for chosen in histories:
+                parts = [{name: pair[part] for name, pair in chosen.items()} for part in (0, 1)]
+                update(updated, *parts)
+                with closing(index_of(*parts)) as new:
+                    for query in ("tea water", "boil", "milk beans", "お茶", "waetr", "te"):
+                        assert list(updated.rank(query)) == list(new.rank(query))
 
-    found = find_evidence(texts, words)
 
-    assert found.fields == (NAME, BODY)
-    assert found.snippet == "See annex four."
+def test_an_index_that_is_updated_often_does_not_grow() -> None:
+    index = SearchIndex()
+    sizes: list[int] = []
+
+    for number in range(60):
+        update(index, {"tea": f"Boils water {number}.", "milk": "Comes from cows."}, {})
+        database = index._database  # pyright: ignore[reportPrivateUsage]
+        assert database is not None
+        sizes += [rows for (rows,) in database.execute("SELECT max(row) FROM documents")]
+        terms = [term for (term,) in database.execute("SELECT term FROM terms")]
+
+    assert max(sizes) <= 2
+    assert "58" not in terms and "59" in terms
+
+
+# The file
+
+
+TEA_AND_COFFEE = {"tea": "Boils water.", "coffee": "Grinds beans."}
+BODIES = {"tea": "Use a kettle.", "coffee": "Use a mill."}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = index_file("https://skills.example.com", tmp_path)
+    assert path is not None
+    return path
+
+
+def test_the_next_process_reads_only_what_changed(file: Path) -> None:
+    with closing(SearchIndex(file)) as first:
+        assert update(first, TEA_AND_COFFEE, BODIES) == ["tea", "coffee"]
+
+    with closing(SearchIndex(file)) as second:
+        assert update(second, {**TEA_AND_COFFEE, "milk": "From cows."}, BODIES) == ["milk"]
+        assert ranked(second, "kettle") == ["tea"]
+        assert update(second, {"tea": "Boils water."}, {"tea": "Use a pot."}) == ["tea"]
+        assert (ranked(second, "kettle"), ranked(second, "mill")) == ([], [])
+
+
+def test_a_body_that_cannot_be_read_now_is_read_by_the_next_process(file: Path) -> None:
+    documents = {"tea": document("tea", "Boils water.", "1")}
+    with closing(SearchIndex(file)) as first:
+        first.update(object(), lambda: documents, lambda _: None)
+        assert ranked(first, "water") == ["tea"]
+
+    with closing(SearchIndex(file)) as second:
+        second.update(object(), lambda: documents, lambda _: "Use a kettle.")
+        assert ranked(second, "kettle") == ["tea"]
+
+
+def test_a_second_process_has_an_index_of_its_own(file: Path) -> None:
+    with closing(SearchIndex(file)) as first, closing(SearchIndex(file)) as second:
+        update(first, {"tea": "Boils water."}, {})
+        update(second, {"coffee": "Grinds beans."}, {})
+
+        assert (ranked(first, "water"), ranked(second, "beans")) == (["tea"], ["coffee"])
+    assert len([*file.parent.glob("*.sqlite")]) == 2
+
+
+@pytest.mark.parametrize("damage", [b"", b"this is no database" * 500, b"SQLite format 3\0" + b"\xff" * 5000])
+def test_a_damaged_file_is_replaced(file: Path, damage: bytes) -> None:
+    with closing(SearchIndex(file)) as first:
+        update(first, TEA_AND_COFFEE, BODIES)
+    [path] = file.parent.glob("*.sqlite")
+    path.write_bytes(damage)
+
+    with closing(SearchIndex(file)) as second:
+        assert update(second, TEA_AND_COFFEE, BODIES) == ["tea", "coffee"]
+        assert ranked(second, "kettle") == ["tea"]
+    assert [*file.parent.glob("*.sqlite")] == [path]
+
+
+def test_a_process_that_is_killed_leaves_an_index_that_is_used_or_replaced(file: Path) -> None:
+    pid = os.fork()
+    if pid == 0:
+        update(SearchIndex(file), TEA_AND_COFFEE, BODIES)
+        os._exit(0)  # Nothing is closed.
+    os.waitpid(pid, 0)
+
+    with closing(SearchIndex(file)) as second:
+        update(second, TEA_AND_COFFEE, BODIES)
+        assert ranked(second, "kettle") == ["tea"]
+
+
+def test_a_file_that_others_may_write_is_not_used(file: Path) -> None:
+    with closing(SearchIndex(file)) as first:
+        update(first, {"tea": "Boils water."}, {})
+    [path] = file.parent.glob("*.sqlite")
+    path.chmod(0o666)
+
+    with closing(SearchIndex(file)) as second:
+        assert update(second, TEA_AND_COFFEE, BODIES) == ["tea", "coffee"]
+    assert path.stat().st_mode & 0o777 == 0o666
+
+
+def test_a_link_is_not_followed(file: Path, tmp_path: Path) -> None:
+    target = tmp_path / "precious"
+    target.write_text("not an index")
+    file.parent.mkdir(exist_ok=True)
+    file.with_name(f"{file.name}-0.sqlite").symlink_to(target)
+
+    with closing(SearchIndex(file)) as index:
+        update(index, TEA_AND_COFFEE, BODIES)
+        assert ranked(index, "kettle") == ["tea"]
+    assert target.read_text() == "not an index"
+
+
+def test_without_a_key_there_is_no_file() -> None:
+    assert index_file("") is None
+
+
+def test_a_stopped_update_ends_with_an_error_and_changes_nothing(file: Path) -> None:
+    with closing(SearchIndex(file)) as first:
+        update(first, {"tea": "Boils water."}, {})
+        first.stop()
+        with pytest.raises(sqlite3.OperationalError):
+            update(first, TEA_AND_COFFEE, {})
+
+    with closing(SearchIndex(file)) as second:
+        assert update(second, {"tea": "Boils water."}, {}) == []
+        assert ranked(second, "water") == ["tea"]
+
+
+# A ranker of the user's own
+
+
+def test_a_ranker_reorders_the_first_matches_and_the_rest_stays_behind_them() -> None:
+    asked: list[tuple[str, Sequence[Candidate]]] = []
+
+    def last_first(query: str, candidates: Sequence[Candidate]) -> Iterator[float]:
+        asked.append((query, candidates))
+        return iter(range(len(candidates)))
+
+    texts = {f"tea-{number:03}": "Brews tea." for number in range(RERANKED + 10)}
+    index = SearchIndex(ranker=lambda query, candidates: [*last_first(query, candidates)])
+    update(index, texts, {})
+
+    found = ranked(index, "tea please")
+
+    [(query, candidates)] = asked
+    assert query == "tea please"
+    assert [candidate.document.name for candidate in candidates] == sorted(texts)[:RERANKED]
+    assert found == sorted(texts)[:RERANKED][::-1] + sorted(texts)[RERANKED:]
