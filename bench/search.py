@@ -31,7 +31,7 @@ from statistics import median
 from bench.rows import Row, limit_row, ratio_row
 from skillwire.core import Frontmatter, SkillError, parse_skill_md
 from skillwire.search.index import SearchIndex
-from skillwire.search.ranking import MAX_BODY, Document
+from skillwire.search.scores import MAX_BODY, Document
 
 SEARCH_MS = 5.0
 BUILD_MS_PER_1_000 = 400.0

@@ -30,7 +30,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "server": {"core", "lazy", "runner", "search", "sources", "wire"},
     "host": {"core", "lazy", "runner", "search", "sources", "wire"},
     "gateway": {"core", "host", "lazy", "runner", "search", "server", "sources", "wire"},
-    "cli": {"core", "gateway", "host", "lazy", "runner", "search", "server", "sources", "wire"},
+    "bridge": {"core", "host", "lazy", "runner", "search", "server", "wire"},
+    "cli": {"bridge", "core", "gateway", "host", "lazy", "runner", "search", "server", "sources", "wire"},
     "__init__": {"core", "lazy"},
     "__main__": {"cli"},
 }

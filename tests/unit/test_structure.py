@@ -43,7 +43,7 @@ LAYERS: dict[str, list[set[str]]] = {
 """Folders and modules inside a package, from the bottom: each imports its own layer and those before it."""
 
 AT_MOST: dict[str, float] = {
-    "modules": 224,
+    "modules": 225,
     "own imports per module": 4.3,
     "longest import chain": 21,
     "class names defined twice": 2,

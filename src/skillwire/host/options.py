@@ -14,7 +14,7 @@ from skillwire.host.model import ConfigError, ProvenanceProvider, ShowRule, Visi
 from skillwire.host.state.content import MAX_BYTES_PER_ORIGIN, MAX_CACHE_BYTES
 from skillwire.host.use.fetch import NO_ARCHIVES, ArchivePolicy
 from skillwire.host.use.present import DEFAULT_PAGE_LENGTH
-from skillwire.search.ranking import Ranker
+from skillwire.search.scores import Ranker
 
 DEFAULT_WAIT_SECONDS = 60.0  # `npx` or `uvx` may have to download a server first.
 

@@ -31,7 +31,7 @@ from weakref import finalize
 
 import platformdirs
 
-from skillwire.search.ranking import (
+from skillwire.search.scores import (
     MOST_RANKED,
     RERANKED,
     SMALL_SET,

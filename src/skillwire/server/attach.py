@@ -9,7 +9,7 @@ from mcp.server.lowlevel import Server
 from mcp.server.mcpserver import MCPServer
 
 from skillwire.core import Dialect, SkillError
-from skillwire.search.ranking import Ranker
+from skillwire.search.scores import Ranker
 from skillwire.server.answers import ResultSettings
 from skillwire.server.limits import DEFAULT_PAGE_SIZE
 from skillwire.server.meta import Annotate, MetaAnnotator

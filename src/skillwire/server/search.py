@@ -1,7 +1,7 @@
 """`ServerSearch`: full-text search over the skills of one server, in pages.
 
 Names, tags, paths, descriptions and the bodies of `SKILL.md` are searched and
-ranked as `search.ranking` describes. Equals are sorted by URI.
+ranked as `search.scores` describes. Equals are sorted by URI.
 
 A cursor has the last skill of a page and its position. So it has no state of a
 process, and works on any replica of the same skills. If the skills change
@@ -41,7 +41,7 @@ from skillwire.core import (
 )
 from skillwire.runner import scripts_of
 from skillwire.search.index import MAX_INDEX_BYTES, ReadBody, SearchIndex, no_body
-from skillwire.search.ranking import MAX_BODY, Document, Ranker, Ranking
+from skillwire.search.scores import MAX_BODY, Document, Ranker, Ranking
 from skillwire.search.words import BODY, DESCRIPTION, Word, excerpt_of, query_words
 from skillwire.server.visibility import EVERYTHING, Visibility, parse_prefix
 from skillwire.sources.snapshot import Snapshot

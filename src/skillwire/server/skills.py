@@ -32,7 +32,7 @@ from skillwire.core import (
     segment_of,
 )
 from skillwire.search.index import index_file
-from skillwire.search.ranking import Ranker
+from skillwire.search.scores import Ranker
 from skillwire.server.answers import Answers, FileContent, ResultSettings
 from skillwire.server.changes import ChangeNotifier
 from skillwire.server.dialects.base import DialectServer, DialectSkills, Render

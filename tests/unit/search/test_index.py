@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from skillwire.core import Frontmatter
 from skillwire.search import index as index_module
-from skillwire.search import ranking as ranking_module
+from skillwire.search import scores as scores_module
 from skillwire.search.index import SearchIndex, index_file
-from skillwire.search.ranking import MAX_BODY, RERANKED, Candidate, Document, lead_of
+from skillwire.search.scores import MAX_BODY, RERANKED, Candidate, Document, lead_of
 from skillwire.search.words import BODY, DESCRIPTION, NAME, PATH, TAGS, is_one_edit
 
 LONG_QUESTION = (
@@ -198,11 +198,11 @@ def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Set the limits of frequent words so low that few skills reach them."""
-    for module in (ranking_module, index_module):
+    for module in (scores_module, index_module):
         monkeypatch.setattr(module, "MOST_RANKED", 4)
         monkeypatch.setattr(module, "SMALL_SET", 2)
     monkeypatch.setattr(index_module, "MOST_STORED", 6)
-    monkeypatch.setattr(ranking_module, "MOST_SCORED", 8)
+    monkeypatch.setattr(scores_module, "MOST_SCORED", 8)
 
 
 @pytest.mark.usefixtures("small_limits")

@@ -2,7 +2,7 @@
 
 The order, which no single server can dominate:
 
-1. That of `search.ranking`. Bodies are searched only of local skills: a host
+1. That of `search.scores`. Bodies are searched only of local skills: a host
    reads no file of a server before it is needed.
 2. Among equal scores, servers alternate; local folders count as one server.
 3. After two skills of one server comes one of another while there is any, so
@@ -34,7 +34,7 @@ from skillwire.host.model import LOCAL, KnownSkill, RegistryView
 from skillwire.host.registry.local import read_local_file
 from skillwire.host.use.present import summary_of
 from skillwire.search.index import SearchIndex
-from skillwire.search.ranking import Document, Ranker
+from skillwire.search.scores import Document, Ranker
 from skillwire.search.words import MAX_QUERY, Word, excerpt_of, query_words
 
 SEARCH_FOLDER: Final = "search"
