@@ -64,7 +64,7 @@ _BATCH = 1_500_000
 # With fewer changes, the index is never rebuilt.
 _FEW_CHANGES = 1000
 # Rare words would else outweigh everything else in a long question.
-_RARITY_EXPONENT = 0.7
+_RARITY_EXPONENT = 0.85
 _MIN_PREFIX = 3
 _MAX_EXPANSIONS = 8
 # The first letters of a misspelled word are taken as right.

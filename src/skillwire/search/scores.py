@@ -53,6 +53,8 @@ _SATURATION = 1.5
 # A word that a field has more often counts no more, so that repeating it does not outweigh other fields.
 _MOST_REPEATED = 4
 _FIRST_ROWS = 256
+# How much more each word of a query counts in a skill that has more of them.
+_COVERAGE_EXPONENT = 0.25
 
 
 class _Field(NamedTuple):
@@ -69,7 +71,7 @@ _TAGS = _Field(1 << FIELDS.index(TAGS), 3.0, 0.3, 6)
 _PLACE = _Field(1 << FIELDS.index(PATH), 1.0, 0.3, 3)
 _DESCRIPTION = _Field(1 << FIELDS.index(DESCRIPTION), 5.0, 0.7, 40)
 _LEAD = _Field(1 << FIELDS.index(BODY), 1.2, 0.6, 60)
-_BODY = _Field(1 << FIELDS.index(BODY), 0.5, 0.6, 600)
+_BODY = _Field(1 << FIELDS.index(BODY), 0.5, 0.75, 600)
 
 
 class Document(NamedTuple):
@@ -262,7 +264,7 @@ def score(words: Sequence[Sequence[Term]]) -> dict[int, float]:
         else:
             for row, value in _best_of(alternatives, cap).items():
                 found[row] = get(row, 0) + value
-    shares = [(number / max(len(words), 1)) ** 0.5 for number in range(len(words) + 1)]
+    shares = [(number / max(len(words), 1)) ** _COVERAGE_EXPONENT for number in range(len(words) + 1)]
     return {row: (value & _SUM) * shares[value >> _SUM_BITS] / _SCALE for row, value in found.items()}
 
 
