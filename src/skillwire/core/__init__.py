@@ -37,7 +37,6 @@ from skillwire.core.entry import (
     path_in,
     require_listed_frontmatter,
     segment_findings,
-    size_findings,
     size_words,
     total_words,
 )
@@ -113,6 +112,7 @@ from skillwire.core.manifest import (
     differing,
     digest_of,
     is_digest,
+    size_findings,
 )
 from skillwire.core.media import DIRECTORY_MEDIA_TYPE, ArchiveFormat, is_script, media_type_of
 from skillwire.core.relations import Node, Relation, RelationGraph

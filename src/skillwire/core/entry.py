@@ -19,14 +19,13 @@ from skillwire.core.fields import (
 )
 from skillwire.core.finding import SKILL_FILE, Finding
 from skillwire.core.manifest import (
-    MAX_FILES,
     MAX_JSON_SIZE,
-    MAX_TOTAL_SIZE,
     UNKNOWN_SIZE,
     Coverage,
     Manifest,
     ManifestFile,
     is_digest,
+    size_findings,
 )
 from skillwire.core.media import ArchiveFormat
 from skillwire.core.uri import (
@@ -330,22 +329,6 @@ def limit_findings(manifest: Manifest | None) -> list[Finding]:
     if manifest is None:
         return []
     return size_findings(len(manifest), manifest.total_size)
-
-
-def size_findings(count: int, total: int) -> list[Finding]:
-    """Check a number of files and their summed size against both limits."""
-    findings: list[Finding] = []
-    if count > MAX_FILES:
-        message = f"the skill has {count} files; hosts need not accept more than {MAX_FILES}"
-        findings.append(
-            Finding("too-many-files", message, file="", fix="move or pack files that are not instructions")
-        )
-    if total > MAX_TOTAL_SIZE:
-        message = (
-            f"the skill's files add up to {total} bytes; hosts need not accept more than {MAX_TOTAL_SIZE}"
-        )
-        findings.append(Finding("too-large", message, file="", fix="keep large data outside the skill"))
-    return findings
 
 
 def _check_uri(value: object) -> tuple[SkillUri | None, list[Finding]]:

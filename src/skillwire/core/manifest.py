@@ -10,6 +10,7 @@ from operator import attrgetter
 from typing import Final, TypeVar
 
 from skillwire.core.errors import DigestMismatchError, SizeMismatchError, UnlistedFileError
+from skillwire.core.finding import Finding
 from skillwire.core.yaml12 import JsonValue
 
 MAX_FILES = 512
@@ -200,3 +201,19 @@ def digest_of(content: bytes) -> str:
 def is_digest(text: object) -> bool:
     """Return whether `text` is `sha256:` and 64 lowercase hexadecimal digits, and nothing else."""
     return isinstance(text, str) and _DIGEST.fullmatch(text) is not None
+
+
+def size_findings(count: int, total: int) -> list[Finding]:
+    """Check a number of files and their summed size against both limits."""
+    findings: list[Finding] = []
+    if count > MAX_FILES:
+        message = f"the skill has {count} files; hosts need not accept more than {MAX_FILES}"
+        findings.append(
+            Finding("too-many-files", message, file="", fix="move or pack files that are not instructions")
+        )
+    if total > MAX_TOTAL_SIZE:
+        message = (
+            f"the skill's files add up to {total} bytes; hosts need not accept more than {MAX_TOTAL_SIZE}"
+        )
+        findings.append(Finding("too-large", message, file="", fix="keep large data outside the skill"))
+    return findings

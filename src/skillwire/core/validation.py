@@ -12,7 +12,6 @@ from operator import attrgetter
 from typing import TypeAlias
 
 from skillwire.core.characters import HiddenCharacter, hidden_characters
-from skillwire.core.entry import size_findings
 from skillwire.core.errors import FrontmatterError
 from skillwire.core.fields import LineOf, annotations_in, field_findings, is_name, needs_in
 from skillwire.core.finding import SKILL_FILE, Finding, Line
@@ -23,7 +22,7 @@ from skillwire.core.frontmatter import (
     parse_skill_md,
     walk_strings,
 )
-from skillwire.core.manifest import MAX_FILES
+from skillwire.core.manifest import MAX_FILES, size_findings
 from skillwire.core.media import media_type_of
 from skillwire.core.ts_yaml import TypeScriptYamlCheck
 from skillwire.core.uri import SkillUri, as_text, folders_of, path_findings
