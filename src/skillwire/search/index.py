@@ -26,7 +26,7 @@ from hashlib import blake2b
 from itertools import islice
 from math import log1p
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 from weakref import finalize
 
 import platformdirs
@@ -49,14 +49,14 @@ from skillwire.search.scores import (
     score,
     weigh,
 )
-from skillwire.search.words import STEMS, Word, is_one_edit, is_spaceless, query_words, tags_of
+from skillwire.search.words import ROOTS, TERMS, Word, is_one_edit, is_spaceless, query_words, tags_of
 
 MAX_INDEX_BYTES: Final = 2 * 1024**3
 """The maximum size of the database; 10,000 skills take about 40 MB."""
 MOST_STORED: Final = 2 * MOST_RANKED
 """For how many skills the weight of a word is stored: more than are used, so that some may be removed."""
 
-_FORMAT = 1
+_FORMAT = 2
 _FILES = 8
 _PAGE_BYTES = 4096
 _CACHE_KIBIBYTES = 8 * 1024
@@ -65,6 +65,9 @@ _BATCH = 1_500_000
 _FEW_CHANGES = 1000
 # Rare words would else outweigh everything else in a long question.
 _RARITY_EXPONENT = 0.85
+# How much another form of a word counts, such as `reviewing` for `review`.
+_OTHER_FORM = 0.5
+_MOST_FORMS = 4
 _MIN_PREFIX = 3
 _MAX_EXPANSIONS = 8
 # The first letters of a misspelled word are taken as right.
@@ -76,16 +79,27 @@ _CREATE = (
     "DROP TABLE IF EXISTS terms",
     "CREATE TABLE documents "
     "(row INTEGER PRIMARY KEY, key TEXT NOT NULL, digest BLOB NOT NULL, words BLOB NOT NULL)",
-    "CREATE TABLE terms (id INTEGER PRIMARY KEY, term TEXT NOT NULL UNIQUE, count INTEGER NOT NULL, "
-    "best BLOB NOT NULL, rows BLOB)",
+    "CREATE TABLE terms (id INTEGER PRIMARY KEY, term TEXT NOT NULL UNIQUE, root TEXT NOT NULL, "
+    "count INTEGER NOT NULL, best BLOB NOT NULL, rows BLOB)",
+    "CREATE INDEX roots ON terms (root, count DESC, term)",
     f"PRAGMA user_version = {_FORMAT}",
 )
 _INSERT_DOCUMENT = "INSERT INTO documents VALUES (?, ?, ?, ?)"
 _TERM = "SELECT id, count, best, rows FROM terms WHERE term = ?"
-_INSERT_TERM = "INSERT INTO terms (term, count, best, rows) VALUES (?, ?, ?, ?)"
+_INSERT_TERM = "INSERT INTO terms (term, root, count, best, rows) VALUES (?, ?, ?, ?, ?)"
+_BY_ROOT = "SELECT term FROM terms WHERE root = ? ORDER BY count DESC, term LIMIT ?"
 _UPDATE_TERM = "UPDATE terms SET count = ?, best = ?, rows = ? WHERE id = ?"
 _BY_PREFIX = "SELECT term, count FROM terms WHERE term >= ? AND term < ?"
 _PREFIX_END = "\U0010ffff"
+
+
+class _StoredTerm(NamedTuple):
+    """A term of the index: in how many skills it is, its strongest rows, and all rows if there are more."""
+
+    frequency: int
+    best: Sequence[int]
+    rows: int
+
 
 _NO_ROWS: frozenset[int] = frozenset()
 _NO_NUMBERS = array("I")
@@ -190,10 +204,10 @@ class SearchIndex:
         resolved = list(self._resolve(self._database, query_words(query)))
         words = tuple(word for word, _ in resolved)
         found = self._terms(self._database, {name for _, names in resolved for name in names})
-        scores = score([[found[name][0] for name in names] for _, names in resolved if names])
+        scores = score([self._weighed(names, found) for _, names in resolved if names])
         rows = 0
-        for _, bits in found.values():
-            rows |= bits
+        for term in found.values():
+            rows |= term.rows
         rows = bits_of(scores, len(self._keys), rows)
         if include is not None:
             kept = {row for row in rows_in(rows) if include(self._keys[row])}
@@ -231,20 +245,29 @@ class SearchIndex:
 
     def _resolve(
         self, database: sqlite3.Connection, words: Iterable[Word]
-    ) -> Iterator[tuple[Word, Sequence[str]]]:
-        """Yield each word, corrected if need be, with the terms of the index that match it."""
+    ) -> Iterator[tuple[Word, Mapping[str, float]]]:
+        """Yield each word, corrected if need be, with the terms of the index that match it.
+
+        Each term has a factor: other forms of a word count less than the word.
+        """
         for word in words:
-            term = STEMS[word.text]
-            if self._has(database, term):
-                yield word, (term,)
+            if forms := self._forms(database, word.text):
+                yield word, forms
             elif expanded := self._expand(database, word):
-                yield word, expanded
-            elif similar := self._similar(database, term):
-                yield Word(similar), (similar,)
+                yield word, dict.fromkeys(expanded, 1.0)
+            elif similar := self._similar(database, TERMS[word.text]):
+                yield Word(similar), self._forms(database, similar)
             else:
-                yield word, ()
+                yield word, {}
             for part in word.parts:
-                yield Word(part), tuple(name for name in (STEMS[part],) if self._has(database, name))
+                yield Word(part), self._forms(database, part)
+
+    def _forms(self, database: sqlite3.Connection, word: str) -> Mapping[str, float]:
+        """Return the term of a word and the most frequent other forms of it."""
+        term = TERMS[word]
+        found: list[tuple[str]] = database.execute(_BY_ROOT, (ROOTS[term], _MOST_FORMS)).fetchall()
+        forms = {form: _OTHER_FORM for (form,) in found if form != term}
+        return {term: 1.0, **forms} if len(forms) < len(found) or self._has(database, term) else forms
 
     def _has(self, database: sqlite3.Connection, term: str) -> bool:
         return bool(database.execute("SELECT 1 FROM terms WHERE term = ?", (term,)).fetchall())
@@ -267,20 +290,23 @@ class SearchIndex:
         similar = [(-count, found) for found, count in rows if is_one_edit(term, found)]
         return min(similar)[1] if similar else None
 
-    def _terms(self, database: sqlite3.Connection, names: set[str]) -> dict[str, tuple[Term, int]]:
-        """Return terms by name, and the sets of rows of those that have more rows than weights."""
+    def _terms(self, database: sqlite3.Connection, names: set[str]) -> dict[str, _StoredTerm]:
+        """Return terms by name."""
         marks = ", ".join("?" * len(names))
         rows = database.execute(
             f"SELECT term, count, best, rows FROM terms WHERE term IN ({marks})", tuple(names)
         )
-        total = len(self._rows)
         return {
-            name: (
-                Term(log1p((total - count + 0.5) / (count + 0.5)) ** _RARITY_EXPONENT, array("I", best)),
-                0 if bits is None else int.from_bytes(bits, "little"),
-            )
+            name: _StoredTerm(count, array("I", best), 0 if bits is None else int.from_bytes(bits, "little"))
             for name, count, best, bits in rows
         }
+
+    def _weighed(self, names: Mapping[str, float], found: Mapping[str, _StoredTerm]) -> list[Term]:
+        """Return the terms of one word, all as rare as they are together."""
+        total = len(self._rows)
+        count = min(sum(found[name].frequency for name in names), total)
+        rarity = log1p((total - count + 0.5) / (count + 0.5)) ** _RARITY_EXPONENT
+        return [Term(rarity * factor, found[name].best) for name, factor in names.items()]
 
     # Changes
 
@@ -388,7 +414,7 @@ class SearchIndex:
                 ranked = ranked[:MOST_STORED]
             values = count, array("I", ranked).tobytes(), rows
             if number is None:
-                database.execute(_INSERT_TERM, (term, *values))
+                database.execute(_INSERT_TERM, (term, ROOTS[term], *values))
             elif count:
                 database.execute(_UPDATE_TERM, (*values, number))
             else:

@@ -25,9 +25,9 @@ from skillwire.search.words import (
     MAX_TAGS,
     NAME,
     PATH,
-    STEMS,
     STOP_TERMS,
     TAGS,
+    TERMS,
     Word,
     count_words,
     joined,
@@ -38,7 +38,7 @@ MAX_BODY: Final = 8 * 1024
 """How many characters of a body are searched."""
 STRONGEST: Final = 255
 """The weight of a word that describes a skill best."""
-MOST_SCORED: Final = 16_000
+MOST_SCORED: Final = 10_000
 """How many weights are added up for one query, about; of the most frequent words only the strongest count."""
 MOST_RANKED: Final = 2048
 """How many weights of a word are used at most; in other skills it only matches."""
@@ -52,6 +52,8 @@ _MAX_PLACE = 512
 _SATURATION = 1.5
 # A word that a field has more often counts no more, so that repeating it does not outweigh other fields.
 _MOST_REPEATED = 4
+# Fields count as at least this part of the average: no description of two words shall outweigh a name.
+_SHORTEST = 0.3
 _FIRST_ROWS = 256
 # How much more each word of a query counts in a skill that has more of them.
 _COVERAGE_EXPONENT = 0.25
@@ -66,8 +68,8 @@ class _Field(NamedTuple):
     average: int
 
 
-_NAME = _Field(1 << FIELDS.index(NAME), 2.0, 0.3, 3)
-_TAGS = _Field(1 << FIELDS.index(TAGS), 3.0, 0.3, 6)
+_NAME = _Field(1 << FIELDS.index(NAME), 10.0, 0.3, 3)
+_TAGS = _Field(1 << FIELDS.index(TAGS), 8.0, 0.3, 6)
 _PLACE = _Field(1 << FIELDS.index(PATH), 1.0, 0.3, 3)
 _DESCRIPTION = _Field(1 << FIELDS.index(DESCRIPTION), 5.0, 0.7, 40)
 _LEAD = _Field(1 << FIELDS.index(BODY), 1.2, 0.6, 60)
@@ -138,10 +140,11 @@ def weigh(document: Document, body: str) -> WeighedWords:
 def _parts(field: _Field, text: str) -> dict[str, float]:
     """Return how much each term of a field adds to its weight."""
     counts = count_words(text, splits=field is not _BODY)
-    part = field.weight / (1 - field.by_length + field.by_length * counts.total() / field.average)
+    length = max(counts.total() / field.average, _SHORTEST)
+    part = field.weight / (1 - field.by_length + field.by_length * length)
     found: dict[str, float] = {}
     for word, count in counts.items():
-        term = STEMS[word]
+        term = TERMS[word]
         found[term] = found.get(term, 0.0) + min(count, _MOST_REPEATED) * part
     if field is _BODY:
         for term in STOP_TERMS & found.keys():
@@ -252,8 +255,8 @@ def bits_of(rows: Iterable[int], size: int, others: int = 0) -> int:
 def score(words: Sequence[Sequence[Term]]) -> dict[int, float]:
     """Return the scores of the rows that words of a query describe.
 
-    A word is one term or several, of which the one counts that fits a skill
-    best. A skill with more of the words gets more for each.
+    A word is one term or several, of which the first counts that a skill has.
+    A skill with more of the words gets more for each.
     """
     cap = _cap([min(len(term.best), MOST_RANKED) for alternatives in words for term in alternatives])
     found: dict[int, int] = {}
@@ -262,7 +265,7 @@ def score(words: Sequence[Sequence[Term]]) -> dict[int, float]:
         if len(alternatives) == 1:
             _add(found, alternatives[0], cap)
         else:
-            for row, value in _best_of(alternatives, cap).items():
+            for row, value in _first_of(alternatives, cap).items():
                 found[row] = get(row, 0) + value
     shares = [(number / max(len(words), 1)) ** _COVERAGE_EXPONENT for number in range(len(words) + 1)]
     return {row: (value & _SUM) * shares[value >> _SUM_BITS] / _SCALE for row, value in found.items()}
@@ -300,10 +303,11 @@ def _add(scores: dict[int, int], term: Term, cap: int) -> None:
         scores[row] = get(row, 0) + most - step * (packed >> ROW_BITS)
 
 
-def _best_of(alternatives: Sequence[Term], cap: int) -> dict[int, int]:
+def _first_of(alternatives: Sequence[Term], cap: int) -> dict[int, int]:
+    """Return what one word adds to the scores: in each row the first of the terms that it has counts."""
     found: dict[int, int] = {}
-    for term in alternatives:
+    for term in reversed(alternatives):
         values: dict[int, int] = {}
         _add(values, term, cap)
-        found |= {row: value for row, value in values.items() if value > found.get(row, 0)}
+        found |= values
     return found

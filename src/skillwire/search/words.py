@@ -8,7 +8,7 @@ are left, so nothing has a meaning in a query language.
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -100,34 +100,42 @@ _VOWEL = re.compile("[aeiouy]")
 _MIN_STEM = 3
 
 
-class _Stems(dict[str, str]):
-    """English words without their endings, so that all forms are one term; other words as they are."""
+class _Memo(dict[str, str]):
+    """Remembers the results of a function of words."""
+
+    def __init__(self, function: Callable[[str], str]) -> None:
+        super().__init__()
+        self._function = function
 
     def __missing__(self, word: str) -> str:
-        found = _stem(word)
+        found = self._function(word)
         if len(self) < _MAX_CACHED:
             self[word] = found
         return found
 
 
-STEMS: Final = _Stems()
-
-
-def _stem(word: str) -> str:
+def _term(word: str) -> str:
     if len(word) <= _MIN_STEM or not (word.isascii() and word.isalpha()):
         return word
     if word.endswith("ies") and len(word) > _MIN_STEM + 1:
         word = f"{word[:-3]}y"
     elif word.endswith("s") and not word.endswith(_KEEPS_ITS_S):
         word = word[:-1]
+    return _plain_end(word)
+
+
+def _root(term: str) -> str:
+    if not (term.isascii() and term.isalpha()):
+        return term
     for suffix, least in _SUFFIXES:
-        if (
-            word.endswith(suffix)
-            and len(word) - len(suffix) >= least
-            and _VOWEL.search(word, 0, -len(suffix))
-        ):
-            word = word[: -len(suffix)]
-            break
+        start = term.removesuffix(suffix)
+        if start != term and len(start) >= least and _VOWEL.search(start):
+            return _plain_end(start)
+    return term
+
+
+def _plain_end(word: str) -> str:
+    """Return a word without a doubled last consonant, a last `e`, and with `i` for a last `y`."""
     if len(word) > _MIN_STEM and word[-1] == word[-2] and word[-1] not in "lsz":
         word = word[:-1]
     if len(word) > _MIN_STEM + 1 and word[-1] == "e":
@@ -135,7 +143,13 @@ def _stem(word: str) -> str:
     return f"{word[:-1]}i" if len(word) > _MIN_STEM and word[-1] == "y" else word
 
 
-STOP_TERMS: Final = frozenset(STEMS[word] for word in STOP_WORDS)
+TERMS: Final = _Memo(_term)
+"""English words without the ending of the plural; other words as they are. These are indexed."""
+ROOTS: Final = _Memo(_root)
+"""Terms without other endings, so that all forms of a word have one root."""
+
+
+STOP_TERMS: Final = frozenset(TERMS[word] for word in STOP_WORDS)
 
 
 def is_one_edit(word: str, other: str) -> bool:

@@ -445,7 +445,6 @@ class Skills:
 
         Raises:
             DuplicateSkillError: Two sources serve the same URI.
-            SkillError: The find tool is enabled, and this Python's SQLite has no FTS5.
             InvalidSkillError: With `strict`, a skill is invalid.
             SourceError: A source cannot be opened.
         """

@@ -174,8 +174,8 @@ def test_the_lead_of_a_body_are_its_headings_and_its_first_paragraph() -> None:
 
 
 def test_a_match_names_the_fields_that_have_words_of_the_query() -> None:
-    fields = {"name": "refunds", "description": "Helps with money.", "tags": ["ledger"]}
-    refunds = Document("refunds", "acme/billing/refunds", Frontmatter(fields))
+    frontmatter = Frontmatter({"description": "Helps with money.", "tags": ["ledger"]})
+    refunds = Document("refunds", "acme/billing/refunds", frontmatter)
     index = SearchIndex()
     index.update(object(), lambda: {"it": refunds}, lambda _: "See annex four.")
 
@@ -249,6 +249,7 @@ def test_an_updated_index_equals_a_new_one(histories: Sequence[dict[str, tuple[s
 def test_an_index_that_is_updated_often_does_not_grow() -> None:
     index = SearchIndex()
     sizes: list[int] = []
+    terms: list[str] = []
 
     for number in range(60):
         update(index, {"tea": f"Boils water {number}.", "milk": "Comes from cows."}, {})
