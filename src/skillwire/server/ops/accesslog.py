@@ -59,16 +59,16 @@ class AccessRecord:
             "time": _format_time(self.ended),
             "id": self.id,
             "trace_id": self.trace,
-            "remote": self.remote[:_MAX_FIELD],
-            "method": self.verb[:_MAX_FIELD],
-            "path": self.path[:_MAX_PATH],
+            "remote": _cut(self.remote, _MAX_FIELD),
+            "method": _cut(self.verb, _MAX_FIELD),
+            "path": _cut(self.path, _MAX_PATH),
             "mcp": self.method,
             "status": self.status or None,
             "outcome": self.outcome,
             "bytes": self.size,
             "seconds": round(self.seconds, 6),
-            "caller": self.caller[:_MAX_FIELD],
-            "agent": self.agent[:_MAX_FIELD],
+            "caller": _cut(self.caller, _MAX_FIELD),
+            "agent": _cut(self.agent, _MAX_FIELD),
         }
         return _encoded({name: value for name, value in members.items() if value not in ("", None)})
 
@@ -164,6 +164,13 @@ def write_to_stderr(line: bytes) -> int:
 
 def _format_time(when: float) -> str:
     return datetime.fromtimestamp(when, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _cut(text: str, most: int) -> str:
+    """Return the start of a text, whose JSON is as short as that of `most` characters of six bytes."""
+    text = text[:most]
+    # Characters outside the basic plane take twelve.
+    return text if len(json.dumps(text)) <= 6 * most else text[: most // 2]
 
 
 def _encoded(members: dict[str, Any]) -> bytes:
