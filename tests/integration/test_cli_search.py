@@ -36,7 +36,7 @@ def test_people_also_find_what_the_model_may_not_load(world: World) -> None:
 
     (line,) = ended.lines
     assert ended.code == 0
-    assert line.startswith("team/tickets  not approved, manual  Sort incoming tickets.")
+    assert line.startswith("team/tickets  not approved, manual  name, path, description  Sort incoming tickets.")
 
 
 def test_the_first_twenty_come_with_a_way_to_the_rest(world: World, first: Ended) -> None:
@@ -93,5 +93,5 @@ def test_a_search_in_a_folder_starts_no_server(tmp_path: Path) -> None:
 
     ended = world.run("search", "first", folder)
 
-    assert (ended.code, ended.lines) == (0, ["one  local  The first."])
+    assert (ended.code, ended.lines) == (0, ["one  local  description  The first."])
     assert not marker.exists()

@@ -67,10 +67,11 @@ def search(
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Find skills by words in their names and descriptions.
+    """Find skills by words in their names, tags, paths and descriptions.
 
-    Also finds skills that are hidden from models, or turned off. Exits with 1
-    when nothing is found.
+    Of local skills, the instructions are searched too. Beside each skill it
+    says which of these have the words. Also finds skills that are hidden from
+    models, or turned off. Exits with 1 when nothing is found.
     """
     with command_output("search", json=json, verbose=verbose) as output:
         wanted = HostRequest(config, targets or (), command_in(context), lock, frozen, wait, archives)
@@ -140,9 +141,10 @@ def _report(output: Output, host: Host, page: SearchPage) -> None:
         output.code = ExitCode.NO
 
 
-def _rows(host: Host, matches: Sequence[Match]) -> Iterator[tuple[Part, Part, Part]]:
+def _rows(host: Host, matches: Sequence[Match]) -> Iterator[tuple[Part, Part, Part, Part]]:
     for match in matches:
-        yield (match.skill.reference, "bold"), state_of(host, match.skill), match.snippet
+        fields = ", ".join(match.matched_in), "dim"
+        yield (match.skill.reference, "bold"), state_of(host, match.skill), fields, match.snippet
 
 
 def _print_summary(output: Output, host: Host, page: SearchPage) -> None:

@@ -341,7 +341,10 @@ def _result_text(found: _FindResult) -> str:
     of_all = f" of {found.total}" if found.total is not None and found.total > count else ""
     lines = [f"{count}{of_all} {'skill fits' if count == 1 and not of_all else 'skills fit'}, best first:"]
     for match in found.matches:
-        lines.append(f"- {visible(match.entry.name)}: {match.snippet} ({match.entry.uri.published})")
+        fields = ", ".join(match.matched_in)
+        lines.append(
+            f"- {visible(match.entry.name)}: {match.snippet} ({match.entry.uri.published}; in {fields})"
+        )
     if found.cursor is not None:
         lines.append(f'For more, call again with the same arguments and "cursor": "{found.cursor}".')
     return "\n".join(lines)

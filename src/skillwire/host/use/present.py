@@ -270,7 +270,12 @@ def frame_resource(
 
 def summary_of(skill: KnownSkill) -> str:
     """Return a skill's description as one short, escaped line: no markup, no hidden characters."""
-    text = " ".join(visible(skill.description[:MAX_DESCRIPTION]).split())
+    return escaped_line(skill.description[:MAX_DESCRIPTION])
+
+
+def escaped_line(untrusted: str) -> str:
+    """Return a text as one line without markup and hidden characters."""
+    text = " ".join(visible(untrusted).split())
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 

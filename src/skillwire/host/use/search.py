@@ -32,10 +32,10 @@ from typing import Final, NamedTuple, TypeAlias
 from skillwire.core import FrontmatterError, InvalidCursorError, SkillError, SourceError, body_text, visible
 from skillwire.host.model import LOCAL, KnownSkill, RegistryView
 from skillwire.host.registry.local import read_local_file
-from skillwire.host.use.present import summary_of
+from skillwire.host.use.present import escaped_line, summary_of
 from skillwire.search.index import SearchIndex
-from skillwire.search.scores import Document, Ranker
-from skillwire.search.words import MAX_QUERY, Word, excerpt_of, query_words
+from skillwire.search.scores import MAX_BODY, Document, Ranker
+from skillwire.search.words import BODY, DESCRIPTION, MAX_QUERY, Word, excerpt_of, query_words
 
 SEARCH_FOLDER: Final = "search"
 """The folder of indexes, in the cache."""
@@ -52,7 +52,7 @@ _MAX_IN_A_ROW = 2
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A matching skill; `snippet` is one safe line of its description, around the words.
+    """A matching skill; `snippet` is one safe line of its description or instructions, around the words.
 
     `matched_in` are the fields that have words of the query.
     """
@@ -131,7 +131,7 @@ class SkillSearch:
             else:
                 skills = [skill for skill in view.skills if corpus.includes(skill, label, include)]
                 first, total = [skill.reference for skill in skills[:end]], len(skills)
-                found = tuple(_match(skill, 0.0, (), ()) for skill in skills[start:end])
+                found = tuple(corpus.match(skill.reference, 0.0, (), ()) for skill in skills[start:end])
         if wanted is not None and (wanted.order != _digest(words, first[:start]) or not 0 < start < total):
             raise InvalidCursorError(
                 "the cursor is from another search, or the skills have changed since",
@@ -169,7 +169,7 @@ class SkillSearch:
         ranking = self._index.rank(query, corpus.filter(label, include))
         order = list(islice(corpus.interleaved(corpus.ranked(ranking)), end))
         found = tuple(
-            _match(corpus[reference], score, ranking.words, self._index.fields_of(reference, ranking))
+            corpus.match(reference, score, ranking.words, self._index.fields_of(reference, ranking))
             for reference, score in order[start:]
         )
         return [reference for reference, _ in order], ranking.total, found
@@ -211,6 +211,13 @@ class _Corpus:
             return ""
         except SkillError:
             return None
+
+    def match(self, reference: str, score: float, words: Sequence[Word], fields: tuple[str, ...]) -> Match:
+        """Return a match with an excerpt: of the instructions, if only they have words of the query."""
+        skill = self[reference]
+        body = (self.body(reference) or "")[:MAX_BODY] if BODY in fields and DESCRIPTION not in fields else ""
+        line = escaped_line(body) if body else summary_of(skill)
+        return Match(skill, score, excerpt_of(line, words), fields)
 
     def includes(self, skill: KnownSkill, label: str, include: Include | None) -> bool:
         """Return whether a skill is of the source, if `label` is set, and `include` accepts it."""
@@ -278,10 +285,6 @@ def _digest_of_body(skill: KnownSkill) -> str:
     manifest = skill.entry.manifest
     line = None if skill.directory is None or manifest is None else manifest.find(skill.entry.uri.text)
     return "" if line is None else line.digest
-
-
-def _match(skill: KnownSkill, score: float, words: Sequence[Word], fields: tuple[str, ...]) -> Match:
-    return Match(skill, score, excerpt_of(summary_of(skill), words), fields)
 
 
 def _digest(words: Iterable[Word], references: Iterable[str]) -> str:

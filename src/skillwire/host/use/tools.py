@@ -24,7 +24,7 @@ from skillwire.host.use.present import (
     SkillFileLine,
 )
 from skillwire.host.use.script_results import ScriptResult
-from skillwire.host.use.search import SearchPage
+from skillwire.host.use.search import Match, SearchPage
 
 Arguments: TypeAlias = Mapping[str, object]
 Handler: TypeAlias = Callable[[Arguments], Awaitable[str]]
@@ -279,11 +279,16 @@ def _search_text(page: SearchPage) -> str:
     if not page.matches:
         return "No skill matches. Try other words, or go on without a skill."
     lines = [f"{page.total} found, {len(page.matches)} shown. Descriptions are their authors' own words."]
-    lines += [f"- {match.skill.reference}: {match.snippet}" for match in page.matches]
+    lines += map(_match_line, page.matches)
     if page.cursor is not None:
         asked = json.dumps(visible(page.query), ensure_ascii=False)
         lines.append(f'More: {SEARCH_TOOL}(query={asked}, cursor="{page.cursor}")')
     return "\n".join(lines)
+
+
+def _match_line(match: Match) -> str:
+    fields = f" (in {', '.join(match.matched_in)})" if match.matched_in else ""
+    return f"- {match.skill.reference}: {match.snippet}{fields}"
 
 
 def _unanswered_line(label: str) -> str:

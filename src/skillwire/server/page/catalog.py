@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -124,7 +124,7 @@ class Breadcrumb:
 
 @dataclass(frozen=True, slots=True)
 class SkillRow:
-    """A skill in a list."""
+    """A skill in a list; `matched_in` names the fields that have words of a search."""
 
     name: str
     place: str
@@ -136,6 +136,7 @@ class SkillRow:
     warnings: int
     scripts: int
     asks_for_tools: bool
+    matched_in: tuple[str, ...] = ()
 
 
 def page_number(text: str | None) -> int:
@@ -180,13 +181,18 @@ def search_values(found: SkillSearchPage, reports: Sequence[Report], *, number: 
     """
     nothing: tuple[SkillFolder, ...] = ()
     entries = [match.entry for match in found.matches]
-    total = found.total
+    page = _page(entries, reports, number, total=min(found.total, MAX_FOUND))
+    shown = found.matches[page["first"] - 1 :]
     return {
         "crumbs": [],
         "folders": nothing,
         "more_folders": 0,
-        **_page(entries, reports, number, total=min(total, MAX_FOUND)),
-        "has_more": total > MAX_FOUND,
+        **page,
+        "items": [
+            replace(row, description=match.snippet, matched_in=match.matched_in)
+            for row, match in zip(page["items"], shown, strict=False)
+        ],
+        "has_more": found.total > MAX_FOUND,
     }
 
 
