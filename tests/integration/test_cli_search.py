@@ -36,7 +36,8 @@ def test_people_also_find_what_the_model_may_not_load(world: World) -> None:
 
     (line,) = ended.lines
     assert ended.code == 0
-    assert line.startswith("team/tickets  not approved, manual  name, path, description  Sort incoming tickets.")
+    state = "not approved, manual  name, path, description"
+    assert line.startswith(f"team/tickets  {state}  Sort incoming tickets.")
 
 
 def test_the_first_twenty_come_with_a_way_to_the_rest(world: World, first: Ended) -> None:
