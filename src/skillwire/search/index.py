@@ -208,7 +208,8 @@ class SearchIndex:
         rows = 0
         for term in found.values():
             rows |= term.rows
-        rows = bits_of(scores, len(self._keys), rows)
+        few = [row_in(packed) for term in found.values() if not term.rows for packed in term.best]
+        rows = bits_of(few, len(self._keys), rows)
         if include is not None:
             kept = {row for row in rows_in(rows) if include(self._keys[row])}
             rows = bits_of(kept, len(self._keys))

@@ -267,8 +267,9 @@ def score(words: Sequence[Sequence[Term]]) -> dict[int, float]:
         else:
             for row, value in _first_of(alternatives, cap).items():
                 found[row] = get(row, 0) + value
-    shares = [(number / max(len(words), 1)) ** _COVERAGE_EXPONENT for number in range(len(words) + 1)]
-    return {row: (value & _SUM) * shares[value >> _SUM_BITS] / _SCALE for row, value in found.items()}
+    most = max(len(words), 1)
+    shares = [(number / most) ** _COVERAGE_EXPONENT / _SCALE for number in range(len(words) + 1)]
+    return {row: (value & _SUM) * shares[value >> _SUM_BITS] for row, value in found.items()}
 
 
 def _cap(lengths: Sequence[int]) -> int:

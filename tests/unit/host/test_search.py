@@ -55,7 +55,7 @@ def test_a_question_in_plain_words_finds_the_skill(query: str) -> None:
     "query", ["csv insights", "csvInsights", "csv-insights", "csv_insights", "csvinsights"]
 )
 def test_an_identifier_is_found_however_either_side_spells_it(name: str, query: str) -> None:
-    by_name = described(name, "Looks at tables.", label="", path="shop/x")
+    by_name = described(name, "Looks at tables.", label="", path=f"shop/{name}")
     by_text = described("tables", f"Explains {name}.", label="other")
     spelled_whole = query != "csvinsights" or name[3] in "iI"
 

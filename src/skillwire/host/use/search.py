@@ -44,7 +44,7 @@ MAX_LIMIT: Final = 100
 
 Include: TypeAlias = Callable[[KnownSkill], bool]
 Hit: TypeAlias = tuple[str, float]
-"""The reference of a matching skill, and its score."""
+"""The key of a matching skill, and its score."""
 
 _CURSOR = re.compile("([0-9]{1,9})-([0-9a-f]{16})")
 _MAX_IN_A_ROW = 2
@@ -130,8 +130,8 @@ class SkillSearch:
                 )
             else:
                 skills = [skill for skill in view.skills if corpus.includes(skill, label, include)]
-                first, total = [skill.reference for skill in skills[:end]], len(skills)
-                found = tuple(corpus.match(skill.reference, 0.0, (), ()) for skill in skills[start:end])
+                first, total = [_key_of(skill) for skill in skills[:end]], len(skills)
+                found = tuple(corpus.match(_key_of(skill), 0.0, (), ()) for skill in skills[start:end])
         if wanted is not None and (wanted.order != _digest(words, first[:start]) or not 0 < start < total):
             raise InvalidCursorError(
                 "the cursor is from another search, or the skills have changed since",
@@ -164,15 +164,15 @@ class SkillSearch:
     def _page(
         self, corpus: _Corpus, query: str, start: int, end: int, label: str, include: Include | None
     ) -> Found:
-        """Return the references up to the end of a page, the number of all matches, and those of the page."""
+        """Return the keys up to the end of a page, the number of all matches, and those of the page."""
         self._index.update(corpus, corpus.documents, corpus.body)
         ranking = self._index.rank(query, corpus.filter(label, include))
         order = list(islice(corpus.interleaved(corpus.ranked(ranking)), end))
         found = tuple(
-            corpus.match(reference, score, ranking.words, self._index.fields_of(reference, ranking))
-            for reference, score in order[start:]
+            corpus.match(key, score, ranking.words, self._index.fields_of(key, ranking))
+            for key, score in order[start:]
         )
-        return [reference for reference, _ in order], ranking.total, found
+        return [key for key, _ in order], ranking.total, found
 
 
 class _Corpus:
@@ -183,26 +183,21 @@ class _Corpus:
 
     def __init__(self, skills: tuple[KnownSkill, ...]) -> None:
         self.skills = skills
-        self._by_reference = {skill.reference: skill for skill in skills}
+        self._by_key = {_key_of(skill): skill for skill in skills}
         self._excluded: tuple[tuple[str, Include | None], frozenset[str]] = ("", None), frozenset()
 
-    def __getitem__(self, reference: str) -> KnownSkill:
-        return self._by_reference[reference]
+    def __getitem__(self, key: str) -> KnownSkill:
+        return self._by_key[key]
 
     def documents(self) -> dict[str, Document]:
         return {
-            skill.reference: Document(
-                skill.name,
-                f"{skill.reference} {skill.entry.uri.path}",
-                skill.entry.frontmatter,
-                _digest_of_body(skill),
-            )
-            for skill in self.skills
+            key: Document(skill.name, _place_of(skill), skill.entry.frontmatter, _digest_of_body(skill))
+            for key, skill in self._by_key.items()
         }
 
-    def body(self, reference: str) -> str | None:
+    def body(self, key: str) -> str | None:
         """Return the instructions of a local skill, or an empty text: a server is not asked for any."""
-        skill = self[reference]
+        skill = self[key]
         if skill.directory is None:
             return ""
         try:
@@ -212,10 +207,10 @@ class _Corpus:
         except SkillError:
             return None
 
-    def match(self, reference: str, score: float, words: Sequence[Word], fields: tuple[str, ...]) -> Match:
+    def match(self, key: str, score: float, words: Sequence[Word], fields: tuple[str, ...]) -> Match:
         """Return a match with an excerpt: of the instructions, if only they have words of the query."""
-        skill = self[reference]
-        body = (self.body(reference) or "")[:MAX_BODY] if BODY in fields and DESCRIPTION not in fields else ""
+        skill = self[key]
+        body = (self.body(key) or "")[:MAX_BODY] if BODY in fields and DESCRIPTION not in fields else ""
         line = escaped_line(body) if body else summary_of(skill)
         return Match(skill, score, excerpt_of(line, words), fields)
 
@@ -226,14 +221,14 @@ class _Corpus:
         return include is None or include(skill)
 
     def filter(self, label: str, include: Include | None) -> Callable[[str], bool] | None:
-        """Return a filter by reference, or None if every skill passes; the last one is remembered."""
+        """Return a filter by key, or None if every skill passes; the last one is remembered."""
         if not label and include is None:
             return None
         if self._excluded[0] != (label, include):
             excluded = [skill for skill in self.skills if not self.includes(skill, label, include)]
-            self._excluded = (label, include), frozenset(skill.reference for skill in excluded)
-        references = self._excluded[1]
-        return (lambda reference: reference not in references) if references else None
+            self._excluded = (label, include), frozenset(map(_key_of, excluded))
+        keys = self._excluded[1]
+        return (lambda key: key not in keys) if keys else None
 
     def ranked(self, ranking: Iterable[Hit]) -> Iterator[Hit]:
         """Yield hits, the best first; equal scores alternate by source."""
@@ -277,8 +272,19 @@ class _Corpus:
         return [hit for _, hit in keyed]
 
 
+def _key_of(skill: KnownSkill) -> str:
+    """Return the key of a skill: equal scores are sorted by URI, as on a server, and then by reference."""
+    return f"{skill.id.uri} {skill.reference}"
+
+
 def _source_of(skill: KnownSkill) -> str:
     return skill.id.origin.label if skill.is_remote else ""
+
+
+def _place_of(skill: KnownSkill) -> str:
+    """Return where a skill is: of a local one, the path without the scope of its folder."""
+    path = skill.entry.uri.path
+    return f"{skill.id.origin.label} {path}" if skill.is_remote else path.partition("/")[2]
 
 
 def _digest_of_body(skill: KnownSkill) -> str:
@@ -287,9 +293,9 @@ def _digest_of_body(skill: KnownSkill) -> str:
     return "" if line is None else line.digest
 
 
-def _digest(words: Iterable[Word], references: Iterable[str]) -> str:
+def _digest(words: Iterable[Word], keys: Iterable[str]) -> str:
     """Return the digest of the words and of the matches on earlier pages, to which a cursor is bound."""
-    text = "\n".join([*(word.text for word in words), "", *references])
+    text = "\n".join([*(word.text for word in words), "", *keys])
     return blake2b(text.encode("utf-8", "replace"), digest_size=8).hexdigest()
 
 
