@@ -70,7 +70,7 @@ class HostLimits:
         connections: What each connection to a server may cost.
         cache_bytes: How much of what was read from servers stays on the disk, in all.
         cache_bytes_per_server: How much of that stays of one server.
-        page_length: Characters of a skill's text in one page.
+        page_length: Bytes of UTF-8 of a skill's text in one page.
         wait_seconds: How long opening the host waits for the first listings; with 0 no server is
             asked before `refresh`.
     """

@@ -44,7 +44,10 @@ _LEAST_REMEMBERED: Final = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class PagedText:
-    """A text, where its pages begin, and how many hidden characters it has, counted to `MOST_HIDDEN`."""
+    """A text as it is shown, where its pages begin, and how many characters of it were hidden.
+
+    Those are spelled out in `text`, and counted to `MOST_HIDDEN`.
+    """
 
     text: str
     starts: Sequence[int]
@@ -52,12 +55,21 @@ class PagedText:
 
     @classmethod
     def of(cls, text: str, length: int) -> "PagedText":
-        """Split a text into pages of at most `length` characters, at line ends where possible."""
+        """Split a text into pages of at most `length` bytes of UTF-8, at line ends where possible."""
+        shown = revealed(text)
         starts = [0]
-        while len(text) - (start := starts[-1]) > length:
-            end = text.rfind("\n", start, start + length) + 1
-            starts.append(end if end > start else start + length)
-        return cls(text, tuple(starts), len(hidden_characters(text, most=MOST_HIDDEN)))
+        if shown.isascii():
+            while len(shown) - (start := starts[-1]) > length:
+                end = shown.rfind("\n", start, start + length) + 1
+                starts.append(end if end > start else start + length)
+        else:
+            data = shown.encode("utf-8", "surrogatepass")
+            position = 0
+            while len(data) - position > length:
+                end = _page_end(data, position, length)
+                starts.append(starts[-1] + len(data[position:end].decode("utf-8", "surrogatepass")))
+                position = end
+        return cls(shown, tuple(starts), len(hidden_characters(text, most=MOST_HIDDEN)))
 
     def page(self, number: int) -> str:
         """Return the text of a page; the first is 1.
@@ -70,6 +82,23 @@ class PagedText:
             raise NoSuchPageError(f"there is no page {number}; the text has {count}")
         end = self.starts[number] if number < count else None
         return self.text[self.starts[number - 1] : end]
+
+
+def _page_end(data: bytes, start: int, length: int) -> int:
+    """Return where a page of UTF-8 ends: after a line if possible, never inside a character."""
+    end = data.rfind(b"\n", start, start + length) + 1
+    if end > start:
+        return end
+    end = start + length
+    while end > start and data[end] & 0xC0 == 0x80:
+        end -= 1
+    if end > start:
+        return end
+    # A page has one character at least.
+    end = start + 1
+    while end < len(data) and data[end] & 0xC0 == 0x80:
+        end += 1
+    return end
 
 
 class PagedTexts:
@@ -118,6 +147,7 @@ RUN_TOOL = "run_skill_script"
 
 DEFAULT_PAGE_LENGTH = 24_000
 _MOST_FILES = 40
+_MOST_FILE_BYTES = 1_500
 _LONGEST_NAME = 1000
 _PLAIN = re.compile(r"[A-Za-z0-9%:._~/@+-]{1,1000}")
 
@@ -280,13 +310,13 @@ def escaped_line(untrusted: str) -> str:
 
 
 def framed(lines: Iterable[str], content: str, boundary: str) -> str:
-    """Return untrusted text between two lines with a boundary that it cannot contain."""
+    """Return a part of a `PagedText` between two lines with a boundary that it cannot contain."""
     return "\n".join(
         [
             *lines,
             f"Everything between the two lines with the mark {boundary} comes from there.",
             f"----- begin {boundary} -----",
-            revealed(content).rstrip("\n"),
+            content.rstrip("\n"),
             f"----- end {boundary} -----",
         ]
     )
@@ -374,9 +404,20 @@ def _file_lines(skill: KnownSkill, files: Sequence[SkillFileLine]) -> list[str]:
         f"Files ({len(files)}, none read yet; paths are from the skill's root): "
         f'{READ_TOOL}(skill="{skill.reference}", path="…")'
     ]
-    lines += [f"  {one_word(file.path)} ({_file_words(file)})" for file in files[:_MOST_FILES]]
-    if len(files) > _MOST_FILES:
-        lines.append(f'  … and {len(files) - _MOST_FILES} more: {FILES_TOOL}(skill="{skill.reference}")')
+    shown = _lines_within([f"  {one_word(file.path)} ({_file_words(file)})" for file in files[:_MOST_FILES]])
+    lines += shown
+    if len(files) > len(shown):
+        lines.append(f'  … and {len(files) - len(shown)} more: {FILES_TOOL}(skill="{skill.reference}")')
+    return lines
+
+
+def _lines_within(lines: Sequence[str]) -> Sequence[str]:
+    """Return the first lines, as many as fit: the list of files must leave most of a page to the text."""
+    room = _MOST_FILE_BYTES
+    for number, line in enumerate(lines):
+        room -= len(line.encode()) + 1
+        if room < 0:
+            return lines[:number]
     return lines
 
 

@@ -6,7 +6,7 @@ remedy that the model can act on.
 """
 
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, cast
 
@@ -30,6 +30,7 @@ Arguments: TypeAlias = Mapping[str, object]
 Handler: TypeAlias = Callable[[Arguments], Awaitable[str]]
 
 FILES_PER_PAGE = 200
+FILE_BYTES_PER_PAGE = 8_000
 MAX_ARGUMENT_LENGTH = 10_000
 _LONGEST_NAME = 1_000
 
@@ -168,15 +169,13 @@ def _files_tool(skills: SkillOperations) -> Tool:
         files = () if path else skills.list_skill_files(reference)
         if not files:  # A skill without listed files, or a folder: ask the server.
             files = await skills.read_skill_directory(reference, path)
-        pages = max(1, -(-len(files) // FILES_PER_PAGE))
-        if not 1 <= page <= pages:
-            raise NoSuchPageError(f"there is no page {page}; the list has {pages} pages")
-        start = (page - 1) * FILES_PER_PAGE
-        lines = [_file_line(file) for file in files[start : start + FILES_PER_PAGE]]
+        pages = _pages_of([_file_line(file) for file in files])
+        if not 1 <= page <= len(pages):
+            raise NoSuchPageError(f"there is no page {page}; the list has {len(pages)} pages")
         head = f"Files of {visible(reference, most=_LONGEST_NAME)}: {len(files)}" + (
-            f", page {page} of {pages}" if pages > 1 else ""
+            f", page {page} of {len(pages)}" if len(pages) > 1 else ""
         )
-        return "\n".join([head, *lines])
+        return "\n".join([head, *pages[page - 1]])
 
     return Tool(
         FILES_TOOL,
@@ -293,6 +292,20 @@ def _match_line(match: Match) -> str:
 
 def _unanswered_line(label: str) -> str:
     return f"Not searched: the MCP server {visible(label)} has not answered yet."
+
+
+def _pages_of(lines: Iterable[str]) -> list[list[str]]:
+    """Split lines into pages, one at least, of at most `FILES_PER_PAGE` lines and `FILE_BYTES_PER_PAGE`."""
+    pages: list[list[str]] = [[]]
+    room = FILE_BYTES_PER_PAGE
+    for line in lines:
+        size = len(line.encode()) + 1
+        if pages[-1] and (len(pages[-1]) == FILES_PER_PAGE or size > room):
+            pages.append([])
+            room = FILE_BYTES_PER_PAGE
+        pages[-1].append(line)
+        room -= size
+    return pages
 
 
 def _file_line(file: SkillFileLine) -> str:
