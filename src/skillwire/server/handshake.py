@@ -10,12 +10,10 @@ is also given the message that was answered, and its own answer is not sent.
 
 import logging
 import os
-import select
 import sys
-import threading
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -23,6 +21,7 @@ import orjson
 
 from skillwire.core import Dialect, JsonDict, SkillError, __version__, encode
 from skillwire.server.config import OptionLayers
+from skillwire.server.opening import EarlyAnswers, start_answering
 from skillwire.server.options import (
     OPTIONS,
     HttpOptions,
@@ -56,64 +55,15 @@ _INDEXES: Final = frozenset({Dialect.INDEX_JUNE, Dialect.INDEX_APRIL})
 _DIALECTS: Final = _INDEXES | {Dialect.LIST_MARCH, Dialect.PRIMITIVE, Dialect.EXEC, Dialect.PROMPT}
 # Options of the command that do not change the answer.
 _SWITCHES: Final = frozenset({"-v", "--verbose", "--json"})
-_CHUNK: Final = 4 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Opening:
-    """What was read from the client before the server was ready.
-
-    `request` is the message that was answered, if any, and `answer` what was
-    written; `unread` are the bytes after it.
-    """
-
-    unread: bytes = b""
-    request: bytes = b""
-    answer: bytes = b""
-
-
-NOTHING_READ: Final = Opening()
 
 
 class EarlyHandshake:
-    """Answers the first message on standard input in a thread, if that can be done without the SDK."""
+    """Answers the first message of a client, if that can be done without the SDK."""
 
     def __init__(self, options: ServeOptions, summary: str) -> None:
         self._options = options
         self._info = {"name": options.server_name, "version": __version__}
         self._instructions = {"instructions": summary} if summary else {}
-        self._opening = NOTHING_READ
-
-    def start(self) -> None:
-        """Start to wait for the first message."""
-        # Descriptors of its own, because `serve_stdio` replaces the standard ones meanwhile.
-        self._incoming, self._outgoing = os.dup(0), os.dup(1)
-        self._stopped, self._stop = os.pipe()
-        self._thread = threading.Thread(target=self._run, daemon=True, name="handshake")
-        self._thread.start()
-
-    def stop(self) -> Opening:
-        """Read no more, and return what was read and answered."""
-        os.close(self._stop)
-        self._thread.join()
-        for descriptor in (self._stopped, self._incoming, self._outgoing):
-            os.close(descriptor)
-        return self._opening
-
-    def _run(self) -> None:
-        received = b""
-        with suppress(OSError):  # Whoever reads next, or writes, reports it.
-            while b"\n" not in received and len(received) <= _LARGEST_MESSAGE:
-                ready, _, _ = select.select([self._incoming, self._stopped], [], [])
-                chunk = b"" if self._stopped in ready else os.read(self._incoming, _CHUNK)
-                if not chunk:
-                    return
-                received += chunk
-                self._opening = Opening(received)
-            line, _, unread = received.partition(b"\n")
-            answer = self.answer(line)
-            if answer is not None and os.write(self._outgoing, answer + b"\n"):
-                self._opening = Opening(unread, line, answer)
 
     def answer(self, line: bytes) -> bytes | None:
         """Return the answer to the first message of a client; None if the SDK must answer it."""
@@ -156,15 +106,11 @@ class EarlyHandshake:
         return None
 
 
-_early: EarlyHandshake | None = None
-
-
 def answer_early(args: Sequence[str]) -> None:
     """Answer the first message on standard input, if `skillwire serve` with `args` would serve it.
 
     Nothing is reported: the command finds again what is wrong with the options, and reports it.
     """
-    global _early
     if sys.platform == "win32" or os.environ.get("SKILLWIRE_FAST") == "0":
         return
     # Until the command sets up logging, warnings would be printed as they are.
@@ -172,8 +118,7 @@ def answer_early(args: Sequence[str]) -> None:
     with suppress(SkillError, OSError, ValueError):
         early = early_handshake(args)
         if early is not None:
-            early.start()
-            _early = early
+            start_answering(EarlyAnswers(early.answer, only_first=True))
 
 
 def early_handshake(args: Sequence[str]) -> EarlyHandshake | None:
@@ -188,13 +133,6 @@ def early_handshake(args: Sequence[str]) -> EarlyHandshake | None:
     options = with_fixed_summary(replace(options, default_name=folder_name(options.folders)))
     summary = options.summary or _scanned_summary(options)
     return EarlyHandshake(options, summary) if summary is not None and options.server_name else None
-
-
-def take_opening() -> Opening:
-    """End the early answering of this process, and return what came of it."""
-    global _early
-    early, _early = _early, None
-    return NOTHING_READ if early is None else early.stop()
 
 
 def with_fixed_summary(options: ServeOptions) -> ServeOptions:

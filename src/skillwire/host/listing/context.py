@@ -25,8 +25,9 @@ from skillwire.host.model import (
     Windows,
     estimated_tokens,
 )
+from skillwire.host.use.definitions import LOAD_TOOL
 from skillwire.host.use.load import SkillLoader
-from skillwire.host.use.present import LOAD_TOOL, LoadedSkill, frame_skill, max_min_shares
+from skillwire.host.use.present import LoadedSkill, frame_skill, max_min_shares
 
 RESTORED_TOKENS: Final = 20_000
 """The default number of tokens that are restored after a compaction."""

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from skillwire.core import MAX_DESCRIPTION, revealed, visible
 from skillwire.host.model import Origin, size_of
-from skillwire.host.use.present import LOAD_TOOL
+from skillwire.host.use.definitions import LOAD_TOOL, SEARCH_TOOL
 
 ELLIPSIS: Final = "…"
 MAX_REFERENCE: Final = 512
@@ -129,7 +129,6 @@ class ListingForm(StrEnum):
 # The host's own texts in a list of skills.
 
 
-SEARCH_TOOL: Final = "search_skills"
 UNVERIFIED: Final = "its own words, unverified"
 REPLACED: Final = "replaces all above from there"
 UNANSWERED: Final = "has not answered yet; its skills are added when it does"

@@ -32,6 +32,7 @@ from skillwire.host.model import (
     declared_arguments,
     format_argument_lines,
 )
+from skillwire.host.use.definitions import FILES_TOOL, LOAD_TOOL, READ_TOOL
 
 # Long texts in pages: split and scanned once, so that the cost of a page does not grow with the text.
 
@@ -137,13 +138,6 @@ class PagedTexts:
                 self._size -= self._known.popitem(last=False)[1][2]
         return made
 
-
-LOAD_TOOL = "load_skill"
-READ_TOOL = "read_skill_file"
-FILES_TOOL = "list_skill_files"
-SEARCH_TOOL = "search_skills"
-RESOURCE_TOOL = "read_resource"
-RUN_TOOL = "run_skill_script"
 
 DEFAULT_PAGE_LENGTH = 24_000
 _MOST_FILES = 40

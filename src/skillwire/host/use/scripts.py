@@ -48,9 +48,10 @@ from skillwire.host.model import (
     ScriptsOffError,
 )
 from skillwire.host.state.audit import AuditLog
+from skillwire.host.use.definitions import RUN_TOOL
 from skillwire.host.use.gate import ToolCall, ToolKind
 from skillwire.host.use.load import SkillLoader
-from skillwire.host.use.present import RUN_TOOL, one_word
+from skillwire.host.use.present import one_word
 from skillwire.host.use.script_results import (
     ScriptPreview,
     ScriptResult,
