@@ -73,7 +73,7 @@ COMMANDS = {
     "add": "Add a server to the configuration.",
     "trust": "Trust a folder: its own skills, and its configuration.",
     "list": "List all skills with their origin, and what is hidden and why.",
-    "search": "Find skills by words in their names, tags, paths and descriptions.",
+    "search": "Find skills by words in names, tags, paths and descriptions.",
     "show": "Show a skill, or one of its files, before it is loaded.",
     "load": "Print what the model would receive of a skill.",
     "why": "Explain why a skill is missing, renamed, hidden or refused.",

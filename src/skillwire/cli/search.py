@@ -67,7 +67,7 @@ def search(
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Find skills by words in their names, tags, paths and descriptions.
+    """Find skills by words in names, tags, paths and descriptions.
 
     Of local skills, the instructions are searched too. Beside each skill it
     says which of these have the words. Also finds skills that are hidden from

@@ -82,7 +82,7 @@ class Tool:
     handler: Handler
 
     @classmethod
-    def of(cls, definition: ToolDefinition, handler: Handler) -> "Tool":
+    def from_definition(cls, definition: ToolDefinition, handler: Handler) -> "Tool":
         return cls(definition.name, definition.description, definition.parameters, handler)
 
     async def __call__(self, arguments: Arguments | None = None) -> ToolResult:
@@ -117,7 +117,7 @@ def _load_tool(skills: SkillOperations) -> Tool:
         loaded = await skills.load(_text(arguments, "skill"), page=_page(arguments), arguments=texts)
         return loaded.text
 
-    return Tool.of(LOAD_SKILL, handler)
+    return Tool.from_definition(LOAD_SKILL, handler)
 
 
 def _read_tool(skills: SkillOperations) -> Tool:
@@ -127,7 +127,7 @@ def _read_tool(skills: SkillOperations) -> Tool:
         )
         return framed.text
 
-    return Tool.of(READ_SKILL_FILE, handler)
+    return Tool.from_definition(READ_SKILL_FILE, handler)
 
 
 def _files_tool(skills: SkillOperations) -> Tool:
@@ -144,7 +144,7 @@ def _files_tool(skills: SkillOperations) -> Tool:
         )
         return "\n".join([head, *pages[page - 1]])
 
-    return Tool.of(LIST_SKILL_FILES, handler)
+    return Tool.from_definition(LIST_SKILL_FILES, handler)
 
 
 def _search_tool(skills: SkillOperations) -> Tool:
@@ -153,7 +153,7 @@ def _search_tool(skills: SkillOperations) -> Tool:
         found = await skills.search(_text(arguments, "query"), cursor=cursor)
         return "\n".join([_search_text(found), *map(_unanswered_line, skills.unanswered_servers())])
 
-    return Tool.of(SEARCH_SKILLS, handler)
+    return Tool.from_definition(SEARCH_SKILLS, handler)
 
 
 def _resource_tool(skills: SkillOperations) -> Tool:
@@ -163,7 +163,7 @@ def _resource_tool(skills: SkillOperations) -> Tool:
         )
         return framed.text
 
-    return Tool.of(READ_RESOURCE, handler)
+    return Tool.from_definition(READ_RESOURCE, handler)
 
 
 def _run_tool(skills: SkillOperations) -> Tool:
@@ -171,7 +171,7 @@ def _run_tool(skills: SkillOperations) -> Tool:
         values = _object(arguments, "arguments")
         return (await skills.run_script(_text(arguments, "skill"), _text(arguments, "script"), values)).text
 
-    return Tool.of(RUN_SKILL_SCRIPT, handler)
+    return Tool.from_definition(RUN_SKILL_SCRIPT, handler)
 
 
 def _search_text(page: SearchPage) -> str:
