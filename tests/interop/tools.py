@@ -53,14 +53,14 @@ class Node:
         return json.loads(done.stdout)
 
 
-def find_node(env: dict[str, str]) -> Node:
-    """Return a Node with the packages these tests use, or skip the test; where all must run, fail it."""
+def find_node(env: dict[str, str], needed: Sequence[Path] = (CONFORMANCE, INSPECTOR)) -> Node:
+    """Return a Node if the files that are needed exist, or skip the test; where all must run, fail it."""
     missing = ""
     path = next((path for path in _candidates() if _version(path) >= OLDEST_NODE), "")
     if not path:
         missing = "no node {}.{} or newer on the PATH".format(*OLDEST_NODE)
-    elif not all(file.is_file() for file in (CONFORMANCE, INSPECTOR)):
-        missing = "tests/interop/node_modules is not installed: run `npm ci` in tests/interop"
+    elif absent := [file for file in needed if not file.is_file()]:
+        missing = f"{absent[0]} is not installed: `scripts/test` installs it"
     if missing and (os.environ.get("CI") or os.environ.get("SKILLWIRE_REQUIRE_ALL")):
         pytest.fail(missing)
     if missing:
