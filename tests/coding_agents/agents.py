@@ -1,0 +1,148 @@
+"""How each coding agent is started without a person: its configuration, its command line, its API.
+
+Each gets a home of its own, a made-up key, no telemetry and no updates, one
+MCP server by the name `skillwire`, and leave to use that server's tools.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from coding_agents.scripted_model import ChatApi, GeminiApi, ModelApi, ResponsesApi
+
+PACKAGES = Path(__file__).parent / "node_modules"
+KEY = "made-up-key"
+SERVER = "skillwire"
+PROMPT = "A customer wants money back. Do what the skill team/refunds says."
+
+Finding: TypeAlias = Literal["listed", "searched", "coded"]
+"""How a model finds a server's tools: they are listed, or searched with a tool, or functions in code."""
+Configure: TypeAlias = Callable[[Path, str, "list[str]"], None]
+"""Writes an agent's configuration into a home: where the model is, and how the server is started."""
+
+
+@dataclass(frozen=True, slots=True)
+class CodingAgent:
+    """A coding agent, and all that is needed to run it against a scripted model."""
+
+    name: str
+    program: Path
+    words: tuple[str, ...]
+    api: type[ModelApi]
+    configure: Configure
+    env: Mapping[str, str]
+    """Its environment besides a home and a path; `{url}` stands for the model's address."""
+    finding: Finding = "listed"
+
+    def command(self, node: str) -> list[str]:
+        """Return the command line that runs it on one prompt."""
+        start = [node] if self.program.suffix == ".js" else []
+        return [*start, str(self.program), *self.words, PROMPT]
+
+    def environment(self, url: str) -> dict[str, str]:
+        """Return what it needs in its environment to use the model at a URL."""
+        return {name: value.format(url=url) for name, value in self.env.items()}
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def _write_json(path: Path, value: Mapping[str, Any]) -> None:
+    _write(path, json.dumps(value, indent=2))
+
+
+def _configure_codex(home: Path, url: str, server: list[str]) -> None:
+    # What JSON calls a string or a list of them is the same in TOML.
+    _write(
+        home / ".codex" / "config.toml",
+        f"""
+        model_provider = "scripted"
+        approval_policy = "never"
+        check_for_update_on_startup = false
+        [analytics]
+        enabled = false
+        [model_providers.scripted]
+        name = "scripted"
+        base_url = "{url}/v1"
+        wire_api = "responses"
+        env_key = "SCRIPTED_KEY"
+        request_max_retries = 0
+        stream_max_retries = 0
+        [mcp_servers.{SERVER}]
+        command = {json.dumps(server[0])}
+        args = {json.dumps(server[1:])}
+        required = true
+        default_tools_approval_mode = "approve"
+        """,
+    )
+
+
+def _configure_gemini(home: Path, url: str, server: list[str]) -> None:
+    settings = {
+        "general": {"enableAutoUpdate": False, "enableAutoUpdateNotification": False},
+        "privacy": {"usageStatisticsEnabled": False},
+        "security": {"auth": {"selectedType": "gemini-api-key"}},
+        "telemetry": {"enabled": False},
+        "mcpServers": {SERVER: {"command": server[0], "args": server[1:], "trust": True}},
+    }
+    _write_json(home / ".gemini" / "settings.json", settings)
+
+
+def _configure_opencode(home: Path, url: str, server: list[str]) -> None:
+    provider: Mapping[str, Any] = {
+        "npm": "@ai-sdk/openai-compatible",
+        "options": {"baseURL": f"{url}/v1", "apiKey": KEY},
+        "models": {"scripted": {}},
+    }
+    settings = {
+        "autoupdate": False,
+        "share": "disabled",
+        "model": "scripted/scripted",
+        "provider": {"scripted": provider},
+        "mcp": {SERVER: {"type": "local", "command": server, "enabled": True}},
+    }
+    _write_json(home / ".config" / "opencode" / "opencode.json", settings)
+
+
+def _codex(model: str, finding: Finding) -> CodingAgent:
+    return CodingAgent(
+        f"codex-{finding}",
+        PACKAGES / "codex-linux-x64/vendor/x86_64-unknown-linux-musl/bin/codex",
+        ("exec", "--skip-git-repo-check", "--model", model),
+        ResponsesApi,
+        _configure_codex,
+        {"SCRIPTED_KEY": KEY},
+        finding,
+    )
+
+
+# What Codex shows of a server depends on the model's name; one that it does not know gets every tool listed.
+CODEX = _codex("scripted", "listed")
+CODEX_SEARCHED = _codex("gpt-5.5", "searched")
+CODEX_CODED = _codex("gpt-5.6-sol", "coded")
+GEMINI = CodingAgent(
+    "gemini",
+    PACKAGES / "@google/gemini-cli/bundle/gemini.js",
+    ("--model", "gemini-2.5-flash", "--prompt"),
+    GeminiApi,
+    _configure_gemini,
+    {"GEMINI_API_KEY": KEY, "GOOGLE_GEMINI_BASE_URL": "{url}", "GEMINI_CLI_TRUST_WORKSPACE": "true"},
+)
+OPENCODE = CodingAgent(
+    "opencode",
+    PACKAGES / "opencode-linux-x64/bin/opencode",
+    ("run",),
+    ChatApi,
+    _configure_opencode,
+    {
+        "OPENCODE_DISABLE_AUTOUPDATE": "true",
+        "OPENCODE_DISABLE_DEFAULT_PLUGINS": "true",
+        "OPENCODE_DISABLE_LSP_DOWNLOAD": "true",
+        "OPENCODE_DISABLE_MODELS_FETCH": "true",
+    },
+)
+AGENTS = (CODEX, CODEX_SEARCHED, CODEX_CODED, GEMINI, OPENCODE)

@@ -1,0 +1,34 @@
+"""The journeys of all agents, each made once, when the first test asks for it."""
+
+from functools import cache
+
+import pytest
+
+from coding_agents.agents import AGENTS, CodingAgent
+from coding_agents.isolation import Travel, find_programs, run_isolated
+from coding_agents.journey import JourneyReport
+
+
+@pytest.fixture(scope="session")
+def travel(tmp_path_factory: pytest.TempPathFactory) -> Travel:
+    node, bwrap = find_programs()
+    agents = {agent.name: agent for agent in AGENTS}
+
+    @cache
+    def report_of(name: str) -> JourneyReport:
+        return run_isolated(agents[name], tmp_path_factory.mktemp(name), node, bwrap)
+
+    return lambda agent: report_of(agent.name)
+
+
+@pytest.fixture(params=AGENTS, ids=lambda agent: agent.name)
+def agent(request: pytest.FixtureRequest) -> CodingAgent:
+    return request.param
+
+
+@pytest.fixture
+def report(agent: CodingAgent, travel: Travel) -> JourneyReport:
+    """What one agent's whole journey showed."""
+    report = travel(agent)
+    assert (report.code, report.failures) == (0, []), f"{report.failures}\n{report.output}"
+    return report

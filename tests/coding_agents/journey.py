@@ -1,0 +1,220 @@
+"""One agent's journey with the bridge: a program that takes the agent's name and an empty folder.
+
+It is meant for a network namespace that has only loopback, and prints a
+`JourneyReport`. The agent, its model and a remote server of skills run side by side;
+between two answers of the model, a user approves what was refused with the
+command that the refusal names, and the server's skill is changed.
+"""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import serving
+from coding_agents.agents import AGENTS, CodingAgent
+from coding_agents.scripted_model import CODE, SEARCH, Json, ModelServer, ScriptStep, scripted_model
+
+BRIDGE = (sys.executable, "-m", "skillwire", "bridge")
+
+LABEL = "team"
+SKILL = f"{LABEL}/refunds"
+LONG = f"{LABEL}/manual"
+WORDS = "pay an order back"
+"""What a model that searches for tools searches for: words of the skill, not of the tool."""
+FILE = "references/limits.md"
+FILES: Mapping[str, str] = {
+    "refunds/SKILL.md": "---\nname: refunds\ndescription: Pay an order back.\n---\n"
+    "Ask for the order number.\n",
+    f"refunds/{FILE}": "At most 50 euros without a manager.\n",
+    "manual/SKILL.md": "---\nname: manual\ndescription: All there is to know.\n---\n"
+    + "".join(f"Rule {number} of the manual is to keep the receipt.\n" for number in range(1, 601)),
+}
+CHANGED = "Ask for the order number and for the receipt.\n"
+
+AGENT_ENDS_WITHIN = 150.0
+COMMAND_ENDS_WITHIN = 60.0
+KEPT = 4000
+_COMMAND = re.compile(r"`(skillwire approve [^`]+)`")
+
+
+@dataclass(slots=True)
+class JourneyReport:
+    """What a journey showed: how the agent ended, what its model was shown, what the bridge was asked."""
+
+    code: int = -1
+    output: str = ""
+    seconds: float = 0.0
+    first: Json = field(default_factory=dict[str, Any])
+    """What the model was shown first: texts, each with its place, and tools."""
+    last: Json = field(default_factory=dict[str, Any])
+    """What it was shown last, with the results of all calls."""
+    approved: list[list[str]] = field(default_factory=list[list[str]])
+    """What each refusal named as the command that approves it, and what that command then printed."""
+    asked: list[Json] = field(default_factory=list[Json])
+    """What the agent sent to the bridge."""
+    answered: list[Json] = field(default_factory=list[Json])
+    """What the bridge sent to the agent."""
+    others: list[str] = field(default_factory=list[str])
+    failures: list[str] = field(default_factory=list[str])
+
+
+class Journey:
+    """The folders, the user and the server's owner of one journey."""
+
+    def __init__(self, agent: CodingAgent, folder: Path) -> None:
+        self._agent = agent
+        self._folder = folder
+        self._skills = folder / "skills"
+        self._project = folder / "project"
+        self._home = folder / "home"
+        self._config = folder / "mcp.json"
+        self._model: ModelServer | None = None
+        self.report = JourneyReport()
+
+    def run(self) -> JourneyReport:
+        """Run the agent on its prompt, to the end of the script."""
+        for name, text in FILES.items():
+            self._write_skill(name, text)
+        for path in (self._project, self._folder / "tmp"):
+            path.mkdir()
+        start = time.monotonic()
+        with (
+            serving.http_server(self._skills, env=serving.environment(self._folder / "server")) as server,
+            scripted_model(self._agent.api(), self._steps()) as model,
+        ):
+            self._model = model
+            self._config.write_text(json.dumps({"mcpServers": {LABEL: {"type": "http", "url": server.url}}}))
+            self._agent.configure(self._home, model.url, self._bridge())
+            self._run_agent(model)
+        self.report.seconds = round(time.monotonic() - start, 1)
+        return self.report
+
+    def _steps(self) -> Sequence[ScriptStep]:
+        load = {"skill": SKILL}
+        start = (
+            ScriptStep("load_skill", load),
+            ScriptStep("load_skill", load, first=self._approve),
+            ScriptStep("read_skill_file", {**load, "path": FILE}),
+        )
+        end = ScriptStep(text="The journey is over.")
+        if self._agent.finding == "searched":
+            return (ScriptStep(SEARCH, {"query": WORDS}), *start, end)
+        if self._agent.finding == "coded":
+            return (*map(_in_code, start), end)
+        return (
+            *start,
+            ScriptStep("search_skills", {"query": "manual"}),
+            ScriptStep("load_skill", {"skill": LONG}),
+            ScriptStep("load_skill", {"skill": LONG}, first=self._approve),
+            ScriptStep("load_skill", {"skill": LONG, "page": 2}),
+            ScriptStep("load_skill", load, first=self._change),
+            ScriptStep("load_skill", load, first=self._approve),
+            end,
+        )
+
+    def _bridge(self) -> list[str]:
+        """Return a command that runs the bridge, and keeps what goes in and out."""
+        bridge = shlex.join([*BRIDGE, "--config", str(self._config)])
+        asked, answered = (shlex.quote(str(self._folder / name)) for name in ("asked", "answered"))
+        return ["sh", "-c", f"tee {asked} | {bridge} | tee {answered}"]
+
+    def _run_agent(self, model: ModelServer) -> None:
+        node = shutil.which("node") or "node"
+        process = subprocess.Popen(
+            self._agent.command(node),
+            cwd=self._project,
+            env={**self._environment(), **self._agent.environment(model.url)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            output, _ = process.communicate(timeout=AGENT_ENDS_WITHIN)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            output, _ = process.communicate()
+            model.failures.append(f"the agent did not end within {AGENT_ENDS_WITHIN} s")
+        report = self.report
+        report.code, report.output = process.returncode, output.decode(errors="replace")[-KEPT:]
+        report.others, report.failures = model.others, model.failures
+        if model.shown:
+            report.first, report.last = asdict(model.shown[0]), asdict(model.shown[-1])
+        report.asked, report.answered = self._messages("asked"), self._messages("answered")
+
+    def _messages(self, name: str) -> list[Json]:
+        path = self._folder / name
+        return [json.loads(line) for line in path.read_bytes().splitlines()] if path.is_file() else []
+
+    def _approve(self) -> None:
+        """Do what the last refusal says, as a user would in a terminal: review the skill, then approve it."""
+        assert self._model is not None
+        found = _COMMAND.search(self._model.shown[-1].results[-1])
+        assert found, "the last result names no command that approves"
+        words = shlex.split(found[1])
+        review = ["show" if word == "approve" else word for word in words]
+        binding: str = json.loads(self._command(*review, "--json"))["binding"]
+        self.report.approved.append([found[1], self._command(*words, "--yes", "--digest", binding)])
+
+    def _change(self) -> None:
+        self._write_skill("refunds/SKILL.md", FILES["refunds/SKILL.md"] + CHANGED)
+
+    def _command(self, *words: str) -> str:
+        done = subprocess.run(
+            words,
+            cwd=self._project,
+            env=self._environment(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            timeout=COMMAND_ENDS_WITHIN,
+            check=False,
+        )
+        assert done.returncode == 0, f"{shlex.join(words)}: {done.stderr}"
+        return done.stdout
+
+    def _write_skill(self, name: str, text: str) -> None:
+        path = self._skills / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new = path.with_suffix(".new")
+        new.write_text(text)
+        new.replace(path)
+
+    def _environment(self) -> dict[str, str]:
+        """Return what a user's terminal has: nothing from here but the programs."""
+        paths = [sysconfig.get_path("scripts"), os.environ["PATH"]]
+        return {
+            "HOME": str(self._home),
+            "LANG": "C.UTF-8",
+            "PATH": os.pathsep.join(paths),
+            "TERM": "xterm-256color",
+            "TMPDIR": str(self._folder / "tmp"),
+        }
+
+
+def _in_code(step: ScriptStep) -> ScriptStep:
+    """Return the step that calls a tool from code, which finds it in the list of all tools."""
+    if not step.tool:
+        return step
+    find = f"const found = ALL_TOOLS.find((tool) => tool.name.endsWith({json.dumps(step.tool)}));"
+    call = f"text(await tools[found.name]({json.dumps(dict(step.arguments))}));"
+    return ScriptStep(CODE, {"code": f"{find}\ntext(found.description);\n{call}"}, first=step.first)
+
+
+def main(name: str, folder: str) -> None:
+    [agent] = [agent for agent in AGENTS if agent.name == name]
+    journey = Journey(agent, Path(folder))
+    sys.stdout.write(json.dumps(asdict(journey.run())))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
