@@ -11,6 +11,7 @@ import os
 import re
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
 import sysconfig
@@ -32,12 +33,13 @@ LONG = f"{LABEL}/manual"
 WORDS = "pay an order back"
 """What a model that searches for tools searches for: words of the skill, not of the tool."""
 FILE = "references/limits.md"
+# The manual is longer than any agent shows of one result, in bytes and in lines.
 FILES: Mapping[str, str] = {
     "refunds/SKILL.md": "---\nname: refunds\ndescription: Pay an order back.\n---\n"
     "Ask for the order number.\n",
     f"refunds/{FILE}": "At most 50 euros without a manager.\n",
     "manual/SKILL.md": "---\nname: manual\ndescription: All there is to know.\n---\n"
-    + "".join(f"Rule {number} of the manual is to keep the receipt.\n" for number in range(1, 601)),
+    + "".join(f"Rule {number}: keep it.\n" for number in range(1, 3001)),
 }
 CHANGED = "Ask for the order number and for the receipt.\n"
 
@@ -64,7 +66,10 @@ class JourneyReport:
     """What the agent sent to the bridge."""
     answered: list[Json] = field(default_factory=list[Json])
     """What the bridge sent to the agent."""
+    interfaces: list[str] = field(default_factory=list[str])
+    """The network interfaces there were."""
     others: list[str] = field(default_factory=list[str])
+    """The paths of what the agent asked the model for besides."""
     failures: list[str] = field(default_factory=list[str])
 
 
@@ -79,7 +84,7 @@ class Journey:
         self._home = folder / "home"
         self._config = folder / "mcp.json"
         self._model: ModelServer | None = None
-        self.report = JourneyReport()
+        self.report = JourneyReport(interfaces=[name for _, name in socket.if_nameindex()])
 
     def run(self) -> JourneyReport:
         """Run the agent on its prompt, to the end of the script."""

@@ -1,7 +1,8 @@
 """Real coding agents use a skill of a remote server through the bridge, from its listing to its change."""
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -26,17 +27,27 @@ class ObservedClient:
     """The name under which its model is shown `load_skill`."""
     place: str
     """Where its model is shown the server's instructions."""
+    sign: str = ""
+    """What its model is shown of `isError`, besides the text."""
 
 
 _CODEX = ObservedClient(
     "codex-mcp-client", "0.166.0", "2025-06-18", True, "mcp__skillwire/load_skill", "namespace"
 )
+# In code, a model gets the whole result.
+_CODED = replace(_CODEX, sign='"isError":true')
 OBSERVED: Mapping[str, ObservedClient] = {
     CODEX.name: _CODEX,
     CODEX_SEARCHED.name: _CODEX,
-    CODEX_CODED.name: _CODEX,
+    CODEX_CODED.name: _CODED,
     GEMINI.name: ObservedClient(
-        "gemini-cli-mcp-client", "0.61.0", "2025-06-18", False, "mcp_skillwire_load_skill", "user"
+        "gemini-cli-mcp-client",
+        "0.61.0",
+        "2025-06-18",
+        False,
+        "mcp_skillwire_load_skill",
+        "user",
+        "reported tool error",
     ),
     OPENCODE.name: ObservedClient(
         "opencode", "1.18.33", "2025-11-25", False, "skillwire_load_skill", "system"
@@ -62,6 +73,16 @@ def sent(report: JourneyReport) -> list[Json]:
     """Return the results that the bridge sent, in the order of the calls."""
     results = {message["id"]: message["result"] for message in report.answered if "result" in message}
     return [results[message["id"]] for message in report.asked if message.get("method") == "tools/call"]
+
+
+def wrapper_of(result: str) -> str:
+    """Return what Codex puts before a result: how long it took."""
+    found = re.match(r"Wall time: [\d.]+ seconds\nOutput:\n", result)
+    return found[0] if found else ""
+
+
+def test_a_journey_has_no_network_but_loopback(report: JourneyReport) -> None:
+    assert report.interfaces == ["lo"]
 
 
 def test_the_agent_is_the_one_that_was_observed(agent: CodingAgent, report: JourneyReport) -> None:
@@ -127,12 +148,25 @@ def test_every_result_is_shown_whole(agent: CodingAgent, report: JourneyReport) 
             assert line in seen or line.replace('"', '\\"') in seen
 
 
+def test_an_error_is_recognizable_by_its_text_where_the_model_is_shown_no_other_sign(
+    agent: CodingAgent, report: JourneyReport
+) -> None:
+    sign = OBSERVED[agent.name].sign
+    refusal = sent(report)[0]
+    [text] = [block["text"] for block in refusal["content"]]
+
+    refused = results_of(report)[0]
+
+    assert refusal["isError"] is True
+    assert sign in refused if sign else refused.removeprefix(wrapper_of(refused)) == text
+
+
 @pytest.mark.parametrize("agent", [*map(listing, LISTING)])
 def test_a_long_skill_comes_in_pages(agent: CodingAgent, report: JourneyReport) -> None:
     refused, first, second = results_of(report)[4:7]
 
     assert "skillwire approve" in refused
-    assert "Rule 1 of" in first and "Rule 1 of" not in second
+    assert "Rule 1:" in first and "Rule 1:" not in second
     assert LONG in second
 
 
