@@ -42,6 +42,8 @@ INTRODUCTION: Final = (
 """The first lines of the instructions."""
 UNKNOWN: Final = f"The skills are not known yet. Search them with {SEARCH_SKILLS.name}."
 """The text in place of a list, until servers have answered for the first time."""
+NO_SKILLS: Final = "There are no skills now."
+"""The text in place of an empty list."""
 
 _TITLES: Final = {
     LOAD_SKILL.name: "Load a skill",
@@ -91,6 +93,10 @@ class Overview:
         texts = ClientTexts(f"{INTRODUCTION}\n\n{UNKNOWN}")
         return cls(dict.fromkeys(CLIENTS, texts), (), has_scripts)
 
+    @property
+    def is_unknown(self) -> bool:
+        return self == Overview.unknown(has_scripts=self.has_scripts)
+
     def instructions(self, client: str) -> str:
         """Return the instructions for a client."""
         return self.texts[client].instructions
@@ -139,15 +145,18 @@ def _tool(definition: ToolDefinition, added: str) -> JsonDict:
     }
 
 
-def client_texts(limits: ClientLimits, listing: Callable[[int], str], words: Iterable[str]) -> ClientTexts:
+def client_texts(
+    limits: ClientLimits, listing: Callable[[int], str], words: Iterable[str], note: str = ""
+) -> ClientTexts:
     """Return the texts within the limits of one client.
 
     `listing` returns the list of skills within a number of bytes. `words` are
     those of all skills, most important first: clients that search tools by
-    words must find these by the skills that the list has no room for.
+    words must find these by the skills that the list has no room for. `note` is
+    added to the introduction.
     """
-    head = f"{INTRODUCTION}\n\n"
-    listed = listing(limits.instructions - len(head.encode())) or UNKNOWN
+    head = f"{INTRODUCTION} {note}".rstrip() + "\n\n"
+    listed = listing(limits.instructions - len(head.encode())) or NO_SKILLS
     room = limits.description - len(LOAD_SKILL.description.encode()) - 2
     shown = without_lead(listing(room + len(LEAD.encode()) + 1))
     added = {LOAD_SKILL.name: shown}
