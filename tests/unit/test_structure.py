@@ -28,7 +28,7 @@ LAYERS: dict[str, list[set[str]]] = {
         {"adapters"},
     ],
     "server": [
-        {"messages", "limits", "visibility", "meta", "browse", "hosts"},
+        {"early", "messages", "limits", "visibility", "meta", "browse", "hosts"},
         {"answers", "archives", "changes", "outputs"},
         {"dialects"},
         {"search", "find_tool", "skills", "parameters", "methods"},
@@ -43,7 +43,7 @@ LAYERS: dict[str, list[set[str]]] = {
 """Folders and modules inside a package, from the bottom: each imports its own layer and those before it."""
 
 AT_MOST: dict[str, float] = {
-    "modules": 225,
+    "modules": 237,
     "own imports per module": 4.3,
     "longest import chain": 21,
     "class names defined twice": 2,

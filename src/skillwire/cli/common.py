@@ -7,6 +7,10 @@ from importlib import import_module
 CONTEXT = {"help_option_names": ["-h", "--help"]}
 
 
+_ANSWERED_EARLY = {"serve": "skillwire.server.handshake", "bridge": "skillwire.bridge.early"}
+"""The modules that answer the first messages on standard input before a command is imported."""
+
+
 class ExitCode(IntEnum):
     """The exit codes: success, failure or a negative result, and misuse."""
 
@@ -19,6 +23,6 @@ class ExitCode(IntEnum):
 def main() -> None:
     """Run the program and exit with its code."""
     args = sys.argv[1:]
-    if args[:1] == ["serve"]:
-        import_module("skillwire.server.handshake").answer_early(args[1:])
+    if early := _ANSWERED_EARLY.get(args[0] if args else ""):
+        import_module(early).answer_early(args[1:])
     sys.exit(import_module("skillwire.cli.app").run(args))

@@ -214,6 +214,26 @@ def run_with_host(
         raise
 
 
+def host_of(wanted: HostRequest, places: ResolvedTargets, approve: Ask | None) -> Host:
+    """Return the host for a command line, not open yet; it asks no server when it is opened."""
+    policy = skillwire.host.HostPolicy(
+        frozen=wanted.frozen,
+        dynamic="decline" if approve is None else "ask",
+        granted_by=_user_name(),
+        archives=skillwire.host.ArchivePolicy() if wanted.archives else skillwire.host.NO_ARCHIVES,
+    )
+    return skillwire.host.Host(
+        Servers(places.servers, places.refused),
+        approve=approve,
+        project=Path.cwd(),
+        lock=_lock_of(wanted),
+        roots=places.roots,
+        policy=policy,
+        limits=skillwire.host.HostLimits(wait_seconds=0),
+        scripts=wanted.scripts,
+    )
+
+
 @asynccontextmanager
 async def open_host(
     output: Output, wanted: HostRequest, *, approve: Ask | None = None
@@ -230,22 +250,7 @@ async def open_host(
         await require_trusted_config(*places.found)
     if places.recalled is not None:
         output.message(("note:", STYLES["note"]), f" using {_shown(places)} from an earlier command")
-    policy = skillwire.host.HostPolicy(
-        frozen=wanted.frozen,
-        dynamic="decline" if approve is None else "ask",
-        granted_by=_user_name(),
-        archives=skillwire.host.ArchivePolicy() if wanted.archives else skillwire.host.NO_ARCHIVES,
-    )
-    host = skillwire.host.Host(
-        Servers(places.servers, places.refused),
-        approve=approve,
-        project=Path.cwd(),
-        lock=_lock_of(wanted),
-        roots=places.roots,
-        policy=policy,
-        limits=skillwire.host.HostLimits(wait_seconds=0),
-        scripts=wanted.scripts,
-    )
+    host = host_of(wanted, places, approve)
     async with host:
         await _refresh_servers(output, host, wanted)
         if places.typed:

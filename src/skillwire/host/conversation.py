@@ -76,8 +76,15 @@ class Conversation:
     sub-agent.
     """
 
-    def __init__(self, host: Conversation | None = None, windows: Iterable[Activation] = ()) -> None:
+    def __init__(
+        self,
+        host: Conversation | None = None,
+        windows: Iterable[Activation] = (),
+        *,
+        page_length: int | None = None,
+    ) -> None:
         self._host = host or self
+        self._page_length = page_length
         self._open: OpenHost | None = None
         self._windows = Windows(windows)
         self._listings = ConversationListings()
@@ -89,6 +96,11 @@ class Conversation:
         if found is None:
             raise RefusedError("the host is not open; use it with `async with`")
         return found
+
+    @property
+    def page_length(self) -> int:
+        """Bytes of UTF-8 of a skill's text in one page."""
+        return self._page_length or self._parts.loader.page_length
 
     @property
     def loaded(self) -> tuple[Activation, ...]:
@@ -272,7 +284,7 @@ class Conversation:
             framed = frame_skill(
                 window,
                 page,
-                page_length=loader.page_length,
+                page_length=self.page_length,
                 is_again=is_again,
                 is_offline=loader.files.is_offline(window.skill),
                 texts=loader.texts,
@@ -312,8 +324,8 @@ class Conversation:
         with recording_refusals(loader.audit, "read_skill_file", reference):
             window = self._require_window(reference)
             uri = uri_of(window.skill, path, relative_to)
-            text = await loader.pages_of(window, uri)
-            return frame_file(window, uri, text, page, page_length=loader.page_length)
+            text = await loader.pages_of(window, uri, self.page_length)
+            return frame_file(window, uri, text, page, page_length=self.page_length)
 
     async def read_skill_bytes(self, reference: str, path: str) -> bytes:
         """Return a supporting file's bytes, for the embedding program and not for a model.
@@ -371,17 +383,17 @@ class Conversation:
             await self._require_own_origin(ToolCall("read_resource", ToolKind.READ, server=server, uri=uri))
             if (held := self._loaded_file(server, uri)) is not None:
                 window, file = held
-                text = await loader.pages_of(window, file)
-                return frame_file(window, file, text, page, page_length=loader.page_length)
+                text = await loader.pages_of(window, file, self.page_length)
+                return frame_file(window, file, text, page, page_length=self.page_length)
             loader.audit.record("read", origin=server, uri=uri, source="server")
             content = (await connection.read_resource(uri)).content
             text = loader.texts.prepared(
-                (connection.origin, "resource", uri),
+                (connection.origin, "resource", uri, self.page_length),
                 content,
-                lambda: PagedText.of(text_of(content, uri), loader.page_length),
+                lambda: PagedText.of(text_of(content, uri), self.page_length),
             )
         return frame_resource(
-            connection.origin, uri, text, new_boundary(), page, page_length=loader.page_length
+            connection.origin, uri, text, new_boundary(), page, page_length=self.page_length
         )
 
     def gate(self, call: ToolCall) -> Decision:
@@ -487,9 +499,12 @@ class Conversation:
                 await loader.consent.request(question, Grant.ALLOWED_TOOLS)
             return tools
 
-    def child(self) -> Conversation:
-        """Return a conversation for a sub-agent, in which the same skills are loaded."""
-        return Conversation(self._host, self._windows.all())
+    def child(self, *, page_length: int | None = None) -> Conversation:
+        """Return a conversation for a sub-agent, in which the same skills are loaded.
+
+        `page_length` is for a model whose results are cut at another length.
+        """
+        return Conversation(self._host, self._windows.all(), page_length=page_length or self._page_length)
 
     def adopt(self, child: Conversation) -> None:
         """Add the skills that a finished sub-agent loaded: its answer can contain their instructions."""

@@ -254,6 +254,13 @@ class Host(Conversation):
             skill = await loader.registry.resolve(reference)
             return await self._parts.scripts.preview(skill, script, arguments)
 
+    def offered_skills(self, *, to_user: bool = False) -> tuple[KnownSkill, ...]:
+        """Return the skills that a model may load, or with `to_user` a person, sorted by reference."""
+        rules = self._parts.loader.show_rules
+        if to_user:
+            return tuple(skill for skill in self.view.skills if rules.may_user_load(skill))
+        return tuple(skill for skill in self.view.skills if rules.may_model_load(skill))
+
     def show_rule(self, skill: KnownSkill) -> ShowRule:
         """Return how the settings show a skill to the model."""
         return self._parts.loader.show_rules.of(skill)

@@ -135,13 +135,14 @@ class ChangeNotifier:
                 try:
                     changed = changed_files(before, now)
                     if changed:
-                        await self._announce(changed | self._resources, group)
+                        await self.announce(changed | self._resources, group)
                 except Exception:
                     logger.exception("a change could not be announced")
                 before = now
                 await anyio.sleep(_PAUSE_SECONDS)
 
-    async def _announce(self, changed: frozenset[str], group: anyio.abc.TaskGroup) -> None:
+    async def announce(self, changed: frozenset[str], group: anyio.abc.TaskGroup) -> None:
+        """Notify all clients of a change of the list, and of the resources that changed."""
         for subscriber in tuple(self._subscribers.values()):
             subscriber.pending = (subscriber.pending or set()) | (subscriber.uris & changed)
             if not subscriber.is_busy:

@@ -17,11 +17,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, cast
 
-import orjson
-
 from skillwire.core import Dialect, JsonDict, SkillError, __version__, encode
 from skillwire.server.config import OptionLayers
-from skillwire.server.opening import EarlyAnswers, start_answering
+from skillwire.server.early import (
+    EarlyAnswers,
+    are_usual_capabilities,
+    is_usual_handshake,
+    is_usual_info,
+    start_answering,
+    usual_request,
+)
 from skillwire.server.options import (
     OPTIONS,
     HttpOptions,
@@ -41,16 +46,8 @@ MOST_SKILLS: Final = 200
 MOST_FOLDERS: Final = 2_000
 """With more skills or folders than these, a client over stdio is answered before they are scanned."""
 
-_HANDSHAKE_VERSIONS: Final = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 _MODERN_VERSION: Final = "2026-07-28"
 _META: Final = "io.modelcontextprotocol/"
-_REQUEST_KEYS: Final = frozenset({"jsonrpc", "id", "method", "params"})
-_INITIALIZE_KEYS: Final = frozenset({"protocolVersion", "capabilities", "clientInfo"})
-_CAPABILITIES: Final = frozenset({"roots", "sampling", "elicitation", "experimental", "extensions"})
-_LARGEST_ID: Final = 2**53
-_LARGEST_MESSAGE: Final = 8 * 1024
-# Every JSON parser accepts this nesting.
-_MOST_BRACKETS: Final = 100
 _INDEXES: Final = frozenset({Dialect.INDEX_JUNE, Dialect.INDEX_APRIL})
 _DIALECTS: Final = _INDEXES | {Dialect.LIST_MARCH, Dialect.PRIMITIVE, Dialect.EXEC, Dialect.PROMPT}
 # Options of the command that do not change the answer.
@@ -67,26 +64,14 @@ class EarlyHandshake:
 
     def answer(self, line: bytes) -> bytes | None:
         """Return the answer to the first message of a client; None if the SDK must answer it."""
-        if len(line) > _LARGEST_MESSAGE or line.count(b"{") + line.count(b"[") > _MOST_BRACKETS:
+        request = usual_request(line)
+        result = None if request is None else self._result(request["method"], request["params"])
+        if request is None or result is None:
             return None
-        try:
-            message = orjson.loads(line)
-        except orjson.JSONDecodeError:
-            return None
-        if not isinstance(message, dict):
-            return None
-        fields = cast(JsonDict, message)
-        identifier, params = fields.get("id"), fields.get("params")
-        if fields.keys() != _REQUEST_KEYS or fields["jsonrpc"] != "2.0" or not isinstance(params, dict):
-            return None
-        is_number = type(identifier) is int and -_LARGEST_ID < identifier < _LARGEST_ID
-        if not is_number and not isinstance(identifier, str):
-            return None
-        result = self._result(fields["method"], cast(JsonDict, params))
-        return None if result is None else encode({"jsonrpc": "2.0", "id": identifier, "result": result})
+        return encode({"jsonrpc": "2.0", "id": request["id"], "result": result})
 
     def _result(self, method: object, params: JsonDict) -> JsonDict | None:
-        if method == "initialize" and _is_usual_handshake(params):
+        if method == "initialize" and is_usual_handshake(params):
             return {
                 "capabilities": _capabilities(self._options, is_modern=False),
                 "protocolVersion": params["protocolVersion"],
@@ -244,15 +229,6 @@ def _capabilities(options: ServeOptions, *, is_modern: bool) -> JsonDict:
     return found
 
 
-def _is_usual_handshake(params: JsonDict) -> bool:
-    return (
-        params.keys() == _INITIALIZE_KEYS
-        and params["protocolVersion"] in _HANDSHAKE_VERSIONS
-        and _are_usual_capabilities(params["capabilities"])
-        and _is_usual_info(params["clientInfo"])
-    )
-
-
 def _is_usual_envelope(params: JsonDict) -> bool:
     meta = params.get("_meta")
     if len(params) != 1 or not isinstance(meta, dict):
@@ -260,30 +236,7 @@ def _is_usual_envelope(params: JsonDict) -> bool:
     members = dict(cast(JsonDict, meta))
     return (
         members.pop(f"{_META}protocolVersion", None) == _MODERN_VERSION
-        and _are_usual_capabilities(members.pop(f"{_META}clientCapabilities", None))
-        and (not members or _is_usual_info(members.pop(f"{_META}clientInfo", None)))
+        and are_usual_capabilities(members.pop(f"{_META}clientCapabilities", None))
+        and (not members or is_usual_info(members.pop(f"{_META}clientInfo", None)))
         and not members
-    )
-
-
-def _is_usual_info(info: object) -> bool:
-    if not isinstance(info, dict):
-        return False
-    fields = cast(JsonDict, info)
-    return "name" in fields and "version" in fields and all(isinstance(one, str) for one in fields.values())
-
-
-def _are_usual_capabilities(capabilities: object) -> bool:
-    """Return whether all capabilities are objects of objects; of `roots`, the only member is a flag."""
-    if not isinstance(capabilities, dict):
-        return False
-    fields = cast(JsonDict, capabilities)
-    if not fields.keys() <= _CAPABILITIES or not all(isinstance(one, dict) for one in fields.values()):
-        return False
-    roots = fields.get("roots", {})
-    others = [member for name, members in fields.items() if name != "roots" for member in members.values()]
-    return (
-        roots.keys() <= {"listChanged"}
-        and all(isinstance(flag, bool) for flag in roots.values())
-        and all(isinstance(member, dict) for member in others)
     )

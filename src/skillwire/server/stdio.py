@@ -27,12 +27,12 @@ from mcp_types import PROTOCOL_VERSION_META_KEY
 from pydantic_core import PydanticSerializationError
 
 from skillwire.core import encode, visible
+from skillwire.server.early import NOTHING_READ, Opening, take_opening
 from skillwire.server.fast.hot import HotAnswers
 from skillwire.server.fast.requests import FastRequest, response
 from skillwire.server.handshake import with_fixed_summary
 from skillwire.server.limits import MAX_MESSAGE_BYTES
 from skillwire.server.messages import MalformedMessageError, parse_message, too_large
-from skillwire.server.opening import NOTHING_READ, Opening, take_opening
 from skillwire.server.options import ServeOptions
 from skillwire.server.standalone import SkillServer, freeze_gc, limit_malloc_arenas
 from skillwire.wire.core import READ_RESOURCE
@@ -391,10 +391,9 @@ async def serve_stdio(
     limit_malloc_arenas()
     skill_server = SkillServer(with_fixed_summary(options))
     with standard_streams() as (incoming, outgoing):
-        async with skill_server.skills.open(), anyio.create_task_group() as group:
+        async with skill_server.skills.open():
             freeze_gc()
             on_ready(skill_server)
-            opening = take_opening()
             connection = StdioConnection(
                 skill_server.server,
                 skill_server.hot if options.is_fast else None,
@@ -402,11 +401,17 @@ async def serve_stdio(
                 outgoing=outgoing,
                 listen=skill_server.listen,
                 message_bytes=options.message_bytes,
-                opening=opening,
+                opening=take_opening(),
             )
-            group.start_soon(_stop_on_signal, connection)
-            await connection.run()
-            group.cancel_scope.cancel()
+            await run_until_signal(connection)
+
+
+async def run_until_signal(connection: StdioConnection) -> None:
+    """Serve a client until it disconnects, or SIGTERM or SIGINT arrives."""
+    async with anyio.create_task_group() as group:
+        group.start_soon(_stop_on_signal, connection)
+        await connection.run()
+        group.cancel_scope.cancel()
 
 
 async def _stop_on_signal(connection: StdioConnection) -> None:

@@ -523,12 +523,20 @@ class Consent:
             raise ApprovalRequiredError(
                 f"{reference} needs the user's approval ({occasion})", reference=reference
             )
-        if question.skill is not None:
-            self._question_times[question.skill.id.origin.label].append(self._clock())
+        times = self._question_times[question.skill.id.origin.label if question.skill is not None else ""]
+        times.append(self._clock())
         # An embedder's callback may return any type, whatever its annotation.
         reply: object = Reply.DENY
-        with anyio.move_on_after(self._limits.answer_seconds):
-            reply = cast(object, await self._ask(question))
+        try:
+            with anyio.move_on_after(self._limits.answer_seconds):
+                reply = cast(object, await self._ask(question))
+        except ApprovalRequiredError:
+            # Nobody saw the question, so it does not count.
+            times.pop()
+            if question.skill is not None:
+                self._asked_contents.pop(question.skill.id, None)
+            self._audit.record("question", reference=reference, occasion=occasion, reply="nobody")
+            raise
         if not isinstance(reply, Reply):
             logger.warning("the approval callback did not return a Reply; treated as a denial")
             reply = Reply.DENY

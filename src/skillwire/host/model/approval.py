@@ -292,7 +292,11 @@ class Question:
 
 
 Ask: TypeAlias = Callable[[Question], Awaitable[Reply]]
-"""Asks the user a question and returns the answer; `Host(approve=…)` takes it."""
+"""Asks the user a question and returns the answer; `Host(approve=…)` takes it.
+
+If nobody can be asked now, it raises an `ApprovalRequiredError`: then the
+request is refused with it, and no denial is remembered.
+"""
 
 _REMEMBERED = frozenset({Occasion.FIRST, Occasion.CHANGED, Occasion.SCRIPTS, Occasion.ALLOWED_TOOLS})
 

@@ -151,6 +151,10 @@ class ShowRules:
         is_offered = self.of(skill) not in (ShowRule.MANUAL, ShowRule.OFF)
         return is_offered and self.trust(skill) is not Trust.NEVER and self.is_visible(skill)
 
+    def may_user_load(self, skill: KnownSkill) -> bool:
+        """Return whether a person may load a skill."""
+        return self.of(skill) is not ShowRule.OFF and self.trust(skill) is not Trust.NEVER
+
     @property
     def budgets(self) -> Mapping[str, int]:
         """The listing token budget of each server that has one."""

@@ -11,6 +11,9 @@ SEARCH_TOOL = "search_skills"
 RESOURCE_TOOL = "read_resource"
 RUN_TOOL = "run_skill_script"
 
+HEADER_BYTES: Final = 4_400
+"""How many bytes the lines above a skill's text take at most, in the result of a tool."""
+
 
 @dataclass(frozen=True, slots=True)
 class ToolDefinition:

@@ -322,16 +322,18 @@ class SkillLoader:
         except STALE as error:
             return await self.require_unchanged(skill, error)
 
-    async def pages_of(self, window: Activation, uri: str) -> PagedText:
-        """Return a text file of a loaded skill in pages; one with a digest is fetched and scanned once.
+    async def pages_of(self, window: Activation, uri: str, length: int) -> PagedText:
+        """Return a text file of a loaded skill in pages of at most `length` bytes.
+
+        A file with a digest is fetched and scanned once.
 
         Raises:
             NotTextError: The file is not text.
             SkillError: As for `content_of`.
         """
-        skill, length = window.skill, self.page_length
+        skill = window.skill
         line = skill.entry.files.find(uri) if skill.is_remote and skill.entry.files is not None else None
-        key = (skill.id, uri) if line is None else (line.digest, uri)
+        key = (skill.id if line is None else line.digest, uri, length)
         if line is not None and (known := self.texts.get(key)) is not None:
             self.require_still_approved(window)
             self.audit.record("read", reference=skill.reference, uri=uri, source="cache")

@@ -227,7 +227,8 @@ def frame_skill(
     """
     skill, body = window.skill, window.document.body
     known = PagedTexts() if texts is None else texts
-    pages = known.prepared(window.boundary, body, lambda: PagedText.of(body.lstrip("\r\n"), page_length))
+    key = (window.boundary, page_length)
+    pages = known.prepared(key, body, lambda: PagedText.of(body.lstrip("\r\n"), page_length))
     files = files_of(skill)
     lines = [
         f"Skill: {skill.reference}",

@@ -12,7 +12,11 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, cast
+
+import orjson
+
+from skillwire.core import JsonDict
 
 MOST_UNREAD: Final = 64 * 1024
 """How many bytes are read of messages that wait for the server; more stays in the pipe."""
@@ -111,3 +115,68 @@ def take_opening() -> Opening:
     global _early
     early, _early = _early, None
     return NOTHING_READ if early is None else early.stop()
+
+
+# Messages of the usual form: every client of the SDKs and agents that were tried sends them so.
+
+
+_HANDSHAKE_VERSIONS: Final = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
+_REQUEST_KEYS: Final = frozenset({"jsonrpc", "id", "method", "params"})
+_INITIALIZE_KEYS: Final = frozenset({"protocolVersion", "capabilities", "clientInfo"})
+_CAPABILITIES: Final = frozenset({"roots", "sampling", "elicitation", "experimental", "extensions"})
+_LARGEST_ID: Final = 2**53
+_LARGEST_MESSAGE: Final = 8 * 1024
+# Every JSON parser accepts this nesting.
+_MOST_BRACKETS: Final = 100
+
+
+def usual_request(line: bytes) -> JsonDict | None:
+    """Return a request of the usual form, with `params` if it has none; None for any other message."""
+    if len(line) > _LARGEST_MESSAGE or line.count(b"{") + line.count(b"[") > _MOST_BRACKETS:
+        return None
+    try:
+        message: Any = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return None
+    if not isinstance(message, dict):
+        return None
+    fields: JsonDict = {"params": {}, **cast(JsonDict, message)}
+    identifier = fields.get("id")
+    if fields.keys() != _REQUEST_KEYS or fields["jsonrpc"] != "2.0" or not isinstance(fields["params"], dict):
+        return None
+    is_number = type(identifier) is int and -_LARGEST_ID < identifier < _LARGEST_ID
+    return fields if is_number or isinstance(identifier, str) else None
+
+
+def is_usual_handshake(params: JsonDict) -> bool:
+    """Return whether the parameters of `initialize` are of the usual form."""
+    return (
+        params.keys() == _INITIALIZE_KEYS
+        and params["protocolVersion"] in _HANDSHAKE_VERSIONS
+        and are_usual_capabilities(params["capabilities"])
+        and is_usual_info(params["clientInfo"])
+    )
+
+
+def is_usual_info(info: object) -> bool:
+    """Return whether a client describes itself with texts, its name and version among them."""
+    if not isinstance(info, dict):
+        return False
+    fields = cast(JsonDict, info)
+    return "name" in fields and "version" in fields and all(isinstance(one, str) for one in fields.values())
+
+
+def are_usual_capabilities(capabilities: object) -> bool:
+    """Return whether all capabilities are objects of objects; of `roots`, the only member is a flag."""
+    if not isinstance(capabilities, dict):
+        return False
+    fields = cast(JsonDict, capabilities)
+    if not fields.keys() <= _CAPABILITIES or not all(isinstance(one, dict) for one in fields.values()):
+        return False
+    roots = fields.get("roots", {})
+    others = [member for name, members in fields.items() if name != "roots" for member in members.values()]
+    return (
+        roots.keys() <= {"listChanged"}
+        and all(isinstance(flag, bool) for flag in roots.values())
+        and all(isinstance(member, dict) for member in others)
+    )

@@ -1,0 +1,226 @@
+"""`ClientConsent`: asks the user of the MCP client whose request needs an approval.
+
+The client asks by elicitation: with a form, or with the URL of a page on this
+machine if it supports only that. A client of revision 2026-07-28 gets the
+question as the result of its request, and sends the request again with the
+answer. Only a choice that the user made counts: a client without a person
+declines at once, which is a no for now and is not remembered. If nobody can
+be asked, the refusal names the command with which the user approves the skill.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, Final, Protocol, TypeAlias
+
+import mcp_types as types
+from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from skillwire.bridge.consent_page import CHOICES, ConsentPages
+from skillwire.core import visible
+from skillwire.host import (
+    ApprovalRequiredError,
+    Grant,
+    KnownSkill,
+    Occasion,
+    Question,
+    Reply,
+    binding_of,
+    choices_of,
+    final_question,
+    text_of_question,
+)
+
+Context: TypeAlias = ServerRequestContext[Any, Any]
+
+MAX_OPEN: Final = 100
+"""How many questions to clients of revision 2026-07-28 may be open; the oldest are dropped."""
+
+logger = logging.getLogger(__name__)
+
+_NOTE: Final = "skillwire asks this, not the model. Approve only what you want in the model's context."
+
+
+class AnsweredParams(Protocol):
+    """The parameters of a request that may be sent again with answers."""
+
+    @property
+    def input_responses(self) -> Mapping[str, Any] | None: ...
+
+
+@dataclass(slots=True)
+class RequestConsent:
+    """One request: whom to ask, the answers that came with it, and what to ask before there is a result."""
+
+    context: Context
+    answers: Mapping[str, Any]
+    needed: types.InputRequiredResult | None = None
+
+
+class ClientConsent:
+    """Asks users through their clients.
+
+    `command_line` returns a command line of this program, for the user to type.
+    """
+
+    def __init__(self, command_line: Callable[..., str], pages: ConsentPages) -> None:
+        self._command_line = command_line
+        self._pages = pages
+        self._open: OrderedDict[str, bytes] = OrderedDict()
+        self._current: ContextVar[RequestConsent | None] = ContextVar("asking", default=None)
+
+    @contextmanager
+    def asking(self, context: Context, params: AnsweredParams) -> Generator[RequestConsent]:
+        """Ask the client of this request while it is answered; `needed` is set if it must answer first."""
+        current = RequestConsent(context, params.input_responses or {})
+        token = self._current.set(current)
+        try:
+            yield current
+        finally:
+            self._current.reset(token)
+
+    async def ask(self, question: Question) -> Reply:
+        """Return the user's choice.
+
+        Raises:
+            ApprovalRequiredError: Nobody made a choice.
+        """
+        current = self._current.get()
+        reply = None if current is None else await self._asked(current, question)
+        if reply is None:
+            raise self.refusal(question)
+        return reply
+
+    def refusal(self, question: Question) -> ApprovalRequiredError:
+        """Return the refusal of a request that needs an approval, with the command that gives it."""
+        skill = question.skill
+        if skill is None:
+            return ApprovalRequiredError("this needs the user's approval")
+        reference = skill.reference
+        has_changed = question.occasion is Occasion.CHANGED
+        what = "has changed since the user approved it" if has_changed else "needs the user's approval"
+        return ApprovalRequiredError(
+            f"{reference} {what}", reference=reference, fix=self._fix(question, skill)
+        )
+
+    def _fix(self, question: Question, skill: KnownSkill) -> str:
+        if not question.may_be_remembered:
+            return (
+                "the user can only be asked at each call, which this client does not support; "
+                "go on without it"
+            )
+        look = "diff" if question.occasion is Occasion.CHANGED else "show"
+        review = self._command_line(look, skill.reference)
+        grant = _GRANTS.get(question.occasion, ())
+        approve = self._command_line("approve", skill.reference, *grant)
+        return (
+            f"tell the user that `{approve}` in a terminal approves it, and that `{review}` shows it first; "
+            "then call this tool again. You cannot approve it yourself"
+        )
+
+    async def _asked(self, current: RequestConsent, question: Question) -> Reply | None:
+        mode = _mode_of(current.context.session.client_capabilities)
+        if mode is None:
+            return None
+        if current.context.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            return self._answered(current, question, mode)
+        if not current.context.session.can_send_request:
+            return None
+        return await self._elicited(current.context, question, mode)
+
+    async def _elicited(self, context: Context, question: Question, mode: str) -> Reply | None:
+        """Ask a client of the handshake era, and wait for the answer."""
+        session = context.session
+        try:
+            if mode == "form":
+                found = await session.elicit_form(_text(question), _schema(question), context.request_id)
+                return _reply_in(found, question)
+            with self._pages.open(question) as page:
+                found = await session.elicit_url(_url_text(question), page.url, page.name, context.request_id)
+                reply = await page.reply() if found.action == "accept" else None
+                await session.send_elicit_complete(page.name)
+                return reply
+        except (MCPError, OSError, ValueError) as error:
+            logger.info("the client did not ask its user: %s", visible(str(error), most=200))
+            return None
+
+    def _answered(self, current: RequestConsent, question: Question, mode: str) -> Reply | None:
+        """Return the answer that came with a request of revision 2026-07-28, or note what is to be asked."""
+        digest = _digest(question)
+        for name, response in current.answers.items():
+            if self._open.get(name) == digest:
+                del self._open[name]
+                return _reply_in(response, question)
+        if mode == "form":
+            name = secrets.token_urlsafe(16)
+            self._open[name] = digest
+            if len(self._open) > MAX_OPEN:
+                self._open.popitem(last=False)
+            params = types.ElicitRequestFormParams(
+                message=_text(question), requested_schema=_schema(question)
+            )
+            request = types.ElicitRequest(params=params)
+            current.needed = types.InputRequiredResult(input_requests={name: request})
+        return None
+
+
+_GRANTS: Final[Mapping[Occasion, tuple[str, ...]]] = {
+    Occasion.SCRIPTS: ("--grant", Grant.LOAD.value, "--grant", Grant.SCRIPTS.value),
+    Occasion.ALLOWED_TOOLS: ("--grant", Grant.LOAD.value, "--grant", Grant.ALLOWED_TOOLS.value),
+}
+
+
+def _mode_of(capabilities: types.ClientCapabilities | None) -> str | None:
+    """Return how a client can ask its user: with a form, with a URL, or not at all."""
+    found = None if capabilities is None else capabilities.elicitation
+    if found is None:
+        return None
+    return "url" if found.url is not None and found.form is None else "form"
+
+
+def _text(question: Question) -> str:
+    return f"{text_of_question(question)}\n\n{final_question(question)}\n{_NOTE}"
+
+
+def _url_text(question: Question) -> str:
+    return f"{final_question(question)} The page shows its files. {_NOTE}"
+
+
+def _schema(question: Question) -> dict[str, Any]:
+    choices = choices_of(question)
+    return {
+        "type": "object",
+        "properties": {
+            "answer": {
+                "type": "string",
+                "title": "Your decision",
+                "enum": [reply.value for reply in choices],
+                "enumNames": [CHOICES[reply] for reply in choices],
+            }
+        },
+        "required": ["answer"],
+    }
+
+
+def _reply_in(found: object, question: Question) -> Reply | None:
+    """Return the choice that a user made; None if it is none of those that were offered."""
+    if not isinstance(found, types.ElicitResult) or found.action != "accept":
+        return None
+    answer = (found.content or {}).get("answer")
+    return next((reply for reply in choices_of(question) if reply.value == answer), None)
+
+
+def _digest(question: Question) -> bytes:
+    """Return a digest of everything that the user is shown."""
+    skill = question.skill
+    binding = "" if skill is None else f"{skill.id} {binding_of(skill.entry.manifest)}"
+    return blake2b(f"{binding}\n{_text(question)}".encode("utf-8", "replace"), digest_size=16).digest()

@@ -1,0 +1,336 @@
+"""`Bridge`: the skills of a host as tools, prompts and resources of an MCP server.
+
+Any MCP client can use it. Loading is the host's: what the host refuses is
+refused here. The results of tools are text alone, since clients differ in what
+else they show a model, and errors can be recognized in the text.
+"""
+
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache, partial
+from itertools import islice
+from typing import Any, Final
+from urllib.parse import quote
+
+import anyio
+import anyio.abc
+import anyio.lowlevel
+import anyio.to_thread
+import mcp_types as types
+from mcp.server.context import CallNext, HandlerResult
+from mcp.server.lowlevel import Server
+from mcp.server.subscriptions import ListenHandler, PromptsListChanged, ToolsListChanged
+
+from skillwire.bridge.clients import ANY_CLIENT, CLIENTS, known_client
+from skillwire.bridge.consent import ClientConsent, Context
+from skillwire.bridge.early import CAPABILITIES, SERVER_NAME
+from skillwire.bridge.overview import (
+    MAX_PROMPTS,
+    ClientTexts,
+    Overview,
+    client_texts,
+    store_overview,
+    words_of,
+)
+from skillwire.core import SKILL_FILE, JsonDict, NotFoundError, SkillError, __version__
+from skillwire.host import Conversation, Host, KnownSkill, Tool, ToolResult, declared_arguments
+from skillwire.host.listing.text import clean, cut
+from skillwire.host.state.vault import SealedFolder
+from skillwire.host.use.tools import tools_for
+from skillwire.server.changes import ChangeBus, ChangeNotifier, connection_of
+from skillwire.server.dialects.base import as_json
+from skillwire.server.messages import invalid_params, wire_errors
+
+FIRST_SECONDS: Final = 0.5
+"""How often the overview is looked after until every server has answered."""
+REFRESH_SECONDS: Final = 10.0
+"""How often servers are asked afterwards whose listing is no longer fresh."""
+
+_FIRST_ATTEMPTS = 120
+_UNSETTLED_ATTEMPTS = 10
+_PROMPT_BYTES = 240
+_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]+")
+_MOST_RESOURCES = 1_000
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredOverview:
+    """Where the overview is stored for the next start, and the one that was there at this start."""
+
+    folder: SealedFolder
+    name: str
+    overview: Overview
+
+
+class Bridge:
+    """An MCP server in front of an open host. `note` is added to the instructions."""
+
+    def __init__(
+        self,
+        host: Host,
+        consent: ClientConsent,
+        stored: StoredOverview,
+        *,
+        note: str = "",
+        has_scripts: bool = False,
+    ) -> None:
+        self._host = host
+        self._consent = consent
+        self._stored = stored
+        self._note = note
+        self._has_scripts = has_scripts
+        self._overview = stored.overview
+        self._prompts: Mapping[str, KnownSkill] = {}
+        self._shown: object = None
+        self._clients: dict[str, _Client] = {}
+        self._notifier = ChangeNotifier(
+            ["notifications/tools/list_changed", "notifications/prompts/list_changed"],
+            events=[ToolsListChanged(), PromptsListChanged()],
+        )
+        bus = ChangeBus()
+        self._notifier.add_bus(bus)
+        self.listen = ListenHandler(bus)
+        self.server: Server[Any] = Server(
+            SERVER_NAME,
+            version=__version__,
+            on_list_tools=self._list_tools,
+            on_call_tool=self._call_tool,
+            on_list_prompts=self._list_prompts,
+            on_get_prompt=self._get_prompt,
+            on_list_resources=self._list_resources,
+            on_read_resource=self._read_resource,
+            on_subscriptions_listen=self.listen,
+        )
+        self.server.middleware.insert(0, self._introduce)
+
+    async def follow(self) -> None:
+        """Keep the overview up to date, store it and announce its changes, until cancelled."""
+        async with anyio.create_task_group() as group:
+            attempt = 0
+            while attempt < _FIRST_ATTEMPTS and (not attempt or self._host.unanswered_servers()):
+                await self._refresh(group, FIRST_SECONDS, attempt)
+                attempt += 1
+            while True:
+                await anyio.sleep(REFRESH_SECONDS)
+                await self._refresh(group, REFRESH_SECONDS, attempt)
+
+    async def _refresh(self, group: anyio.abc.TaskGroup, wait_seconds: float, attempt: int) -> None:
+        """Ask servers that are due; show what changed, but an earlier start's list for some seconds."""
+        try:
+            view = await self._host.refresh(wait_seconds=wait_seconds)
+            unanswered = self._host.unanswered_servers()
+            is_settled = not unanswered or attempt >= _UNSETTLED_ATTEMPTS
+            shown = (view.skills, unanswered, is_settled)
+            if shown == self._shown or not (is_settled or self._stored.overview.is_unknown):
+                return
+            self._shown = shown
+            overview = await self._current()
+            if overview != self._overview:
+                self._overview = overview
+                await self._notifier.announce(frozenset(), group)
+            if is_settled:
+                save = partial(store_overview, self._stored.folder, self._stored.name, overview)
+                await anyio.to_thread.run_sync(save)
+        except SkillError as error:
+            logger.warning("the list of skills is not up to date: %s", error)
+
+    async def _current(self) -> Overview:
+        """Return the overview of the skills as they are known now."""
+        described = [(skill.name, skill.description) for skill in self._host.offered_skills()]
+        words = await anyio.to_thread.run_sync(words_of, described)
+        listings = self._host.child()
+
+        @cache
+        def listing(room: int) -> str:
+            return listings.listing(budget_tokens=max(room, 1), count=_bytes)
+
+        texts: dict[str, ClientTexts] = {}
+        for name, limits in CLIENTS.items():
+            texts[name] = client_texts(limits, listing, words, self._note)
+            await anyio.lowlevel.checkpoint()  # With many skills, each takes a while.
+        self._prompts = prompts_by_name(self._host)
+        listed = [_prompt_item(*item) for item in islice(self._prompts.items(), MAX_PROMPTS)]
+        return Overview(texts, tuple(listed), self._has_scripts)
+
+    # Requests
+
+    async def _introduce(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """Give each client its own instructions, and announce changes to it."""
+        result = await call_next(ctx)
+        if ctx.method == "notifications/initialized":
+            self._notifier.register(connection_of(ctx))
+        if ctx.method not in ("initialize", "server/discover") or ctx.request_id is None:
+            return result
+        found = as_json(result)
+        if ctx.method == "initialize":
+            found["capabilities"] = CAPABILITIES
+        return {**found, "instructions": self._overview.instructions(_client_name(ctx))}
+
+    async def _list_tools(
+        self, ctx: Context, params: types.PaginatedRequestParams | None
+    ) -> types.ListToolsResult:
+        tools = self._overview.tools(_client_name(ctx))
+        return types.ListToolsResult(tools=[types.Tool.model_validate(tool) for tool in tools])
+
+    async def _call_tool(
+        self, ctx: Context, params: types.CallToolRequestParams
+    ) -> types.CallToolResult | types.InputRequiredResult:
+        client = self._client(ctx)
+        tool = client.tools.get(params.name)
+        if tool is None:
+            raise invalid_params(f"there is no tool {params.name}")
+        with wire_errors(), self._consent.asking(ctx, params) as asking:
+            before = client.loaded
+            result = await tool(params.arguments or {})
+        if asking.needed is not None:
+            return asking.needed
+        if client.loaded != before:
+            await ctx.session.send_notification(types.ResourceListChangedNotification())
+        return types.CallToolResult(
+            content=[types.TextContent(text=text_of_result(result))], is_error=result.is_error
+        )
+
+    async def _list_prompts(
+        self, ctx: Context, params: types.PaginatedRequestParams | None
+    ) -> types.ListPromptsResult:
+        prompts = [types.Prompt.model_validate(item) for item in self._overview.prompts]
+        return types.ListPromptsResult(prompts=prompts)
+
+    async def _get_prompt(
+        self, ctx: Context, params: types.GetPromptRequestParams
+    ) -> types.GetPromptResult | types.InputRequiredResult:
+        """Load the skill of a prompt, for a person who asked for exactly this one."""
+        skill = self._prompts.get(params.name)
+        if skill is None:
+            self._prompts = prompts_by_name(self._host)
+            skill = self._prompts.get(params.name)
+        if skill is None:
+            raise invalid_params(f"there is no prompt {params.name}")
+        with wire_errors(), self._consent.asking(ctx, params) as asking:
+            try:
+                loaded = await self._client(ctx).conversation.load(
+                    skill.reference, arguments=params.arguments, actor="user"
+                )
+            except SkillError as error:
+                if asking.needed is not None:
+                    return asking.needed
+                raise invalid_params(text_of_refusal(error)) from error
+        message = types.PromptMessage(role="user", content=types.TextContent(text=loaded.text))
+        return types.GetPromptResult(messages=[message])
+
+    async def _list_resources(
+        self, ctx: Context, params: types.PaginatedRequestParams | None
+    ) -> types.ListResourcesResult:
+        files = self._client(ctx).files()
+        resources = [
+            types.Resource(uri=uri, name=f"{reference}/{path}", mime_type="text/plain")
+            for uri, (reference, path) in files.items()
+        ]
+        return types.ListResourcesResult(resources=resources)
+
+    async def _read_resource(
+        self, ctx: Context, params: types.ReadResourceRequestParams
+    ) -> types.ReadResourceResult | types.InputRequiredResult:
+        client = self._client(ctx)
+        found = client.files().get(params.uri)
+        with wire_errors(), self._consent.asking(ctx, params) as asking:
+            if found is None:
+                raise NotFoundError("no file of a loaded skill has this URI", uri=params.uri)
+            try:
+                text = await client.text_of(*found)
+            except SkillError as error:
+                if asking.needed is not None:
+                    return asking.needed
+                raise invalid_params(text_of_refusal(error)) from error
+        content = types.TextResourceContents(uri=params.uri, mime_type="text/plain", text=text)
+        return types.ReadResourceResult(contents=[content])
+
+    def _client(self, ctx: Context) -> "_Client":
+        name = _client_name(ctx)
+        if name not in self._clients:
+            conversation = self._host.child(page_length=CLIENTS[name].page)
+            tools = tools_for(conversation, with_scripts=self._has_scripts)
+            self._clients[name] = _Client(conversation, {tool.name: tool for tool in tools})
+        return self._clients[name]
+
+
+@dataclass(frozen=True, slots=True)
+class _Client:
+    """The conversation of all clients with the same limits, and its tools."""
+
+    conversation: Conversation
+    tools: Mapping[str, Tool]
+
+    @property
+    def loaded(self) -> tuple[str, ...]:
+        return tuple(window.boundary for window in self.conversation.loaded)
+
+    def files(self) -> dict[str, tuple[str, str]]:
+        """Return the reference and the path of each file of the loaded skills, by URI."""
+        found: dict[str, tuple[str, str]] = {}
+        for window in self.conversation.loaded:
+            reference = window.skill.reference
+            paths = [SKILL_FILE, *(file.path for file in self.conversation.list_skill_files(reference))]
+            for path in paths[: _MOST_RESOURCES - len(found)]:
+                found[f"skillwire://{quote(reference)}/{quote(path)}"] = reference, path
+        return found
+
+    async def text_of(self, reference: str, path: str) -> str:
+        if path == SKILL_FILE:
+            return (await self.conversation.load(reference)).text
+        return (await self.conversation.read_skill_file(reference, path)).text
+
+
+def text_of_result(result: ToolResult) -> str:
+    """Return the text of a result; that of a refusal can be recognized as one by a model."""
+    return f"REFUSED: {result.text}" if result.is_error else result.text
+
+
+def text_of_refusal(error: SkillError) -> str:
+    """Return what a person reads who asked for a skill."""
+    return f"{error}. {error.fix}" if error.fix else str(error)
+
+
+def prompts_by_name(host: Host) -> dict[str, KnownSkill]:
+    """Return the skills that people may load, by prompt name: approved and local ones first."""
+    approved = {approval.skill for approval in host.approvals}
+    skills = sorted(
+        host.offered_skills(to_user=True),
+        key=lambda skill: (skill.is_remote and skill.id not in approved, skill.reference),
+    )
+    found: dict[str, KnownSkill] = {}
+    for skill in skills:
+        name = _NOT_IN_A_NAME.sub("-", skill.reference.replace("/", "--"))
+        found.setdefault(name, skill)
+    return found
+
+
+def _prompt_item(name: str, skill: KnownSkill) -> JsonDict:
+    arguments = [
+        {"name": each.name, "description": _short(each.description or ""), "required": each.required}
+        for each in declared_arguments(skill)
+    ]
+    item: JsonDict = {
+        "name": name,
+        "title": _short(skill.reference),
+        "description": _short(skill.description),
+    }
+    return {**item, "arguments": arguments} if arguments else item
+
+
+def _short(text: str) -> str:
+    return cut(clean(text)[0], _PROMPT_BYTES)
+
+
+def _client_name(ctx: Context) -> str:
+    """Return which of the known clients sent a request."""
+    params = ctx.session.client_params
+    return ANY_CLIENT if params is None else known_client(params.client_info.name)
+
+
+def _bytes(text: str) -> int:
+    return len(text.encode())

@@ -1,0 +1,156 @@
+"""`skillwire bridge`: the skills of servers and folders for an agent that does not speak the extension."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import anyio
+import typer
+
+from skillwire.bridge.early import stored_overview
+from skillwire.bridge.overview import overview_name
+from skillwire.bridge.run import BridgeOptions, StoredOverview, run_http, run_stdio
+from skillwire.cli.command import Json, MisuseError, Output, OutputError, Verbose, command_output, new_app
+from skillwire.cli.hosting import Config, Frozen, HostRequest, Lock, ResolvedTargets, host_of, resolve_targets
+from skillwire.host import FileTrust, ServerConfig, StdioEndpoint, Storage
+from skillwire.host.state.vault import SealedFolder
+from skillwire.runner import Policy
+from skillwire.server.options import HttpOptions, OptionError
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+app = new_app()
+
+
+@app.command()
+def bridge(
+    targets: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="TARGET",
+            help="URLs, folders, or labels of the configuration; without any, all that is configured.",
+            show_default=False,
+        ),
+    ] = None,
+    http: Annotated[
+        str,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Serve clients on this machine over HTTP, at /mcp, instead of standard input and output.",
+            show_default=False,
+        ),
+    ] = "",
+    scripts: Annotated[
+        bool,
+        typer.Option("--scripts", help="Let models run scripts of skills in a sandbox, if the user agrees."),
+    ] = False,
+    config: Config = None,
+    lock: Lock = None,
+    frozen: Frozen = False,
+    json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Offer skills to an agent as an MCP server with ordinary tools.
+
+    For agents that use MCP servers but do not speak the skills extension:
+    `skillwire setup CLIENT` adds this command to their configuration. The
+    model loads skills with tools, people with prompts. Every skill of a server
+    needs your approval first: the agent asks you, if it can, and else the model
+    is told which command approves it. The next call then works.
+
+    It cannot watch the other tools of the agent.
+    """
+    with command_output("bridge", json=json, verbose=verbose) as output:
+        wanted = HostRequest(
+            config=config,
+            targets=targets or (),
+            lock=lock,
+            frozen=frozen,
+            scripts=Policy() if scripts else None,
+        )
+        listener = _listening(http) if http else None
+        if listener is None and (sys.stdin is None or sys.stdin.isatty()):
+            raise MisuseError(
+                "standard input is no MCP client",
+                fix="let an agent start it (`skillwire setup CLIENT`), or use --http 127.0.0.1:8000",
+            )
+        options = _options(output, wanted)
+        if listener is None:
+            anyio.run(run_stdio, options)
+        else:
+            anyio.run(run_http, options, listener, partial(_announce, output, listener))
+
+
+def _options(output: Output, wanted: HostRequest) -> BridgeOptions:
+    places, note = _trusted(resolve_targets(wanted))
+    if note:
+        output.message(("warning:", "yellow"), f" {note}")
+    servers = tuple(server for server in places.servers if not is_bridge(server))
+    for server in servers:
+        if isinstance(server.endpoint, StdioEndpoint) and not server.is_label_given:
+            raise MisuseError(
+                f"{server.label} was typed as a command, which would get the whole environment of the agent",
+                fix=f"add it to the configuration with `skillwire add {server.label} -- COMMAND`",
+            )
+    args = sys.argv[2:]
+    stored = StoredOverview(SealedFolder(Storage().state), overview_name(args), stored_overview(args))
+    # The commands that users type do not begin in this process, so they get an absolute path.
+    named = wanted if wanted.config is None else replace(wanted, config=wanted.config.absolute())
+    return BridgeOptions(
+        partial(host_of, wanted, replace(places, servers=servers)),
+        named.command_line,
+        stored,
+        note,
+        has_scripts=wanted.scripts is not None,
+    )
+
+
+def _trusted(places: ResolvedTargets) -> tuple[ResolvedTargets, str]:
+    """Return what may be used, and what the user must know: nobody can be asked about a configuration."""
+    if places.found is None:
+        return places, ""
+    path, found = places.found
+    if not found.servers or FileTrust(Storage().state).is_trusted(path, found.digest):
+        return places, ""
+    note = (
+        f"The servers of {path.name} in this folder are not used, because it is not trusted. "
+        "The user can review and trust it with `skillwire trust` there, and then restart this server."
+    )
+    return replace(places, servers=()), note
+
+
+def is_bridge(server: ServerConfig) -> bool:
+    """Return whether a configured server is this command, which agents have in the same files."""
+    endpoint = server.endpoint
+    if not isinstance(endpoint, StdioEndpoint):
+        return False
+    words = [Path(endpoint.command).stem, *endpoint.args]
+    return any(word == "skillwire" and "bridge" in words[number:] for number, word in enumerate(words))
+
+
+def _listening(http: str) -> socket.socket:
+    try:
+        host, port = HttpOptions(http=http).address
+    except OptionError as error:
+        raise MisuseError(str(error), fix=error.fix) from error
+    if host not in LOOPBACK:
+        raise MisuseError(
+            "a bridge acts with the approvals of one user, so it listens on this machine only",
+            fix="use --http 127.0.0.1:8000; to serve others, use `skillwire serve`",
+        )
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        raise OutputError(
+            f"cannot listen on {http}: {error.strerror}", fix="choose another port; 0 takes any that is free"
+        ) from error
+
+
+def _announce(output: Output, listener: socket.socket) -> None:
+    host, port = listener.getsockname()[:2]
+    output.message(f"bridge at http://{f'[{host}]' if ':' in host else host}:{port}/mcp")
