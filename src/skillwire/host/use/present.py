@@ -11,7 +11,7 @@ import sys
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import AnyStr, Final
 
 from skillwire.core import (
     MAX_DESCRIPTION,
@@ -39,6 +39,8 @@ from skillwire.host.use.definitions import FILES_TOOL, LOAD_TOOL, READ_TOOL
 
 MOST_HIDDEN: Final = 1000
 """The maximum number of hidden characters that are counted."""
+MOST_LINES: Final = 1_800
+"""The maximum number of lines of a page. OpenCode shows 2,000 of a result, with the host's own."""
 MAX_REMEMBERED_BYTES: Final = 64 * 1024 * 1024
 _LEAST_REMEMBERED: Final = 64 * 1024
 
@@ -56,18 +58,21 @@ class PagedText:
 
     @classmethod
     def of(cls, text: str, length: int) -> "PagedText":
-        """Split a text into pages of at most `length` bytes of UTF-8, at line ends where possible."""
+        """Split a text into pages of at most `length` bytes of UTF-8, at line ends where possible.
+
+        A page has at most `MOST_LINES` lines: some clients show no more of a result, however short they are.
+        """
         shown = revealed(text)
         starts = [0]
         if shown.isascii():
-            while len(shown) - (start := starts[-1]) > length:
-                end = shown.rfind("\n", start, start + length) + 1
-                starts.append(end if end > start else start + length)
+            while (limit := _limit(shown, "\n", start := starts[-1], length)) < len(shown):
+                end = shown.rfind("\n", start, limit) + 1
+                starts.append(end if end > start else limit)
         else:
             data = shown.encode("utf-8", "surrogatepass")
             position = 0
-            while len(data) - position > length:
-                end = _page_end(data, position, length)
+            while (limit := _limit(data, b"\n", position, length)) < len(data):
+                end = _page_end(data, position, limit - position)
                 starts.append(starts[-1] + len(data[position:end].decode("utf-8", "surrogatepass")))
                 position = end
         return cls(shown, tuple(starts), len(hidden_characters(text, most=MOST_HIDDEN)))
@@ -83,6 +88,16 @@ class PagedText:
             raise NoSuchPageError(f"there is no page {number}; the text has {count}")
         end = self.starts[number] if number < count else None
         return self.text[self.starts[number - 1] : end]
+
+
+def _limit(text: AnyStr, newline: AnyStr, start: int, length: int) -> int:
+    """Return where a page must end: after `length` bytes, or the most lines, or with the text."""
+    end = min(start + length, len(text))
+    if text.count(newline, start, end) <= MOST_LINES:
+        return end
+    for _ in range(MOST_LINES):
+        start = text.index(newline, start) + 1
+    return start
 
 
 def _page_end(data: bytes, start: int, length: int) -> int:
