@@ -30,5 +30,6 @@ def agent(request: pytest.FixtureRequest) -> CodingAgent:
 def report(agent: CodingAgent, travel: Travel) -> JourneyReport:
     """What one agent's whole journey showed."""
     report = travel(agent)
-    assert (report.code, report.failures) == (0, []), f"{report.failures}\n{report.output}"
+    for run in report.runs:
+        assert (run.code, run.failures) == (0, []), f"{run.failures}\n{run.output}"
     return report

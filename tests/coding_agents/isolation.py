@@ -1,6 +1,5 @@
 """Running a journey where nothing leaves the machine, and nothing but its own folder can be written."""
 
-import json
 import os
 import shutil
 import subprocess
@@ -63,4 +62,4 @@ def run_isolated(agent: CodingAgent, folder: Path, node: Node, bwrap: str) -> Jo
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    return JourneyReport(**json.loads(done.stdout))
+    return JourneyReport.from_json(done.stdout)

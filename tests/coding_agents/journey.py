@@ -17,13 +17,12 @@ import sys
 import sysconfig
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import serving
 from coding_agents.agents import AGENTS, CodingAgent
-from coding_agents.scripted_model import CODE, SEARCH, Json, ModelServer, ScriptStep, scripted_model
+from coding_agents.scripted_model import CODE, SEARCH, Json, ModelServer, ScriptStep, Shown, scripted_model
 
 BRIDGE = (sys.executable, "-m", "skillwire", "bridge")
 
@@ -46,31 +45,46 @@ CHANGED = "Ask for the order number and for the receipt.\n"
 AGENT_ENDS_WITHIN = 150.0
 COMMAND_ENDS_WITHIN = 60.0
 KEPT = 4000
+END = "The journey is over."
 _COMMAND = re.compile(r"`(skillwire approve [^`]+)`")
 
 
-@dataclass(slots=True)
-class JourneyReport:
-    """What a journey showed: how the agent ended, what its model was shown, what the bridge was asked."""
+@dataclass(frozen=True, slots=True)
+class RunReport:
+    """One run of the agent: how it ended, what its model was shown, what it and the bridge said."""
 
-    code: int = -1
-    output: str = ""
-    seconds: float = 0.0
-    first: Json = field(default_factory=dict[str, Any])
+    code: int
+    output: str
+    first: Json
     """What the model was shown first: texts, each with its place, and tools."""
-    last: Json = field(default_factory=dict[str, Any])
+    last: Json
     """What it was shown last, with the results of all calls."""
-    approved: list[list[str]] = field(default_factory=list[list[str]])
-    """What each refusal named as the command that approves it, and what that command then printed."""
-    asked: list[Json] = field(default_factory=list[Json])
+    asked: list[Json]
     """What the agent sent to the bridge."""
-    answered: list[Json] = field(default_factory=list[Json])
+    answered: list[Json]
     """What the bridge sent to the agent."""
-    interfaces: list[str] = field(default_factory=list[str])
-    """The network interfaces there were."""
-    others: list[str] = field(default_factory=list[str])
+    others: list[str]
     """The paths of what the agent asked the model for besides."""
-    failures: list[str] = field(default_factory=list[str])
+    failures: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class JourneyReport:
+    """What a journey showed."""
+
+    interfaces: list[str]
+    """The network interfaces there were."""
+    runs: list[RunReport]
+    approved: list[list[str]]
+    """What each refusal named as the command that approves it, and what that command then printed."""
+    seconds: float
+
+    @classmethod
+    def from_json(cls, text: str) -> "JourneyReport":
+        """Return the report that a journey printed."""
+        found: Json = json.loads(text)
+        runs = [RunReport(**run) for run in found.pop("runs")]
+        return cls(runs=runs, **found)
 
 
 class Journey:
@@ -84,48 +98,57 @@ class Journey:
         self._home = folder / "home"
         self._config = folder / "mcp.json"
         self._model: ModelServer | None = None
-        self.report = JourneyReport(interfaces=[name for _, name in socket.if_nameindex()])
+        self._approved: list[list[str]] = []
 
     def run(self) -> JourneyReport:
-        """Run the agent on its prompt, to the end of the script."""
+        """Run the agent twice: the first time it meets the skills, and after one of them changed."""
+        start = time.monotonic()
         for name, text in FILES.items():
             self._write_skill(name, text)
         for path in (self._project, self._folder / "tmp"):
             path.mkdir()
-        start = time.monotonic()
-        with (
-            serving.http_server(self._skills, env=serving.environment(self._folder / "server")) as server,
-            scripted_model(self._agent.api(), self._steps()) as model,
-        ):
-            self._model = model
+        with serving.http_server(self._skills, env=serving.environment(self._folder / "server")) as server:
             self._config.write_text(json.dumps({"mcpServers": {LABEL: {"type": "http", "url": server.url}}}))
-            self._agent.configure(self._home, model.url, self._bridge())
-            self._run_agent(model)
-        self.report.seconds = round(time.monotonic() - start, 1)
-        return self.report
+            runs = [self._run_with(self._first_steps()), self._run_with(self._second_steps())]
+        return JourneyReport(
+            interfaces=[name for _, name in socket.if_nameindex()],
+            runs=runs,
+            approved=self._approved,
+            seconds=round(time.monotonic() - start, 1),
+        )
 
-    def _steps(self) -> Sequence[ScriptStep]:
+    def _first_steps(self) -> Sequence[ScriptStep]:
         load = {"skill": SKILL}
         start = (
             ScriptStep("load_skill", load),
             ScriptStep("load_skill", load, first=self._approve),
+            ScriptStep("load_skill", load, first=self._change),
             ScriptStep("read_skill_file", {**load, "path": FILE}),
         )
-        end = ScriptStep(text="The journey is over.")
-        if self._agent.finding == "searched":
-            return (ScriptStep(SEARCH, {"query": WORDS}), *start, end)
-        if self._agent.finding == "coded":
-            return (*map(_in_code, start), end)
-        return (
-            *start,
+        long = (
             ScriptStep("search_skills", {"query": "manual"}),
             ScriptStep("load_skill", {"skill": LONG}),
             ScriptStep("load_skill", {"skill": LONG}, first=self._approve),
             ScriptStep("load_skill", {"skill": LONG, "page": 2}),
-            ScriptStep("load_skill", load, first=self._change),
-            ScriptStep("load_skill", load, first=self._approve),
-            end,
         )
+        match self._agent.finding:
+            case "listed":
+                return (*start, *long)
+            case "searched":
+                return (ScriptStep(SEARCH, {"query": "load skill"}), *start)
+            case "coded":
+                return (*map(_in_code, start),)
+
+    def _second_steps(self) -> Sequence[ScriptStep]:
+        load = {"skill": SKILL}
+        steps = (ScriptStep("load_skill", load), ScriptStep("load_skill", load, first=self._approve))
+        match self._agent.finding:
+            case "listed":
+                return steps
+            case "searched":
+                return (ScriptStep(SEARCH, {"query": WORDS}), *steps)
+            case "coded":
+                return (*map(_in_code, steps),)
 
     def _bridge(self) -> list[str]:
         """Return a command that runs the bridge, and keeps what goes in and out."""
@@ -133,10 +156,26 @@ class Journey:
         asked, answered = (shlex.quote(str(self._folder / name)) for name in ("asked", "answered"))
         return ["sh", "-c", f"tee {asked} | {bridge} | tee {answered}"]
 
-    def _run_agent(self, model: ModelServer) -> None:
-        node = shutil.which("node") or "node"
+    def _run_with(self, steps: Sequence[ScriptStep]) -> RunReport:
+        with scripted_model(self._agent.api(), [*steps, ScriptStep(text=END)]) as model:
+            self._model = model
+            self._agent.configure(self._home, model.url, self._bridge())
+            code, output = self._run_agent(model)
+        shown = model.shown or [Shown((), {}, ())]
+        return RunReport(
+            code,
+            output,
+            asdict(shown[0]),
+            asdict(shown[-1]),
+            self._messages("asked"),
+            self._messages("answered"),
+            model.others,
+            model.failures,
+        )
+
+    def _run_agent(self, model: ModelServer) -> tuple[int, str]:
         process = subprocess.Popen(
-            self._agent.command(node),
+            self._agent.command(shutil.which("node") or "node"),
             cwd=self._project,
             env={**self._environment(), **self._agent.environment(model.url)},
             stdin=subprocess.DEVNULL,
@@ -149,12 +188,7 @@ class Journey:
             process.kill()
             output, _ = process.communicate()
             model.failures.append(f"the agent did not end within {AGENT_ENDS_WITHIN} s")
-        report = self.report
-        report.code, report.output = process.returncode, output.decode(errors="replace")[-KEPT:]
-        report.others, report.failures = model.others, model.failures
-        if model.shown:
-            report.first, report.last = asdict(model.shown[0]), asdict(model.shown[-1])
-        report.asked, report.answered = self._messages("asked"), self._messages("answered")
+        return process.returncode, output.decode(errors="replace")[-KEPT:]
 
     def _messages(self, name: str) -> list[Json]:
         path = self._folder / name
@@ -168,7 +202,7 @@ class Journey:
         words = shlex.split(found[1])
         review = ["show" if word == "approve" else word for word in words]
         binding: str = json.loads(self._command(*review, "--json"))["binding"]
-        self.report.approved.append([found[1], self._command(*words, "--yes", "--digest", binding)])
+        self._approved.append([found[1], self._command(*words, "--yes", "--digest", binding)])
 
     def _change(self) -> None:
         self._write_skill("refunds/SKILL.md", FILES["refunds/SKILL.md"] + CHANGED)

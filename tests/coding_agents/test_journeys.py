@@ -8,7 +8,7 @@ import pytest
 
 from coding_agents.agents import CODEX, CODEX_CODED, CODEX_SEARCHED, GEMINI, OPENCODE, CodingAgent
 from coding_agents.isolation import Travel
-from coding_agents.journey import CHANGED, FILE, FILES, LONG, SKILL, JourneyReport
+from coding_agents.journey import CHANGED, END, FILE, FILES, LONG, SKILL, JourneyReport, RunReport
 from coding_agents.scripted_model import SEARCH, Json
 
 DESCRIPTION = "Pay an order back."
@@ -22,63 +22,63 @@ class ObservedClient:
     name: str
     version: str
     revision: str
-    elicits: bool
     tool: str
     """The name under which its model is shown `load_skill`."""
     place: str
     """Where its model is shown the server's instructions."""
     sign: str = ""
     """What its model is shown of `isError`, besides the text."""
+    elicitation: str = ""
+    """What it answers when the bridge asks its user, if it says that it can be asked."""
 
 
 _CODEX = ObservedClient(
-    "codex-mcp-client", "0.166.0", "2025-06-18", True, "mcp__skillwire/load_skill", "namespace"
+    "codex-mcp-client",
+    "0.166.0",
+    "2025-06-18",
+    "mcp__skillwire/load_skill",
+    "namespace",
+    elicitation="decline",
 )
 # In code, a model gets the whole result.
 _CODED = replace(_CODEX, sign='"isError":true')
+_GEMINI = ObservedClient(
+    "gemini-cli-mcp-client", "0.61.0", "2025-06-18", "mcp_skillwire_load_skill", "user", "reported tool error"
+)
+_OPENCODE = ObservedClient("opencode", "1.18.33", "2025-11-25", "skillwire_load_skill", "system")
 OBSERVED: Mapping[str, ObservedClient] = {
     CODEX.name: _CODEX,
     CODEX_SEARCHED.name: _CODEX,
     CODEX_CODED.name: _CODED,
-    GEMINI.name: ObservedClient(
-        "gemini-cli-mcp-client",
-        "0.61.0",
-        "2025-06-18",
-        False,
-        "mcp_skillwire_load_skill",
-        "user",
-        "reported tool error",
-    ),
-    OPENCODE.name: ObservedClient(
-        "opencode", "1.18.33", "2025-11-25", False, "skillwire_load_skill", "system"
-    ),
+    GEMINI.name: _GEMINI,
+    OPENCODE.name: _OPENCODE,
 }
-LISTING = [CODEX, GEMINI, OPENCODE]
+LISTING = [pytest.param(agent, id=agent.name) for agent in (CODEX, GEMINI, OPENCODE)]
 """The agents that show every tool at once; they go the whole way."""
-
-
-def listing(agent: CodingAgent) -> object:
-    return pytest.param(agent, id=agent.name)
 
 
 def texts_of(shown: Json, place: str) -> str:
     return "\n".join(text for found, text in shown["texts"] if found == place)
 
 
-def results_of(report: JourneyReport) -> list[str]:
-    return report.last["results"]
+def results_of(run: RunReport) -> list[str]:
+    return run.last["results"]
 
 
-def sent(report: JourneyReport) -> list[Json]:
+def sent(run: RunReport) -> list[Json]:
     """Return the results that the bridge sent, in the order of the calls."""
-    results = {message["id"]: message["result"] for message in report.answered if "result" in message}
-    return [results[message["id"]] for message in report.asked if message.get("method") == "tools/call"]
+    results = {message["id"]: message["result"] for message in run.answered if "result" in message}
+    return [results[message["id"]] for message in run.asked if message.get("method") == "tools/call"]
 
 
-def wrapper_of(result: str) -> str:
-    """Return what Codex puts before a result: how long it took."""
-    found = re.match(r"Wall time: [\d.]+ seconds\nOutput:\n", result)
-    return found[0] if found else ""
+def is_shown(line: str, text: str) -> bool:
+    """Return whether a line is in a text, as it is or within JSON."""
+    return line in text or line.replace('"', '\\"') in text or line.replace('"', '\\\\\\"') in text
+
+
+def without_wrapper(result: str) -> str:
+    """Return a result without what Codex puts before it: how long it took."""
+    return re.sub(r"\AWall time: [\d.]+ seconds\nOutput:\n", "", result)
 
 
 def test_a_journey_has_no_network_but_loopback(report: JourneyReport) -> None:
@@ -88,41 +88,68 @@ def test_a_journey_has_no_network_but_loopback(report: JourneyReport) -> None:
 def test_the_agent_is_the_one_that_was_observed(agent: CodingAgent, report: JourneyReport) -> None:
     observed = OBSERVED[agent.name]
 
-    [opening] = [message["params"] for message in report.asked if message.get("method") == "initialize"]
+    for run in report.runs:
+        [opening] = [message["params"] for message in run.asked if message.get("method") == "initialize"]
+        replies = [message["result"] for message in run.asked if "action" in message.get("result", {})]
 
-    assert opening["clientInfo"]["name"] == observed.name
-    assert opening["clientInfo"]["version"] == observed.version
-    assert opening["protocolVersion"] == observed.revision
-    assert ("elicitation" in opening["capabilities"]) == observed.elicits
+        assert opening["clientInfo"]["name"] == observed.name
+        assert opening["clientInfo"]["version"] == observed.version
+        assert opening["protocolVersion"] == observed.revision
+        assert ("elicitation" in opening["capabilities"]) == bool(observed.elicitation)
+        assert {reply["action"] for reply in replies} == ({observed.elicitation} - {""})
 
 
-def test_a_refusal_names_the_command_after_which_the_next_call_gets_the_skill(
-    agent: CodingAgent, report: JourneyReport
-) -> None:
-    refused, loaded, read = results_of(report)[:3]
+def test_a_refusal_names_the_command_after_which_the_next_call_gets_the_skill(report: JourneyReport) -> None:
+    refused, loaded, _, read = results_of(report.runs[0])[:4]
     [command, printed] = report.approved[0]
 
     assert f"`{command}`" in refused and BODY not in refused
     assert command.startswith(f"skillwire approve {SKILL}") and "approved" in printed
     assert BODY in loaded
     assert FILES[f"refunds/{FILE}"].strip() in read
+    assert END in report.runs[0].output
 
 
-@pytest.mark.parametrize("agent", [*map(listing, LISTING)])
+def test_a_skill_that_changes_is_refused_until_it_is_approved_again(report: JourneyReport) -> None:
+    refused, loaded = results_of(report.runs[1])
+    [command, _] = report.approved[-1]
+
+    assert f"`{command}`" in refused and BODY not in refused
+    assert "has changed" in refused
+    assert BODY in loaded and CHANGED.strip() in loaded
+
+
+def test_a_loaded_skill_stays_as_it_was_approved(report: JourneyReport) -> None:
+    again = results_of(report.runs[0])[2]
+
+    assert BODY in again and CHANGED.strip() not in again
+
+
+@pytest.mark.parametrize("agent", LISTING)
 def test_the_model_is_shown_the_skills_before_it_calls_a_tool(
     agent: CodingAgent, report: JourneyReport
 ) -> None:
     observed = OBSERVED[agent.name]
+    first = report.runs[1].first
 
-    assert report.first["results"] == []
-    for shown in (texts_of(report.first, observed.place), report.first["tools"][observed.tool]):
+    assert first["results"] == []
+    for shown in (texts_of(first, observed.place), first["tools"][observed.tool]):
         assert SKILL in shown and DESCRIPTION in shown
 
 
-def test_a_model_that_searches_for_tools_finds_the_bridge_by_words_of_a_skill(travel: Travel) -> None:
-    report = travel(CODEX_SEARCHED)
+@pytest.mark.parametrize("agent", LISTING[1:])
+def test_the_model_is_shown_skills_that_become_known_after_the_start(
+    agent: CodingAgent, report: JourneyReport
+) -> None:
+    shown = report.runs[0].last["tools"][OBSERVED[agent.name].tool]
 
-    searched, found = report.first["tools"], report.last["tools"]
+    assert SKILL in shown and DESCRIPTION in shown
+
+
+def test_a_model_that_searches_for_tools_finds_the_bridge_by_words_of_a_skill(travel: Travel) -> None:
+    [_, run] = travel(CODEX_SEARCHED).runs
+
+    searched, found = run.first["tools"], run.last["tools"]
 
     assert _CODEX.tool not in searched and _CODEX.tool in found
     assert SKILL in searched[SEARCH] and DESCRIPTION in searched[SEARCH]
@@ -130,57 +157,41 @@ def test_a_model_that_searches_for_tools_finds_the_bridge_by_words_of_a_skill(tr
 
 
 def test_a_model_that_writes_code_is_shown_the_skills_when_it_lists_all_tools(travel: Travel) -> None:
-    report = travel(CODEX_CODED)
+    [_, run] = travel(CODEX_CODED).runs
 
-    assert not any(SKILL in text for place, text in report.first["texts"] if place != "user")
-    assert all(SKILL not in description for description in report.first["tools"].values())
-    assert DESCRIPTION in results_of(report)[0]
+    assert not any(SKILL in text for place, text in run.first["texts"] if place != "user")
+    assert all(SKILL not in description for description in run.first["tools"].values())
+    assert DESCRIPTION in results_of(run)[0]
 
 
-def test_every_result_is_shown_whole(agent: CodingAgent, report: JourneyReport) -> None:
-    results = sent(report)
-
-    shown = results_of(report)
-
-    assert len(shown) == len(results)
-    for result, seen in zip(results, shown, strict=True):
-        for line in result["content"][0]["text"].splitlines():
-            assert line in seen or line.replace('"', '\\"') in seen
+def test_every_result_is_shown_whole(report: JourneyReport) -> None:
+    for run in report.runs:
+        for result, shown in zip(sent(run), results_of(run), strict=True):
+            missing = [
+                line for line in result["content"][0]["text"].splitlines() if not is_shown(line, shown)
+            ]
+            assert missing == []
 
 
 def test_an_error_is_recognizable_by_its_text_where_the_model_is_shown_no_other_sign(
     agent: CodingAgent, report: JourneyReport
 ) -> None:
     sign = OBSERVED[agent.name].sign
-    refusal = sent(report)[0]
+    refusal = sent(report.runs[0])[0]
     [text] = [block["text"] for block in refusal["content"]]
 
-    refused = results_of(report)[0]
+    refused = results_of(report.runs[0])[0]
 
     assert refusal["isError"] is True
-    assert sign in refused if sign else refused.removeprefix(wrapper_of(refused)) == text
+    assert text.startswith("REFUSED: ")
+    assert sign in refused if sign else without_wrapper(refused) == text
 
 
-@pytest.mark.parametrize("agent", [*map(listing, LISTING)])
+@pytest.mark.parametrize("agent", LISTING)
 def test_a_long_skill_comes_in_pages(agent: CodingAgent, report: JourneyReport) -> None:
-    refused, first, second = results_of(report)[4:7]
+    found, refused, first, second = results_of(report.runs[0])[4:]
 
-    assert "skillwire approve" in refused
+    assert LONG in found
+    assert f"skillwire approve {LONG}" in refused
     assert "Rule 1:" in first and "Rule 1:" not in second
     assert LONG in second
-
-
-@pytest.mark.parametrize("agent", [*map(listing, LISTING)])
-def test_a_skill_that_changes_is_refused_until_it_is_approved_again(
-    agent: CodingAgent, report: JourneyReport
-) -> None:
-    refused, loaded = results_of(report)[7:9]
-
-    assert CHANGED.strip() not in refused and "skillwire approve" in refused
-    assert CHANGED.strip() in loaded
-    assert [command.split()[2] for command, _ in report.approved] == [SKILL, LONG, SKILL]
-
-
-@pytest.mark.parametrize("agent", [*map(listing, LISTING)])
-def test_a_search_finds_skills_that_are_not_approved(agent: CodingAgent, report: JourneyReport) -> None:
-    assert LONG in results_of(report)[3]
