@@ -15,6 +15,8 @@ from coding_agents.scripted_model import ChatApi, GeminiApi, ModelApi, Responses
 PACKAGES = Path(__file__).parent / "node_modules"
 KEY = "made-up-key"
 SERVER = "skillwire"
+TIMEOUT = 100
+"""How many seconds an agent waits for the server, where that can be configured."""
 PROMPT = "A customer wants money back. Do what the skill team/refunds says."
 
 Finding: TypeAlias = Literal["listed", "searched", "coded"]
@@ -76,6 +78,8 @@ def _configure_codex(home: Path, url: str, server: list[str]) -> None:
         command = {json.dumps(server[0])}
         args = {json.dumps(server[1:])}
         required = true
+        startup_timeout_sec = {TIMEOUT}
+        tool_timeout_sec = {TIMEOUT}
         default_tools_approval_mode = "approve"
         """,
     )
@@ -103,7 +107,7 @@ def _configure_opencode(home: Path, url: str, server: list[str]) -> None:
         "share": "disabled",
         "model": "scripted/scripted",
         "provider": {"scripted": provider},
-        "mcp": {SERVER: {"type": "local", "command": server, "enabled": True}},
+        "mcp": {SERVER: {"type": "local", "command": server, "enabled": True, "timeout": TIMEOUT * 1000}},
     }
     _write_json(home / ".config" / "opencode" / "opencode.json", settings)
 

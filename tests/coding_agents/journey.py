@@ -40,6 +40,7 @@ FILES: Mapping[str, str] = {
     "manual/SKILL.md": "---\nname: manual\ndescription: All there is to know.\n---\n"
     + "".join(f"Rule {number}: keep it.\n" for number in range(1, 3001)),
 }
+REFUSED_AGAIN = "has changed"
 CHANGED = "Ask for the order number and for the receipt.\n"
 
 AGENT_ENDS_WITHIN = 150.0
@@ -101,7 +102,7 @@ class Journey:
         self._approved: list[list[str]] = []
 
     def run(self) -> JourneyReport:
-        """Run the agent twice: the first time it meets the skills, and after one of them changed."""
+        """Run the agent on the first day, when it meets the skills and one changes, and on the next."""
         start = time.monotonic()
         for name, text in FILES.items():
             self._write_skill(name, text)
@@ -122,8 +123,11 @@ class Journey:
         start = (
             ScriptStep("load_skill", load),
             ScriptStep("load_skill", load, first=self._approve),
-            ScriptStep("load_skill", load, first=self._change),
             ScriptStep("read_skill_file", {**load, "path": FILE}),
+        )
+        end = (
+            ScriptStep("load_skill", load, first=self._change, until=REFUSED_AGAIN),
+            ScriptStep("load_skill", load, first=self._approve),
         )
         long = (
             ScriptStep("search_skills", {"query": "manual"}),
@@ -133,22 +137,21 @@ class Journey:
         )
         match self._agent.finding:
             case "listed":
-                return (*start, *long)
+                return (*start, *long, *end)
             case "searched":
-                return (ScriptStep(SEARCH, {"query": "load skill"}), *start)
+                return (ScriptStep(SEARCH, {"query": "load skill"}), *start, *end)
             case "coded":
-                return (*map(_in_code, start),)
+                return (*map(_in_code, (*start, *end)),)
 
     def _second_steps(self) -> Sequence[ScriptStep]:
-        load = {"skill": SKILL}
-        steps = (ScriptStep("load_skill", load), ScriptStep("load_skill", load, first=self._approve))
+        load = ScriptStep("load_skill", {"skill": SKILL})
         match self._agent.finding:
             case "listed":
-                return steps
+                return (load,)
             case "searched":
-                return (ScriptStep(SEARCH, {"query": WORDS}), *steps)
+                return (ScriptStep(SEARCH, {"query": WORDS}), load)
             case "coded":
-                return (*map(_in_code, steps),)
+                return (_in_code(load),)
 
     def _bridge(self) -> list[str]:
         """Return a command that runs the bridge, and keeps what goes in and out."""
@@ -246,7 +249,7 @@ def _in_code(step: ScriptStep) -> ScriptStep:
         return step
     find = f"const found = ALL_TOOLS.find((tool) => tool.name.endsWith({json.dumps(step.tool)}));"
     call = f"text(await tools[found.name]({json.dumps(dict(step.arguments))}));"
-    return ScriptStep(CODE, {"code": f"{find}\ntext(found.description);\n{call}"}, first=step.first)
+    return ScriptStep(CODE, {"code": f"{find}\ntext(found.description);\n{call}"}, "", step.first, step.until)
 
 
 def main(name: str, folder: str) -> None:

@@ -8,6 +8,7 @@ counts, lists of models) gets a harmless answer.
 
 import json
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ Json: TypeAlias = dict[str, Any]
 
 LARGEST = 16 * 1024 * 1024
 MOST_REQUESTS = 200
+AGAIN_SECONDS = 0.3
 SMALL_TALK = "ok"
 """What is answered when it is not the script's turn."""
 SEARCH = "tool_search"
@@ -29,12 +31,17 @@ CODE = "exec"
 
 @dataclass(frozen=True, slots=True)
 class ScriptStep:
-    """One answer: a call of the tool whose name ends so, or a text. `first` is done before it is given."""
+    """One answer: a call of the tool whose name ends so, or a text.
+
+    `first` is done before it is given. It is given again, a little later, as
+    long as the result of the call has no `until` in it.
+    """
 
     tool: str = ""
     arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
     text: str = ""
     first: Callable[[], None] | None = None
+    until: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,21 +207,34 @@ class ModelServer:
     others: list[str] = field(default_factory=list[str])
     """The paths of the requests that took no step."""
     failures: list[str] = field(default_factory=list[str])
+    _taken: int = 0
     _turn: threading.Lock = field(default_factory=threading.Lock)
 
     def stream(self, path: str, request: Json) -> list[Json]:
         """Return the events of the next answer."""
         shown = self.api.read(request)
         with self._turn:
-            number = len(self.shown)
-            step = self.steps[number] if number < len(self.steps) else None
-            if step is None or not shown.name_of(step.tool):
+            step, is_again = self._next(shown)
+            if step is None:
                 self.others.append(path)
                 return self.api.events(MOST_REQUESTS + len(self.others), ScriptStep(text=SMALL_TALK), "")
             self.shown.append(shown)
-            if step.first is not None:
+            assert len(self.shown) < MOST_REQUESTS, f"nothing says {step.until!r}"
+            if is_again:
+                time.sleep(AGAIN_SECONDS)
+            elif step.first is not None:
                 step.first()
-            return self.api.events(number, step, shown.name_of(step.tool))
+            return self.api.events(len(self.shown), step, shown.name_of(step.tool))
+
+    def _next(self, shown: Shown) -> tuple[ScriptStep | None, bool]:
+        """Return the step that a request takes, if any, and whether it took the one before, too."""
+        before = self.steps[self._taken - 1] if self._taken else ScriptStep()
+        is_again = before.until not in "".join(shown.results[-1:])
+        step = before if is_again else next(iter(self.steps[self._taken :]), None)
+        if step is None or not shown.name_of(step.tool):
+            return None, False
+        self._taken += not is_again
+        return step, is_again
 
     def answer(self, path: str) -> Json:
         """Return the answer to any other request."""

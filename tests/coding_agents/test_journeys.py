@@ -8,7 +8,17 @@ import pytest
 
 from coding_agents.agents import CODEX, CODEX_CODED, CODEX_SEARCHED, GEMINI, OPENCODE, CodingAgent
 from coding_agents.isolation import Travel
-from coding_agents.journey import CHANGED, END, FILE, FILES, LONG, SKILL, JourneyReport, RunReport
+from coding_agents.journey import (
+    CHANGED,
+    END,
+    FILE,
+    FILES,
+    LONG,
+    REFUSED_AGAIN,
+    SKILL,
+    JourneyReport,
+    RunReport,
+)
 from coding_agents.scripted_model import SEARCH, Json
 
 DESCRIPTION = "Pay an order back."
@@ -88,19 +98,20 @@ def test_a_journey_has_no_network_but_loopback(report: JourneyReport) -> None:
 def test_the_agent_is_the_one_that_was_observed(agent: CodingAgent, report: JourneyReport) -> None:
     observed = OBSERVED[agent.name]
 
-    for run in report.runs:
-        [opening] = [message["params"] for message in run.asked if message.get("method") == "initialize"]
-        replies = [message["result"] for message in run.asked if "action" in message.get("result", {})]
+    asked = report.runs[0].asked
 
-        assert opening["clientInfo"]["name"] == observed.name
-        assert opening["clientInfo"]["version"] == observed.version
-        assert opening["protocolVersion"] == observed.revision
-        assert ("elicitation" in opening["capabilities"]) == bool(observed.elicitation)
-        assert {reply["action"] for reply in replies} == ({observed.elicitation} - {""})
+    [opening] = [message["params"] for message in asked if message.get("method") == "initialize"]
+    replies = [message["result"] for message in asked if "action" in message.get("result", {})]
+
+    assert opening["clientInfo"]["name"] == observed.name
+    assert opening["clientInfo"]["version"] == observed.version
+    assert opening["protocolVersion"] == observed.revision
+    assert ("elicitation" in opening["capabilities"]) == bool(observed.elicitation)
+    assert {reply["action"] for reply in replies} == {observed.elicitation} - {""}
 
 
 def test_a_refusal_names_the_command_after_which_the_next_call_gets_the_skill(report: JourneyReport) -> None:
-    refused, loaded, _, read = results_of(report.runs[0])[:4]
+    refused, loaded, read = results_of(report.runs[0])[:3]
     [command, printed] = report.approved[0]
 
     assert f"`{command}`" in refused and BODY not in refused
@@ -111,18 +122,21 @@ def test_a_refusal_names_the_command_after_which_the_next_call_gets_the_skill(re
 
 
 def test_a_skill_that_changes_is_refused_until_it_is_approved_again(report: JourneyReport) -> None:
-    refused, loaded = results_of(report.runs[1])
+    *before, refused, loaded = results_of(report.runs[0])
     [command, _] = report.approved[-1]
 
-    assert f"`{command}`" in refused and BODY not in refused
-    assert "has changed" in refused
+    assert not any(CHANGED.strip() in result for result in before)
+    assert f"`{command}`" in refused and REFUSED_AGAIN in refused and BODY not in refused
     assert BODY in loaded and CHANGED.strip() in loaded
 
 
-def test_a_loaded_skill_stays_as_it_was_approved(report: JourneyReport) -> None:
-    again = results_of(report.runs[0])[2]
+def test_what_was_approved_is_loaded_the_next_time_without_a_question(
+    agent: CodingAgent, report: JourneyReport
+) -> None:
+    [loaded] = results_of(report.runs[1])
 
-    assert BODY in again and CHANGED.strip() not in again
+    assert CHANGED.strip() in loaded
+    assert len(report.approved) == (3 if agent.finding == "listed" else 2)
 
 
 @pytest.mark.parametrize("agent", LISTING)
@@ -189,7 +203,7 @@ def test_an_error_is_recognizable_by_its_text_where_the_model_is_shown_no_other_
 
 @pytest.mark.parametrize("agent", LISTING)
 def test_a_long_skill_comes_in_pages(agent: CodingAgent, report: JourneyReport) -> None:
-    found, refused, first, second = results_of(report.runs[0])[4:]
+    found, refused, first, second = results_of(report.runs[0])[3:7]
 
     assert LONG in found
     assert f"skillwire approve {LONG}" in refused

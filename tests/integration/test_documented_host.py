@@ -646,7 +646,8 @@ def limits() -> dict[str, str]:
         "URIs taken from a server's instructions": f"{constant('MAX_URIS')}, confirmed within "
         f"{span(constant('CONFIRM_SECONDS'))}",
         "A skill": f"{MAX_FILES} files, {size(MAX_TOTAL_SIZE)}",
-        "A page of text": f"{default(HostLimits, 'page_length'):,} bytes of UTF-8",
+        "A page of text": f"{default(HostLimits, 'page_length'):,} bytes of UTF-8, "
+        f"and {constant('MOST_PAGE_LINES'):,} lines",
         "Questions about the skills of one server": f"{prompts.questions_per_server} in "
         f"{span(prompts.seconds)}; {prompts.contents_per_skill} contents of one skill",
         "An answer of the user": span(prompts.answer_seconds),

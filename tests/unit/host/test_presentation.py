@@ -14,7 +14,7 @@ from skillwire.host.model.approval import Activation, DynamicFiles
 from skillwire.host.model.errors import NoSuchPageError
 from skillwire.host.model.origin import KnownSkill
 from skillwire.host.use.present import (
-    MOST_LINES,
+    MOST_PAGE_LINES,
     LoadedSkill,
     PagedText,
     PagedTexts,
@@ -149,11 +149,11 @@ def test_pages_are_the_text_cut_into_pieces(text: str, length: int) -> None:
 
 @pytest.mark.parametrize("line", ["a\n", "é\n"])
 def test_a_page_has_a_limited_number_of_lines(line: str) -> None:
-    cut = PagedText.of(line * (2 * MOST_LINES + 1), 24_000)
+    cut = PagedText.of(line * (2 * MOST_PAGE_LINES + 1), 24_000)
 
     pages = [cut.page(number + 1) for number in range(len(cut.starts))]
 
-    assert [page.count("\n") for page in pages] == [MOST_LINES, MOST_LINES, 1]
+    assert [page.count("\n") for page in pages] == [MOST_PAGE_LINES, MOST_PAGE_LINES, 1]
 
 
 def test_the_work_for_a_page_does_not_grow_with_the_text() -> None:

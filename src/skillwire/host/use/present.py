@@ -39,7 +39,7 @@ from skillwire.host.use.definitions import FILES_TOOL, LOAD_TOOL, READ_TOOL
 
 MOST_HIDDEN: Final = 1000
 """The maximum number of hidden characters that are counted."""
-MOST_LINES: Final = 1_800
+MOST_PAGE_LINES: Final = 1_800
 """The maximum number of lines of a page. OpenCode shows 2,000 of a result, with the host's own."""
 MAX_REMEMBERED_BYTES: Final = 64 * 1024 * 1024
 _LEAST_REMEMBERED: Final = 64 * 1024
@@ -60,7 +60,7 @@ class PagedText:
     def of(cls, text: str, length: int) -> "PagedText":
         """Split a text into pages of at most `length` bytes of UTF-8, at line ends where possible.
 
-        A page has at most `MOST_LINES` lines: some clients show no more of a result, however short they are.
+        A page has at most `MOST_PAGE_LINES` lines: some clients show no more of a result, however short they are.
         """
         shown = revealed(text)
         starts = [0]
@@ -93,9 +93,9 @@ class PagedText:
 def _limit(text: AnyStr, newline: AnyStr, start: int, length: int) -> int:
     """Return where a page must end: after `length` bytes, or the most lines, or with the text."""
     end = min(start + length, len(text))
-    if text.count(newline, start, end) <= MOST_LINES:
+    if text.count(newline, start, end) <= MOST_PAGE_LINES:
         return end
-    for _ in range(MOST_LINES):
+    for _ in range(MOST_PAGE_LINES):
         start = text.index(newline, start) + 1
     return start
 
