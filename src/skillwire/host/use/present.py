@@ -60,7 +60,7 @@ class PagedText:
     def of(cls, text: str, length: int) -> "PagedText":
         """Split a text into pages of at most `length` bytes of UTF-8, at line ends where possible.
 
-        A page has at most `MOST_PAGE_LINES` lines: some clients show no more of a result, however short they are.
+        A page has at most `MOST_PAGE_LINES` lines: some clients show no more, however short they are.
         """
         shown = revealed(text)
         starts = [0]
