@@ -25,9 +25,9 @@ from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from skillwire.bridge.consent_page import CHOICES, ConsentPages
+from skillwire.bridge.consent_page import ConsentPages
 from skillwire.core import visible
-from skillwire.host import (
+from skillwire.host.model import (
     ApprovalRequiredError,
     Grant,
     KnownSkill,
@@ -35,10 +35,8 @@ from skillwire.host import (
     Question,
     Reply,
     binding_of,
-    choices_of,
-    final_question,
-    text_of_question,
 )
+from skillwire.host.use.question import choices_of, final_question, text_of_question
 
 Context: TypeAlias = ServerRequestContext[Any, Any]
 
@@ -47,6 +45,11 @@ MAX_OPEN: Final = 100
 
 logger = logging.getLogger(__name__)
 
+_CHOICES: Final = {
+    Reply.DENY: "No",
+    Reply.ONCE: "Yes, for this session",
+    Reply.ALWAYS: "Yes, and remember it for exactly these files",
+}
 _NOTE: Final = "skillwire asks this, not the model. Approve only what you want in the model's context."
 
 
@@ -139,16 +142,16 @@ class ClientConsent:
 
     async def _elicited(self, context: Context, question: Question, mode: str) -> Reply | None:
         """Ask a client of the handshake era, and wait for the answer."""
-        session = context.session
+        session, title = context.session, final_question(question)
         try:
             if mode == "form":
                 found = await session.elicit_form(_text(question), _schema(question), context.request_id)
                 return _reply_in(found, question)
-            with self._pages.open(question) as page:
+            with self._pages.open(title, text_of_question(question), _labels(question)) as page:
                 found = await session.elicit_url(_url_text(question), page.url, page.name, context.request_id)
-                reply = await page.reply() if found.action == "accept" else None
+                answer = await page.reply() if found.action == "accept" else None
                 await session.send_elicit_complete(page.name)
-                return reply
+                return _reply_of(answer, question)
         except (MCPError, OSError, ValueError) as error:
             logger.info("the client did not ask its user: %s", visible(str(error), most=200))
             return None
@@ -196,15 +199,15 @@ def _url_text(question: Question) -> str:
 
 
 def _schema(question: Question) -> dict[str, Any]:
-    choices = choices_of(question)
+    labels = _labels(question)
     return {
         "type": "object",
         "properties": {
             "answer": {
                 "type": "string",
                 "title": "Your decision",
-                "enum": [reply.value for reply in choices],
-                "enumNames": [CHOICES[reply] for reply in choices],
+                "enum": list(labels),
+                "enumNames": list(labels.values()),
             }
         },
         "required": ["answer"],
@@ -215,8 +218,16 @@ def _reply_in(found: object, question: Question) -> Reply | None:
     """Return the choice that a user made; None if it is none of those that were offered."""
     if not isinstance(found, types.ElicitResult) or found.action != "accept":
         return None
-    answer = (found.content or {}).get("answer")
+    return _reply_of((found.content or {}).get("answer"), question)
+
+
+def _reply_of(answer: object, question: Question) -> Reply | None:
     return next((reply for reply in choices_of(question) if reply.value == answer), None)
+
+
+def _labels(question: Question) -> dict[str, str]:
+    """Return the possible answers, each with what people read for it."""
+    return {reply.value: _CHOICES[reply] for reply in choices_of(question)}
 
 
 def _digest(question: Question) -> bytes:
