@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -42,6 +42,8 @@ Context: TypeAlias = ServerRequestContext[Any, Any]
 
 MAX_OPEN: Final = 100
 """How many questions to clients of revision 2026-07-28 may be open; the oldest are dropped."""
+MAX_UNDECIDED: Final = 3
+"""How often a question is asked that gets no choice; then only the command is named."""
 
 logger = logging.getLogger(__name__)
 
@@ -79,6 +81,7 @@ class ClientConsent:
         self._command_line = command_line
         self._pages = pages
         self._open: OrderedDict[str, bytes] = OrderedDict()
+        self._undecided: Counter[bytes] = Counter()
         self._current: ContextVar[RequestConsent | None] = ContextVar("asking", default=None)
 
     @contextmanager
@@ -97,11 +100,15 @@ class ClientConsent:
         Raises:
             ApprovalRequiredError: Nobody made a choice.
         """
-        current = self._current.get()
-        reply = None if current is None else await self._asked(current, question)
-        if reply is None:
+        current, digest = self._current.get(), _digest(question)
+        if current is None or self._undecided[digest] >= MAX_UNDECIDED:
             raise self.refusal(question)
-        return reply
+        reply = await self._asked(current, question)
+        if reply is not None:
+            return reply
+        if current.needed is None:
+            self._undecided[digest] += 1
+        raise self.refusal(question)
 
     def refusal(self, question: Question) -> ApprovalRequiredError:
         """Return the refusal of a request that needs an approval, with the command that gives it."""
