@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -25,9 +25,9 @@ from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from skillwire.bridge.consent_page import CHOICES, ConsentPages
+from skillwire.bridge.consent_page import ConsentPages
 from skillwire.core import visible
-from skillwire.host import (
+from skillwire.host.model import (
     ApprovalRequiredError,
     Grant,
     KnownSkill,
@@ -35,18 +35,23 @@ from skillwire.host import (
     Question,
     Reply,
     binding_of,
-    choices_of,
-    final_question,
-    text_of_question,
 )
+from skillwire.host.use.question import choices_of, final_question, text_of_question
 
 Context: TypeAlias = ServerRequestContext[Any, Any]
 
 MAX_OPEN: Final = 100
 """How many questions to clients of revision 2026-07-28 may be open; the oldest are dropped."""
+MAX_UNDECIDED: Final = 3
+"""How often a question is asked that gets no choice; then only the command is named."""
 
 logger = logging.getLogger(__name__)
 
+_CHOICES: Final = {
+    Reply.DENY: "No",
+    Reply.ONCE: "Yes, for this session",
+    Reply.ALWAYS: "Yes, and remember it for exactly these files",
+}
 _NOTE: Final = "skillwire asks this, not the model. Approve only what you want in the model's context."
 
 
@@ -76,6 +81,7 @@ class ClientConsent:
         self._command_line = command_line
         self._pages = pages
         self._open: OrderedDict[str, bytes] = OrderedDict()
+        self._undecided: Counter[bytes] = Counter()
         self._current: ContextVar[RequestConsent | None] = ContextVar("asking", default=None)
 
     @contextmanager
@@ -94,11 +100,15 @@ class ClientConsent:
         Raises:
             ApprovalRequiredError: Nobody made a choice.
         """
-        current = self._current.get()
-        reply = None if current is None else await self._asked(current, question)
-        if reply is None:
+        current, digest = self._current.get(), _digest(question)
+        if current is None or self._undecided[digest] >= MAX_UNDECIDED:
             raise self.refusal(question)
-        return reply
+        reply = await self._asked(current, question)
+        if reply is not None:
+            return reply
+        if current.needed is None:
+            self._undecided[digest] += 1
+        raise self.refusal(question)
 
     def refusal(self, question: Question) -> ApprovalRequiredError:
         """Return the refusal of a request that needs an approval, with the command that gives it."""
@@ -139,16 +149,16 @@ class ClientConsent:
 
     async def _elicited(self, context: Context, question: Question, mode: str) -> Reply | None:
         """Ask a client of the handshake era, and wait for the answer."""
-        session = context.session
+        session, title = context.session, final_question(question)
         try:
             if mode == "form":
                 found = await session.elicit_form(_text(question), _schema(question), context.request_id)
                 return _reply_in(found, question)
-            with self._pages.open(question) as page:
+            with self._pages.open(title, text_of_question(question), _labels(question)) as page:
                 found = await session.elicit_url(_url_text(question), page.url, page.name, context.request_id)
-                reply = await page.reply() if found.action == "accept" else None
+                answer = await page.reply() if found.action == "accept" else None
                 await session.send_elicit_complete(page.name)
-                return reply
+                return _reply_of(answer, question)
         except (MCPError, OSError, ValueError) as error:
             logger.info("the client did not ask its user: %s", visible(str(error), most=200))
             return None
@@ -196,15 +206,15 @@ def _url_text(question: Question) -> str:
 
 
 def _schema(question: Question) -> dict[str, Any]:
-    choices = choices_of(question)
+    labels = _labels(question)
     return {
         "type": "object",
         "properties": {
             "answer": {
                 "type": "string",
                 "title": "Your decision",
-                "enum": [reply.value for reply in choices],
-                "enumNames": [CHOICES[reply] for reply in choices],
+                "enum": list(labels),
+                "enumNames": list(labels.values()),
             }
         },
         "required": ["answer"],
@@ -215,8 +225,16 @@ def _reply_in(found: object, question: Question) -> Reply | None:
     """Return the choice that a user made; None if it is none of those that were offered."""
     if not isinstance(found, types.ElicitResult) or found.action != "accept":
         return None
-    answer = (found.content or {}).get("answer")
+    return _reply_of((found.content or {}).get("answer"), question)
+
+
+def _reply_of(answer: object, question: Question) -> Reply | None:
     return next((reply for reply in choices_of(question) if reply.value == answer), None)
+
+
+def _labels(question: Question) -> dict[str, str]:
+    """Return the possible answers, each with what people read for it."""
+    return {reply.value: _CHOICES[reply] for reply in choices_of(question)}
 
 
 def _digest(question: Question) -> bytes:

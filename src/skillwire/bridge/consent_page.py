@@ -5,7 +5,7 @@ The address of a page cannot be guessed, and a page takes one answer.
 
 import secrets
 import socket
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
 from html import escape
@@ -19,15 +19,6 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
-
-from skillwire.host import ANSWER_SECONDS, Question, Reply, choices_of, final_question, text_of_question
-
-CHOICES: Final = {
-    Reply.DENY: "No",
-    Reply.ONCE: "Yes, for this session",
-    Reply.ALWAYS: "Yes, and remember it for exactly these files",
-}
-"""What people read for each answer."""
 
 _HEADERS: Final = {
     "Cache-Control": "no-store",
@@ -44,25 +35,29 @@ _STYLE: Final = (
     "border:1px solid}button{font:inherit;margin:0 .5rem .5rem 0;padding:.5rem 1rem}"
 )
 _MAX_BODY: Final = 1024
+ANSWER_SECONDS: Final = 600.0
+"""How long a page waits for its answer."""
 
 
 @dataclass(slots=True)
 class ConsentPage:
-    """One question on a page: its name and address, and the answer once it is given."""
+    """One question on a page, the choices with their labels, and the one that was made, if any."""
 
     name: str
     url: str
-    question: Question
-    answer: Reply | None = None
+    question: str
+    text: str
+    choices: Mapping[str, str]
+    answer: str | None = None
     _answered: anyio.Event = field(default_factory=anyio.Event)
 
-    def take(self, answer: Reply) -> None:
+    def take(self, answer: str) -> None:
         """Take the answer of the user; a second one changes nothing."""
         if self.answer is None:
             self.answer = answer
             self._answered.set()
 
-    async def reply(self) -> Reply | None:
+    async def reply(self) -> str | None:
         """Return the answer, or None if there is none in time."""
         with anyio.move_on_after(ANSWER_SECONDS):
             await self._answered.wait()
@@ -90,15 +85,15 @@ class ConsentPages:
         await self._stack.aclose()
 
     @contextmanager
-    def open(self, question: Question) -> Generator[ConsentPage]:
-        """Show a question on a page of its own, as long as it is needed.
+    def open(self, question: str, text: str, choices: Mapping[str, str]) -> Generator[ConsentPage]:
+        """Show a question and a text on a page of its own, as long as it is needed.
 
         Raises:
             OSError: No port is free.
         """
         name = secrets.token_urlsafe(32)
         self._start()
-        page = ConsentPage(name, f"{self._origin}/{name}", question)
+        page = ConsentPage(name, f"{self._origin}/{name}", question, text, choices)
         self._pages[name] = page
         try:
             yield page
@@ -130,10 +125,10 @@ class ConsentPages:
         if page is None or page.answer is not None:
             return _html("This question is closed.", status=404)
         buttons = "".join(
-            f'<button name="answer" value="{reply.value}">{escape(CHOICES[reply])}</button>'
-            for reply in choices_of(page.question)
+            f'<button name="answer" value="{escape(value)}">{escape(label)}</button>'
+            for value, label in page.choices.items()
         )
-        question, text = escape(final_question(page.question)), escape(text_of_question(page.question))
+        question, text = escape(page.question), escape(page.text)
         return _html(f'<h1>{question}</h1><pre>{text}</pre><form method="post">{buttons}</form>')
 
     async def _take(self, request: Request) -> Response:
@@ -145,7 +140,7 @@ class ConsentPages:
                 return _html("The answer is too long.", status=413)
         if page is None or request.headers.get("origin") not in (None, self._origin):
             return _html("This question is closed.", status=404)
-        answers = {f"answer={reply.value}".encode(): reply for reply in choices_of(page.question)}
+        answers = {f"answer={value}".encode(): value for value in page.choices}
         if body not in answers:
             return _html("This is no answer to the question.", status=400)
         page.take(answers[body])

@@ -35,10 +35,18 @@ from skillwire.bridge.overview import (
     words_of,
 )
 from skillwire.core import SKILL_FILE, JsonDict, NotFoundError, SkillError, __version__
-from skillwire.host import Conversation, Host, KnownSkill, Tool, ToolResult, declared_arguments
-from skillwire.host.listing.text import clean, cut
-from skillwire.host.state.vault import SealedFolder
-from skillwire.host.use.tools import tools_for
+from skillwire.host import (
+    Conversation,
+    Host,
+    KnownSkill,
+    SealedFolder,
+    Tool,
+    ToolResult,
+    clean,
+    cut,
+    declared_arguments,
+    tools_for,
+)
 from skillwire.server.changes import ChangeBus, ChangeNotifier, connection_of
 from skillwire.server.dialects.base import as_json
 from skillwire.server.messages import invalid_params, wire_errors

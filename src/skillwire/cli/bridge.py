@@ -17,8 +17,7 @@ from skillwire.bridge.overview import overview_name
 from skillwire.bridge.run import BridgeOptions, StoredOverview, run_http, run_stdio
 from skillwire.cli.command import Json, MisuseError, Output, OutputError, Verbose, command_output, new_app
 from skillwire.cli.hosting import Config, Frozen, HostRequest, Lock, ResolvedTargets, host_of, resolve_targets
-from skillwire.host import FileTrust, ServerConfig, StdioEndpoint, Storage
-from skillwire.host.state.vault import SealedFolder
+from skillwire.host import FileTrust, SealedFolder, ServerConfig, StdioEndpoint, Storage
 from skillwire.runner import Policy
 from skillwire.server.options import HttpOptions, OptionError
 

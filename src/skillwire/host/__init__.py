@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from skillwire.host.host import Host
     from skillwire.host.listing.render import DEFAULT_BUDGET as DEFAULT_BUDGET
     from skillwire.host.listing.text import ListingForm
+    from skillwire.host.listing.text import clean as clean
+    from skillwire.host.listing.text import cut as cut
     from skillwire.host.model import LOCAL as LOCAL
     from skillwire.host.model import REFUSALS as REFUSALS
     from skillwire.host.model import (
@@ -117,6 +119,7 @@ if TYPE_CHECKING:
     from skillwire.host.state.places import Storage
     from skillwire.host.state.trust import FileTrust as FileTrust
     from skillwire.host.state.trust import FolderTrust as FolderTrust
+    from skillwire.host.state.vault import SealedFolder as SealedFolder
     from skillwire.host.use.explain import Explanation as Explanation
     from skillwire.host.use.explain import Step as Step
     from skillwire.host.use.fetch import NO_ARCHIVES as NO_ARCHIVES
@@ -153,6 +156,7 @@ if TYPE_CHECKING:
     from skillwire.host.use.search import Match as Match
     from skillwire.host.use.search import SearchPage as SearchPage
     from skillwire.host.use.tools import Tool, ToolResult
+    from skillwire.host.use.tools import tools_for as tools_for
 else:
     __getattr__ = lazy_names(
         __name__,
@@ -170,7 +174,7 @@ else:
             "dialects.base": "SkillConnection",
             "host": "Host",
             "listing.render": "DEFAULT_BUDGET",
-            "listing.text": "ListingForm",
+            "listing.text": "ListingForm clean cut",
             "model": (
                 "Approval ApprovalDeniedError ApprovalError ApprovalRequiredError ApprovalState "
                 "ArgumentsNeededError Ask Basis Change Comparison ConfigError DiffLine "
@@ -192,6 +196,7 @@ else:
             ),
             "state.places": "Storage",
             "state.trust": "FileTrust FolderTrust",
+            "state.vault": "SealedFolder",
             "use.explain": "Explanation Step",
             "use.fetch": "ArchivePolicy NO_ARCHIVES",
             "use.gate": "ToolCall ToolKind Verdict",
@@ -204,7 +209,7 @@ else:
             ),
             "use.script_results": "ScriptResult ScriptPreview format_amount format_limit_hit format_limits",
             "use.search": "MAX_LIMIT Match SearchPage",
-            "use.tools": "Tool ToolResult",
+            "use.tools": "Tool ToolResult tools_for",
         },
     )
 

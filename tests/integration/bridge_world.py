@@ -1,0 +1,98 @@
+"""A bridge in this process, in front of real servers, and clients of it that answer as they are told."""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import mcp_types as types
+from mcp.client import Client
+from mcp.client.session import ElicitationFnT
+
+from hostile.hosting import DEADLINE, storage_in
+from skillwire.bridge.overview import Overview
+from skillwire.bridge.run import BridgeOptions, open_bridge
+from skillwire.bridge.server import Bridge, StoredOverview
+from skillwire.host import Ask, Host, SealedFolder, ServerConfig
+
+NAME = "bridge-test"
+
+
+class Person:
+    """Answers questions as it was told, the last answer again and again, and remembers what was asked."""
+
+    def __init__(self, *answers: Any) -> None:
+        self._answers = list(answers)
+        self.asked: list[types.ElicitRequestParams] = []
+
+    async def __call__(self, context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
+        self.asked.append(params)
+        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        if answer in ("decline", "cancel"):
+            return types.ElicitResult(action=answer)
+        return types.ElicitResult(action="accept", content=None if answer is None else {"answer": answer})
+
+
+@dataclass(frozen=True, slots=True)
+class Bridged:
+    """A running bridge, and the host behind it."""
+
+    bridge: Bridge
+    host: Host
+
+    @asynccontextmanager
+    async def client(
+        self,
+        name: str = "test",
+        *,
+        person: ElicitationFnT | None = None,
+        mode: str = "legacy",
+        **options: Any,
+    ) -> AsyncGenerator[Client]:
+        info = types.Implementation(name=name, version="1")
+        async with Client(
+            self.bridge.server, mode=mode, client_info=info, elicitation_callback=person, **options
+        ) as client:
+            yield client
+
+
+@asynccontextmanager
+async def bridging(
+    folder: Path,
+    *servers: ServerConfig,
+    command_line: Callable[..., str] = lambda *words: f"skillwire {' '.join(words)}",
+    note: str = "",
+    **options: Any,
+) -> AsyncGenerator[Bridged]:
+    """Run a bridge whose state is in `folder`, and wait until its servers have answered."""
+    storage = storage_in(folder)
+    state = SealedFolder(storage.state)
+    hosts: list[Host] = []
+
+    def new_host(ask: Ask) -> Host:
+        hosts.append(Host(servers, roots=options.pop("roots", ()), storage=storage, approve=ask, **options))
+        return hosts[-1]
+
+    stored = StoredOverview(state, NAME, Overview.unknown(has_scripts=False))
+    with anyio.fail_after(DEADLINE):
+        async with open_bridge(BridgeOptions(new_host, command_line, stored, note)) as bridge:
+            await hosts[0].refresh()
+            yield Bridged(bridge, hosts[0])
+
+
+async def call(client: Client, tool: str, **arguments: Any) -> types.CallToolResult:
+    """Call a tool that answers with text alone."""
+    result = await client.call_tool(tool, arguments)
+    assert result.structured_content is None
+    assert all(isinstance(content, types.TextContent) for content in result.content)
+    return result
+
+
+def text_of(result: types.CallToolResult) -> str:
+    return "".join(content.text for content in result.content if isinstance(content, types.TextContent))
+
+
+load = partial(call, tool="load_skill")
