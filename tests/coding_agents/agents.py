@@ -67,6 +67,8 @@ def _configure_codex(home: Path, url: str, server: list[str]) -> None:
         check_for_update_on_startup = false
         [analytics]
         enabled = false
+        [features]
+        plugins = false
         [model_providers.scripted]
         name = "scripted"
         base_url = "{url}/v1"
