@@ -51,6 +51,7 @@ TEXTS_OF: Mapping[str, frozenset[str]] = {
     "completion": frozenset({"script"}),
     "list": frozenset({"text"}),
     "load": frozenset({"text"}),
+    "setup": frozenset({"command", "snippet"}),
 }
 """Members that are free text in the documents of one command, and something else in others."""
 VARYING = frozenset({"approvedBy", "boundary", "cursor", "fingerprint", "score", "token", "tokens"})
@@ -132,7 +133,7 @@ RUNS = [
     run("trust-forget", "trust ../other --forget"),
     run("trust-missing", "trust ../nowhere"),
     run("setup-list", "setup"),
-    run("setup-other", "setup other ../skills", own_program),
+    run("setup-other", "setup other ../skills"),
     run("setup-declined", "setup codex"),
     run("setup", "setup codex --config other.json more --yes"),
     run("setup-again", "setup codex --config other.json more --yes"),

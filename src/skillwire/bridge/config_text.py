@@ -288,9 +288,11 @@ def _without_yaml(text: str, path: Sequence[str]) -> str:
         node = pair[1]
     parent = parents[-1]
     assert pair is not None
+    is_added = len(parent.value) == 1 and len(path) > 1
     if parent.flow_style:
-        return _without_flow_pair(text, parent, pair)
-    if len(parent.value) == 1 and len(path) > 1:
+        is_added = is_added and text[_end_of(pair[1]) : parent.end_mark.index] == " }"
+        return _without_yaml(text, path[:-1]) if is_added else _without_flow_pair(text, parent, pair)
+    if is_added:
         return _without_yaml(text, path[:-1])
     start, end = text.rfind("\n", 0, pair[0].start_mark.index) + 1, _line_end(text, _end_of(pair[1]))
     if text[start : pair[0].start_mark.index].strip(" "):
@@ -339,10 +341,11 @@ def _with_pair(text: str, parent: yaml.MappingNode, keys: Sequence[str], value: 
         margin = pairs[0][0].start_mark.column
         at = _line_end(text, _end_of(pairs[-1][1]))
         return _with_lines(text, at, _yaml_lines(keys, value, margin))
+    shown = _plain_json(value)
     for key in reversed(keys[1:]):
-        value = {key: value}
+        shown = f"{{ {key}: {shown} }}"
     at = _end_of(pairs[-1][1]) if pairs else parent.end_mark.index - 1
-    return f"{text[:at]}{', ' if pairs else ''}{keys[0]}: {_plain_json(value)}{text[at:]}"
+    return f"{text[:at]}{', ' if pairs else ''}{keys[0]}: {shown}{text[at:]}"
 
 
 def _without_flow_pair(text: str, parent: yaml.MappingNode, pair: _Pair) -> str:

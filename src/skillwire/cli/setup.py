@@ -83,7 +83,10 @@ def setup(
             _print_clients(output)
             return
         known = CLIENTS.get(client.lower(), OTHER)
-        words = bridge_command(bridge_arguments(config, targets or (), command_in(context)))
+        command = command_in(context)
+        if remove and (config or targets or command):
+            raise MisuseError("--remove removes the entry whatever it starts", fix="leave out what it starts")
+        words = bridge_command(bridge_arguments(config, targets or (), command))
         if known is OTHER:
             _require_alone(remove, file, yes)
             _print_snippet(output, client, words)
@@ -210,7 +213,7 @@ def _report(output: Output, change: SetupChange, words: Sequence[str], *, is_wri
                 "client": change.client.name,
                 "file": str(path),
                 "name": ENTRY_NAME,
-                "command": list(words),
+                "command": [] if change.kind is ChangeKind.REMOVE else list(words),
                 "change": change.kind.value,
                 "written": is_written,
             }
