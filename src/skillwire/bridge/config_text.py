@@ -24,7 +24,10 @@ Entry: TypeAlias = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True)
 class TextFormat:
-    """How a configuration is parsed, and how a value at a path of keys is set or removed in its text."""
+    """How a configuration is parsed, and how a value at a path of keys is set or removed in its text.
+
+    The path of an entry has two keys: that of the table, and its own.
+    """
 
     parse: Callable[[str], object]
     with_value: Callable[[str, Sequence[str], object], str]
@@ -75,9 +78,8 @@ class TextFormat:
         """
         after = self.without_value(text, path)
         expected = self._expected(text, path, None)
-        table = self.entry_in(after, path[:-1])
-        if table is None:
-            expected = self._expected(text, path[:-1], None)
+        if expected.get(path[0]) == {} and path[0] not in self._table(after):
+            del expected[path[0]]
         self._require(after, expected)
         return after
 

@@ -32,7 +32,8 @@ class AgentClient:
     """An MCP client: its file on Linux, macOS and Windows, and where servers are in it.
 
     In `files`, a part in braces stands for a folder, see `_folders`; of several
-    on one platform the first that exists is used, or else the last.
+    on one platform the first that exists is used, or else the last. `hint` is
+    what a user must know to see the bridge there.
     """
 
     name: str
@@ -42,6 +43,7 @@ class AgentClient:
     linux: tuple[str, ...]
     mac: tuple[str, ...] = ()
     windows: tuple[str, ...] = ()
+    hint: str = ""
 
     @property
     def keys(self) -> tuple[str, str]:
@@ -89,7 +91,14 @@ CLIENTS: Final = {
             ("{appdata}/Code/User/mcp.json",),
         ),
         AgentClient("codex", "Codex", TOML, "mcp_servers", ("{codex}/config.toml",)),
-        AgentClient("gemini", "Gemini CLI", JSON, "mcpServers", ("{gemini}/.gemini/settings.json",)),
+        AgentClient(
+            "gemini",
+            "Gemini CLI",
+            JSON,
+            "mcpServers",
+            ("{gemini}/.gemini/settings.json",),
+            hint="it starts servers only in folders that you trust there",
+        ),
         AgentClient(
             "opencode",
             "opencode",

@@ -222,5 +222,7 @@ def _report(output: Output, change: SetupChange, words: Sequence[str], *, is_wri
     shown = change.kind.value if is_written or change.kind is ChangeKind.NONE else "not written"
     output.line((shown, "bold green" if is_written else "bold"), f"  {path}", wrap=False)
     if is_written and change.kind is not ChangeKind.REMOVE:
-        undo = shlex.join(("skillwire", "setup", change.client.name, "--remove"))
-        output.message(("next:", "bold"), f" restart {change.client.title}; to undo this: {undo}", wrap=False)
+        title, undo = change.client.title, f"skillwire setup {change.client.name} --remove"
+        if change.client.hint:
+            output.message(("note:", "cyan"), f" {title}: {change.client.hint}")
+        output.message(("next:", "bold"), f" restart {title}; to undo this: {undo}", wrap=False)

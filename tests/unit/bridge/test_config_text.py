@@ -326,3 +326,18 @@ def test_any_toml_gets_one_entry_and_loses_it_again_or_is_refused(
         return
     added = TOML.with_entry(text, KEYS, ENTRY)
     assert TOML.without_entry(added, KEYS) == text
+
+
+@pytest.mark.parametrize("form", [JSON, TOML, YAML])
+def test_an_edit_that_would_change_anything_else_is_refused(form: TextFormat) -> None:
+    text = form.with_entry(form.with_entry(form.blank, ("servers", "one"), OTHER), KEYS, ENTRY)
+    careless = TextFormat(
+        form.parse,
+        lambda _, path, value: form.with_value(form.blank, path, value),
+        lambda text, path: form.without_value(text, path[:-1]),
+        form.blank,
+    )
+
+    for edit in (lambda: careless.with_entry(text, KEYS, OTHER), lambda: careless.without_entry(text, KEYS)):
+        with pytest.raises(ConfigError):
+            edit()
