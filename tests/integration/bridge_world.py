@@ -13,9 +13,9 @@ from mcp.client import Client
 from mcp.client.session import ElicitationFnT
 
 from hostile.hosting import DEADLINE, storage_in
-from skillwire.bridge.overview import Overview
+from skillwire.bridge.overview import Overview, StoredOverview
 from skillwire.bridge.run import BridgeOptions, open_bridge
-from skillwire.bridge.server import Bridge, StoredOverview
+from skillwire.bridge.server import Bridge
 from skillwire.host import Ask, Host, SealedFolder, ServerConfig
 
 NAME = "bridge-test"

@@ -12,7 +12,7 @@ from mcp.shared.exceptions import MCPError
 from folders import skill_md, write_files
 from integration.bridge_world import Bridged, Person, bridging, call, text_of
 from integration.hosting_serve import at, put, serving
-from skillwire.bridge.clients import CLIENTS
+from skillwire.bridge.overview import CLIENTS
 from skillwire.host import Grant
 
 REFUNDS = "billing/refunds"

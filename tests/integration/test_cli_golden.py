@@ -51,6 +51,7 @@ TEXTS_OF: Mapping[str, frozenset[str]] = {
     "completion": frozenset({"script"}),
     "list": frozenset({"text"}),
     "load": frozenset({"text"}),
+    "setup": frozenset({"command", "snippet"}),
 }
 """Members that are free text in the documents of one command, and something else in others."""
 VARYING = frozenset({"approvedBy", "boundary", "cursor", "fingerprint", "score", "token", "tokens"})
@@ -131,6 +132,14 @@ RUNS = [
     run("trust", "trust ../other --yes"),
     run("trust-forget", "trust ../other --forget"),
     run("trust-missing", "trust ../nowhere"),
+    run("setup-list", "setup"),
+    run("setup-other", "setup other ../skills"),
+    run("setup-declined", "setup codex"),
+    run("setup", "setup codex --config other.json more --yes"),
+    run("setup-again", "setup codex --config other.json more --yes"),
+    run("setup-update", "setup codex --yes"),
+    run("setup-remove", "setup codex --remove --yes"),
+    run("setup-unknown-target", "setup codex nowhere"),
     run("list", "list"),
     run("list-prompt", "list team --prompt xml --budget 200"),
     run("list-folder", "list ../skills"),

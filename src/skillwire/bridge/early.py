@@ -9,16 +9,10 @@ overview by a thread, while the main thread imports the SDK and opens the host.
 import logging
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
-from pathlib import Path
 from typing import Final
 
-import platformdirs
-
-from skillwire.bridge.clients import known_client
-from skillwire.bridge.overview import Overview, load_overview, overview_name
-from skillwire.core import JsonDict, SkillError, __version__, encode
-from skillwire.host.state.vault import SealedFolder
+from skillwire.bridge.overview import Overview, StoredOverview, known_client
+from skillwire.core import JsonDict, __version__, encode
 from skillwire.server.early import EarlyAnswers, is_usual_handshake, start_answering, usual_request
 
 SERVER_NAME: Final = "skillwire"
@@ -70,13 +64,4 @@ def answer_early(args: Sequence[str]) -> None:
         return
     # Until the command sets up logging, warnings would be printed as they are.
     logging.getLogger("skillwire").addHandler(logging.NullHandler())
-    start_answering(EarlyAnswers(EarlyBridge(stored_overview(args)).answer))
-
-
-def stored_overview(args: Sequence[str]) -> Overview:
-    """Return what this bridge knew of the skills when it ran before."""
-    with suppress(SkillError, OSError):
-        folder = SealedFolder(Path(platformdirs.user_state_dir("skillwire")))
-        if (found := load_overview(folder, overview_name(args))) is not None:
-            return found
-    return Overview.unknown(has_scripts="--scripts" in args)
+    start_answering(EarlyAnswers(EarlyBridge(StoredOverview.of(args).overview).answer))

@@ -12,16 +12,19 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 from typing import Final
 
-from skillwire.bridge.clients import CLIENTS, ClientLimits
-from skillwire.core import JsonDict
+import platformdirs
+
+from skillwire.core import JsonDict, SkillError
 from skillwire.host.listing.text import Wording
 from skillwire.host.state.vault import SealedFolder
 from skillwire.host.use.definitions import (
+    HEADER_BYTES,
     LIST_SKILL_FILES,
     LOAD_SKILL,
     READ_SKILL_FILE,
@@ -30,6 +33,46 @@ from skillwire.host.use.definitions import (
     ToolDefinition,
 )
 from skillwire.search.words import STOP_WORDS
+
+# How much of each text clients show their models, as observed: see docs/agents/bridge.md.
+
+
+@dataclass(frozen=True, slots=True)
+class ClientLimits:
+    """How many bytes of UTF-8 a client shows: of a tool's result, of instructions, of a tool's description.
+
+    Longer results are cut, or stored in a file.
+    """
+
+    result: int
+    instructions: int
+    description: int
+
+    @property
+    def page(self) -> int:
+        """How many bytes of a skill's text fit into a result, below the host's own lines about it."""
+        return self.result - HEADER_BYTES
+
+
+ANY_CLIENT: Final = ""
+CLIENTS: Final[Mapping[str, ClientLimits]] = {
+    ANY_CLIENT: ClientLimits(11_900, 2_048, 2_048),
+    "claude-code": ClientLimits(48_000, 2_048, 2_048),
+    # Depends on the model: 11,900 for one whose name it does not know.
+    "codex-mcp-client": ClientLimits(11_900, 3_000, 3_000),
+    "gemini-cli-mcp-client": ClientLimits(38_000, 6_000, 3_000),
+    "opencode": ClientLimits(48_000, 6_000, 3_000),
+}
+"""The limits by the name that a client gives in `clientInfo`, and those that are safe for any client."""
+
+
+def known_client(name: object) -> str:
+    """Return the key of a client in `CLIENTS`."""
+    return name if isinstance(name, str) and name in CLIENTS else ANY_CLIENT
+
+
+# What they are shown.
+
 
 MAX_PROMPTS: Final = 500
 """How many prompts are listed at most; approved skills come first."""
@@ -201,20 +244,32 @@ def _ranked(counts: Mapping[str, int], words: Iterable[str]) -> list[str]:
     return sorted(words, key=lambda word: (-counts[word], word))
 
 
-def load_overview(folder: SealedFolder, name: str) -> Overview | None:
-    """Return the stored overview of the bridge with this name, if there is one."""
-    return folder.load(name, Overview.from_bytes)
+@dataclass(frozen=True, slots=True)
+class StoredOverview:
+    """The overview of a bridge that ran here before with the same arguments, and where it is stored."""
 
+    folder: SealedFolder
+    name: str
+    overview: Overview
 
-def store_overview(folder: SealedFolder, name: str, overview: Overview) -> None:
-    """Store the overview of the bridge with this name.
+    @classmethod
+    def of(cls, args: Sequence[str]) -> "StoredOverview":
+        """Return what the bridge with these arguments knew of the skills when it ran here before."""
+        folder = SealedFolder(Path(platformdirs.user_state_dir("skillwire")))
+        name, found = overview_name(args), None
+        with suppress(SkillError):
+            found = folder.load(name, Overview.from_bytes)
+        return cls(folder, name, found or Overview.unknown(has_scripts="--scripts" in args))
 
-    Raises:
-        SkillError: It cannot be written.
-    """
-    with folder.locked():
-        folder.load_locked(name, Overview.from_bytes)
-        folder.save(name, overview.to_bytes())
+    def save(self, overview: Overview) -> None:
+        """Store an overview for the next start.
+
+        Raises:
+            SkillError: It cannot be written.
+        """
+        with self.folder.locked():
+            self.folder.load_locked(self.name, Overview.from_bytes)
+            self.folder.save(self.name, overview.to_bytes())
 
 
 def overview_name(args: Sequence[str]) -> str:

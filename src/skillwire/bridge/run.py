@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import anyio
 import uvicorn
 
-from skillwire.bridge.consent import ClientConsent
-from skillwire.bridge.consent_page import ConsentPages
-from skillwire.bridge.server import Bridge, StoredOverview
+from skillwire.bridge.consent import ClientConsent, ConsentPages
+from skillwire.bridge.overview import StoredOverview
+from skillwire.bridge.server import Bridge
 from skillwire.host import Ask, Host
 from skillwire.server.early import take_opening
 from skillwire.server.standalone import limit_malloc_arenas

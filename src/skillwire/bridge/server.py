@@ -9,7 +9,7 @@ import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from itertools import islice
 from typing import Any, Final
 from urllib.parse import quote
@@ -23,15 +23,17 @@ from mcp.server.context import CallNext, HandlerResult
 from mcp.server.lowlevel import Server
 from mcp.server.subscriptions import ListenHandler, PromptsListChanged, ToolsListChanged
 
-from skillwire.bridge.clients import ANY_CLIENT, CLIENTS, known_client
 from skillwire.bridge.consent import ClientConsent, Context
 from skillwire.bridge.early import CAPABILITIES, SERVER_NAME
 from skillwire.bridge.overview import (
+    ANY_CLIENT,
+    CLIENTS,
     MAX_PROMPTS,
     ClientTexts,
     Overview,
+    StoredOverview,
     client_texts,
-    store_overview,
+    known_client,
     words_of,
 )
 from skillwire.core import SKILL_FILE, JsonDict, NotFoundError, SkillError, __version__
@@ -39,7 +41,6 @@ from skillwire.host import (
     Conversation,
     Host,
     KnownSkill,
-    SealedFolder,
     Tool,
     ToolResult,
     clean,
@@ -63,15 +64,6 @@ _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]+")
 _MOST_RESOURCES = 1_000
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class StoredOverview:
-    """Where the overview is stored for the next start, and the one that was there at this start."""
-
-    folder: SealedFolder
-    name: str
-    overview: Overview
 
 
 class Bridge:
@@ -141,8 +133,7 @@ class Bridge:
                 self._overview = overview
                 await self._notifier.announce(frozenset(), group)
             if is_settled:
-                save = partial(store_overview, self._stored.folder, self._stored.name, overview)
-                await anyio.to_thread.run_sync(save)
+                await anyio.to_thread.run_sync(self._stored.save, overview)
         except SkillError as error:
             logger.warning("the list of skills is not up to date: %s", error)
 

@@ -33,7 +33,8 @@ from skillwire.host import (
     project_of,
     servers_of,
 )
-from skillwire.host.connect.config_file import ConfigEdit, folded, label_of, parse_json, table_for
+from skillwire.host.connect.config_edit import ConfigEdit, table_for
+from skillwire.host.connect.config_file import folded, label_of, parse_json
 
 app = new_app()
 

@@ -82,6 +82,7 @@ COMMANDS = {
     "diff": "Show how a skill differs from what you approved.",
     "run": "Run a script of a skill in a sandbox.",
     "bridge": "Offer skills to an agent as an MCP server with ordinary tools.",
+    "setup": "Add the bridge to the configuration of an MCP client.",
     "lock": "Show, trust, write or check the project's lock.",
     "cache": "Show or clear the cached files of servers' skills.",
     "doctor": "Check configuration, servers, folders and state.",

@@ -6,20 +6,22 @@ import socket
 import sys
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import Annotated
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, Any
 
 import anyio
 import typer
 
-from skillwire.bridge.early import stored_overview
-from skillwire.bridge.overview import overview_name
-from skillwire.bridge.run import BridgeOptions, StoredOverview, run_http, run_stdio
+from skillwire.bridge.overview import StoredOverview
+from skillwire.bridge.setup import is_own
 from skillwire.cli.command import Json, MisuseError, Output, OutputError, Verbose, command_output, new_app
 from skillwire.cli.hosting import Config, Frozen, HostRequest, Lock, ResolvedTargets, host_of, resolve_targets
-from skillwire.host import FileTrust, SealedFolder, ServerConfig, StdioEndpoint, Storage
+from skillwire.host import FileTrust, ServerConfig, StdioEndpoint, Storage
 from skillwire.runner import Policy
 from skillwire.server.options import HttpOptions, OptionError
+
+if TYPE_CHECKING:
+    from skillwire.bridge.run import BridgeOptions
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -78,32 +80,32 @@ def bridge(
                 "standard input is no MCP client",
                 fix="let an agent start it (`skillwire setup CLIENT`), or use --http 127.0.0.1:8000",
             )
-        options = _options(output, wanted)
+        # The SDK is not needed to complete or to explain this command.
+        running: Any = import_module("skillwire.bridge.run")
+        options = _options(output, wanted, running)
         if listener is None:
-            anyio.run(run_stdio, options)
+            anyio.run(running.run_stdio, options)
         else:
-            anyio.run(run_http, options, listener, partial(_announce, output, listener))
+            anyio.run(running.run_http, options, listener, partial(_announce, output, listener))
 
 
-def _options(output: Output, wanted: HostRequest) -> BridgeOptions:
+def _options(output: Output, wanted: HostRequest, running: Any) -> BridgeOptions:
     places, note = _trusted(resolve_targets(wanted))
     if note:
         output.message(("warning:", "yellow"), f" {note}")
-    servers = tuple(server for server in places.servers if not is_bridge(server))
+    servers = tuple(server for server in places.servers if not _is_bridge(server))
     for server in servers:
         if isinstance(server.endpoint, StdioEndpoint) and not server.is_label_given:
             raise MisuseError(
                 f"{server.label} was typed as a command, which would get the whole environment of the agent",
                 fix=f"add it to the configuration with `skillwire add {server.label} -- COMMAND`",
             )
-    args = sys.argv[2:]
-    stored = StoredOverview(SealedFolder(Storage().state), overview_name(args), stored_overview(args))
     # The commands that users type do not begin in this process, so they get an absolute path.
     named = wanted if wanted.config is None else replace(wanted, config=wanted.config.absolute())
-    return BridgeOptions(
+    return running.BridgeOptions(
         partial(host_of, wanted, replace(places, servers=servers)),
         named.command_line,
-        stored,
+        StoredOverview.of(sys.argv[2:]),
         note,
         has_scripts=wanted.scripts is not None,
     )
@@ -123,13 +125,12 @@ def _trusted(places: ResolvedTargets) -> tuple[ResolvedTargets, str]:
     return replace(places, servers=()), note
 
 
-def is_bridge(server: ServerConfig) -> bool:
+def _is_bridge(server: ServerConfig) -> bool:
     """Return whether a configured server is this command, which agents have in the same files."""
     endpoint = server.endpoint
-    if not isinstance(endpoint, StdioEndpoint):
-        return False
-    words = [Path(endpoint.command).stem, *endpoint.args]
-    return any(word == "skillwire" and "bridge" in words[number:] for number, word in enumerate(words))
+    return isinstance(endpoint, StdioEndpoint) and is_own(
+        {"command": endpoint.command, "args": list(endpoint.args)}
+    )
 
 
 def _listening(http: str) -> socket.socket:
@@ -152,4 +153,8 @@ def _listening(http: str) -> socket.socket:
 
 def _announce(output: Output, listener: socket.socket) -> None:
     host, port = listener.getsockname()[:2]
-    output.message(f"bridge at http://{f'[{host}]' if ':' in host else host}:{port}/mcp")
+    url = f"http://{f'[{host}]' if ':' in host else host}:{port}/mcp"
+    if output.json:
+        output.document({"url": url})
+        sys.stdout.flush()
+    output.message(f"bridge at {url}")

@@ -7,7 +7,8 @@ from typing import Any, cast
 import pytest
 
 from skillwire.host import ConfigError
-from skillwire.host.connect.config_file import ConfigEdit, parse_json
+from skillwire.host.connect.config_edit import ConfigEdit
+from skillwire.host.connect.config_file import parse_json
 
 ENTRY = {"type": "http", "url": "http://127.0.0.1:9/mcp"}
 

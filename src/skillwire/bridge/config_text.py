@@ -1,0 +1,399 @@
+"""One entry in a configuration of another program, changed as text: JSON with comments, TOML or YAML.
+
+Everything around the entry stays byte for byte. A text is parsed before and
+after; if anything but the entry would differ, nothing is returned.
+"""
+
+import json
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias, cast
+
+import yaml
+
+from skillwire.core.yaml12 import YamlRefusedError, parse_yaml
+from skillwire.host import ConfigError
+from skillwire.host.connect import config_edit
+from skillwire.host.connect.config_file import parse_json
+
+Entry: TypeAlias = Mapping[str, object]
+"""A server in a configuration: texts, numbers, booleans, and lists of texts."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextFormat:
+    """How a configuration is parsed, and how a value at a path of keys is set or removed in its text.
+
+    The path of an entry has two keys: that of the table, and its own.
+    """
+
+    parse: Callable[[str], object]
+    with_value: Callable[[str, Sequence[str], object], str]
+    without_value: Callable[[str, Sequence[str]], str]
+    blank: str
+    """The text of a new file."""
+
+    def entry_in(self, text: str, path: Sequence[str]) -> object:
+        """Return the value at a path of keys, or None.
+
+        Raises:
+            ConfigError: The text cannot be parsed, or something on the way is not a table.
+        """
+        value = cast(object, self._table(text))
+        for key in path:
+            if not isinstance(value, dict):
+                raise ConfigError(f"the configuration has no table for {'.'.join(path)}")
+            value = cast(dict[str, object], value).get(key)
+            if value is None:
+                return None
+        return value
+
+    def with_entry(self, text: str, path: Sequence[str], entry: Entry) -> str:
+        """Return the text with an entry; of an earlier one, other members and their comments are kept.
+
+        Raises:
+            ConfigError: It is not possible without changing anything else.
+        """
+        current = self.entry_in(text, path)
+        after = text
+        if isinstance(current, dict):
+            members = cast(dict[str, object], current)
+            for key, value in entry.items():
+                if key not in members or _canonical(members[key]) != _canonical(value):
+                    after = self.with_value(after, (*path, key), value)
+            expected = self._expected(text, path, {**members, **entry})
+        else:
+            after = self.with_value(text, path, entry)
+            expected = self._expected(text, path, dict(entry))
+        self._require(after, expected)
+        return after
+
+    def without_entry(self, text: str, path: Sequence[str]) -> str:
+        """Return the text without the entry, and without its table if that was added for it.
+
+        Raises:
+            ConfigError: It is not possible without changing anything else.
+        """
+        after = self.without_value(text, path)
+        expected = self._expected(text, path, None)
+        if expected.get(path[0]) == {} and path[0] not in self._table(after):
+            del expected[path[0]]
+        self._require(after, expected)
+        return after
+
+    def _table(self, text: str) -> dict[str, object]:
+        found = self.parse(text)
+        if not isinstance(found, dict):
+            raise ConfigError("the configuration is not a table")
+        return cast(dict[str, object], found)
+
+    def _expected(self, text: str, path: Sequence[str], value: object) -> dict[str, object]:
+        """Return the parsed text with another value at a path; None removes it."""
+        whole = self._table(text)
+        table = whole
+        for key in path[:-1]:
+            table = cast(dict[str, object], table.setdefault(key, {}))
+        if value is None:
+            table.pop(path[-1], None)
+        else:
+            table[path[-1]] = value
+        return whole
+
+    def _require(self, after: str, expected: object) -> None:
+        if _canonical(self._table(after)) != _canonical(expected):
+            raise not_editable()
+
+
+def not_editable() -> ConfigError:
+    """Return the error for a text in which the entry cannot be changed by itself."""
+    return ConfigError("the configuration cannot be edited without changing the rest of it")
+
+
+def _canonical(value: object) -> str:
+    """Return a text that differs for values that differ, also where `==` does not (`1`, `1.0`, `true`)."""
+    return json.dumps(value, sort_keys=True, default=repr)
+
+
+# TOML: a table of its own at the end of the file.
+
+
+_TOML_TOKEN = re.compile(
+    r'''
+    (?P<string> """(?:[^"\\]|\\.|"{1,2}(?!"))*+"{3,5} | \'\'\'(?:[^']|'{1,2}(?!'))*+'{3,5}
+                | "(?:[^"\\\n]|\\.)*+" | '[^'\n]*+' )
+    | (?P<newline> \n )
+    | (?P<space> [ \t\r]++ | \#[^\n]*+ )
+    | (?P<mark> [\[\]{}=,.] )
+    | (?P<bare> [^\s\[\]{}=,."'\#]++ )
+    ''',
+    re.VERBOSE | re.DOTALL,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _TomlStatement:
+    """A header or a key with its value: the path of keys from the root, and its positions."""
+
+    keys: tuple[str, ...]
+    start: int
+    end: int
+    value: tuple[int, int] | None
+
+
+def _parse_toml(text: str) -> object:
+    try:
+        return tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise ConfigError(f"the configuration is not TOML: {error}") from error
+
+
+def _statements(text: str) -> Iterator[_TomlStatement]:
+    """Yield the statements of a text that is valid TOML."""
+    table: tuple[str, ...] = ()
+    tokens: list[re.Match[str]] = []
+    depth = 0
+    for match in _TOML_TOKEN.finditer(text):
+        kind = match.lastgroup
+        if kind == "mark" and match[0] in "[]{}":
+            depth += 1 if match[0] in "[{" else -1
+        if kind in ("string", "mark", "bare"):
+            tokens.append(match)
+        if kind == "newline" and depth == 0 and tokens:
+            yield (found := _statement(text, table, tokens, match.end()))
+            table = found.keys if found.value is None else table
+            tokens = []
+    if tokens:
+        yield _statement(text, table, tokens, len(text))
+
+
+def _statement(
+    text: str, table: tuple[str, ...], tokens: Sequence[re.Match[str]], end: int
+) -> _TomlStatement:
+    start = text.rfind("\n", 0, tokens[0].start()) + 1
+    if tokens[0][0] == "[":
+        return _TomlStatement(_toml_keys(tokens), start, end, None)
+    equals = next(number for number, token in enumerate(tokens) if token[0] == "=")
+    value = (tokens[equals + 1].start(), tokens[-1].end())
+    return _TomlStatement((*table, *_toml_keys(tokens[:equals])), start, end, value)
+
+
+def _toml_keys(tokens: Sequence[re.Match[str]]) -> tuple[str, ...]:
+    return tuple(
+        cast(str, tomllib.loads(f"key = {token[0]}")["key"]) if token.lastgroup == "string" else token[0]
+        for token in tokens
+        if token.lastgroup != "mark"
+    )
+
+
+def _with_toml(text: str, path: Sequence[str], value: object) -> str:
+    newline = _newline_of(text)
+    if isinstance(value, Mapping):
+        entry = cast(Entry, value)
+        lines = [f"[{'.'.join(path)}]", *(f"{key} = {_plain_json(item)}" for key, item in entry.items())]
+        section = newline.join(lines)
+        if not text or text.endswith("\n"):
+            return f"{text}{newline if text else ''}{section}{newline}"
+        return f"{text}{newline * 2}{section}"
+    found = list(_statements(text))
+    for statement in found:
+        if statement.keys == tuple(path) and statement.value is not None:
+            start, end = statement.value
+            return text[:start] + _plain_json(value) + text[end:]
+    for statement in found:
+        if statement.keys == tuple(path[:-1]) and statement.value is None:
+            head = text[: statement.end]
+            line = f"{path[-1]} = {_plain_json(value)}"
+            return head + (line + newline if head.endswith("\n") else newline + line) + text[statement.end :]
+    raise not_editable()
+
+
+def _without_toml(text: str, path: Sequence[str]) -> str:
+    """Remove every statement below the path, and a blank line before the header that comes first."""
+    found = list(_statements(text))
+    is_own = [statement.keys[: len(path)] == tuple(path) for statement in found]
+    if not any(is_own):
+        raise not_editable()
+    after = text
+    for number in reversed(range(len(found))):
+        if not is_own[number]:
+            continue
+        statement = found[number]
+        is_first = number == 0 or not is_own[number - 1]
+        end = statement.end if number + 1 == len(found) or not is_own[number + 1] else found[number + 1].start
+        head = after[: statement.start]
+        if is_first and statement.value is None:
+            is_unended = not after[end:] and not text.endswith("\n")
+            head = _without_newlines(head, 2 if is_unended else 1)
+        after = head + after[end:]
+    return after
+
+
+def _without_newlines(head: str, count: int) -> str:
+    """Return a text without so many of the line ends of the blank line at its end."""
+    if re.search(r"(?:\n|\A)\r?\n\Z", head) is None:
+        return head
+    for _ in range(count):
+        head = re.sub(r"\r?\n\Z", "", head, count=1)
+    return head
+
+
+def _plain_json(value: object) -> str:
+    """Return a text, number, boolean or list of texts as JSON, which is also TOML and YAML."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _newline_of(text: str) -> str:
+    return "\r\n" if "\r\n" in text else "\n"
+
+
+# YAML: a mapping in the style of the one that it is added to.
+
+
+_INDENT = 2
+
+
+def _parse_yaml(text: str) -> object:
+    try:
+        found = parse_yaml(text)
+    except YamlRefusedError as error:
+        place = "" if error.line is None else f" in line {error.line + 1}"
+        raise ConfigError(f"the configuration is not plain YAML{place}: {error}") from error
+    return {} if found is None else found
+
+
+def _with_yaml(text: str, path: Sequence[str], value: object) -> str:
+    node = _composed(text)
+    if node is None:
+        return _with_lines(text, len(text), _yaml_lines(path, value, 0))
+    for number, key in enumerate(path):
+        if not isinstance(node, yaml.MappingNode):
+            raise not_editable()
+        pair = _pair_in(node, key)
+        if pair is None:
+            return _with_pair(text, node, path[number:], value)
+        node = pair[1]
+        if number == len(path) - 1:
+            return f"{text[: pair[0].end_mark.index]}: {_plain_json(value)}{text[_end_of(node) :]}"
+    return text
+
+
+def _without_yaml(text: str, path: Sequence[str]) -> str:
+    parents: list[yaml.MappingNode] = []
+    node = _composed(text)
+    pair = None
+    for key in path:
+        if not isinstance(node, yaml.MappingNode) or (pair := _pair_in(node, key)) is None:
+            raise not_editable()
+        parents.append(node)
+        node = pair[1]
+    parent = parents[-1]
+    assert pair is not None
+    is_added = len(parent.value) == 1 and len(path) > 1
+    if parent.flow_style:
+        is_added = is_added and text[_end_of(pair[1]) : parent.end_mark.index] == " }"
+        return _without_yaml(text, path[:-1]) if is_added else _without_flow_pair(text, parent, pair)
+    if is_added:
+        return _without_yaml(text, path[:-1])
+    start, end = text.rfind("\n", 0, pair[0].start_mark.index) + 1, _line_end(text, _end_of(pair[1]))
+    if text[start : pair[0].start_mark.index].strip(" "):
+        raise not_editable()
+    head = text[:start]
+    if end == len(text) and not text.endswith("\n"):
+        head = re.sub(r"\r?\n\Z", "", head)
+    return head + text[end:]
+
+
+_Pair: TypeAlias = tuple[yaml.Node, yaml.Node]
+
+
+def _composed(text: str) -> yaml.Node | None:
+    """Return the nodes of a text that was parsed before, with their positions."""
+    return cast("yaml.Node | None", yaml.compose(text, Loader=yaml.SafeLoader))  # pyright: ignore[reportUnknownMemberType]  # the bundled stubs are incomplete
+
+
+def _pairs_of(node: yaml.MappingNode) -> list[_Pair]:
+    return cast(list[_Pair], node.value)
+
+
+def _pair_in(node: yaml.MappingNode, key: str) -> _Pair | None:
+    return next((pair for pair in _pairs_of(node) if pair[0].value == key), None)
+
+
+def _end_of(node: yaml.Node) -> int:
+    """Return the end of a node's last character; the marks of blocks include what follows them."""
+    if isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
+        last = cast("_Pair | yaml.Node", node.value[-1])
+        return _end_of(last[1] if isinstance(last, tuple) else last)
+    return node.end_mark.index
+
+
+def _line_end(text: str, place: int) -> int:
+    """Return where the line that ends a value at `place` is over."""
+    if text[place - 1 : place] == "\n":
+        return place
+    return text.find("\n", place) + 1 or len(text)
+
+
+def _with_pair(text: str, parent: yaml.MappingNode, keys: Sequence[str], value: object) -> str:
+    """Return the text with one more pair at the end of a mapping, in its style."""
+    pairs = _pairs_of(parent)
+    if not parent.flow_style:
+        margin = pairs[0][0].start_mark.column
+        at = _line_end(text, _end_of(pairs[-1][1]))
+        return _with_lines(text, at, _yaml_lines(keys, value, margin))
+    shown = _plain_json(value)
+    for key in reversed(keys[1:]):
+        shown = f"{{ {key}: {shown} }}"
+    at = _end_of(pairs[-1][1]) if pairs else parent.end_mark.index - 1
+    return f"{text[:at]}{', ' if pairs else ''}{keys[0]}: {shown}{text[at:]}"
+
+
+def _without_flow_pair(text: str, parent: yaml.MappingNode, pair: _Pair) -> str:
+    pairs = _pairs_of(parent)
+    number = pairs.index(pair)
+    start, end = pair[0].start_mark.index, _end_of(pair[1])
+    if number > 0:
+        start = _end_of(pairs[number - 1][1])
+    elif len(pairs) > 1:
+        end = pairs[1][0].start_mark.index
+    return text[:start] + text[end:]
+
+
+def _with_lines(text: str, place: int, lines: Sequence[str]) -> str:
+    newline = _newline_of(text)
+    block = newline.join(lines)
+    if place == len(text) and text and not text.endswith("\n"):
+        return text + newline + block
+    return text[:place] + block + newline + text[place:]
+
+
+def _yaml_lines(keys: Sequence[str], value: object, margin: int) -> list[str]:
+    """Return the lines of a value below its keys, each key indented by one more level."""
+    lead = " " * margin
+    if len(keys) > 1:
+        return [f"{lead}{keys[0]}:", *_yaml_lines(keys[1:], value, margin + _INDENT)]
+    if not isinstance(value, Mapping):
+        return [f"{lead}{keys[0]}: {_plain_json(value)}"]
+    inner = " " * (margin + _INDENT)
+    members = [f"{inner}{key}: {_plain_json(item)}" for key, item in cast(Entry, value).items()]
+    return [f"{lead}{keys[0]}:", *members]
+
+
+def _parse_json(text: str) -> object:
+    try:
+        return parse_json(text.encode(), "configuration")
+    except ConfigError as error:
+        words = str(error).replace("'configuration'", "the configuration", 1)
+        raise ConfigError(words) from error
+
+
+JSON = TextFormat(
+    _parse_json,
+    config_edit.with_value,
+    config_edit.without_value,
+    "{}\n",
+)
+TOML = TextFormat(_parse_toml, _with_toml, _without_toml, "")
+YAML = TextFormat(_parse_yaml, _with_yaml, _without_yaml, "")
