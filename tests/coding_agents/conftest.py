@@ -1,5 +1,6 @@
 """The journeys of all agents, each made once, when the first test asks for it."""
 
+import subprocess
 from functools import cache
 
 import pytest
@@ -15,10 +16,19 @@ def travel(tmp_path_factory: pytest.TempPathFactory) -> Travel:
     agents = {agent.name: agent for agent in AGENTS}
 
     @cache
-    def report_of(name: str) -> JourneyReport:
-        return run_isolated(agents[name], tmp_path_factory.mktemp(name), node, bwrap)
+    def outcome_of(name: str) -> JourneyReport | Exception:
+        try:
+            return run_isolated(agents[name], tmp_path_factory.mktemp(name), node, bwrap)
+        except (AssertionError, subprocess.TimeoutExpired) as error:
+            return error
 
-    return lambda agent: report_of(agent.name)
+    def travel(agent: CodingAgent) -> JourneyReport:
+        outcome = outcome_of(agent.name)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    return travel
 
 
 @pytest.fixture(params=AGENTS, ids=lambda agent: agent.name)

@@ -24,7 +24,8 @@ import serving
 from coding_agents.agents import AGENTS, CodingAgent
 from coding_agents.scripted_model import CODE, SEARCH, Json, ModelServer, ScriptStep, Shown, scripted_model
 
-BRIDGE = (sys.executable, "-m", "skillwire", "bridge")
+BRIDGE = ("skillwire", "bridge")
+SETUP = ("skillwire", "setup")
 
 LABEL = "team"
 SKILL = f"{LABEL}/refunds"
@@ -102,7 +103,11 @@ class Journey:
         self._approved: list[list[str]] = []
 
     def run(self) -> JourneyReport:
-        """Run the agent on the first day, when it meets the skills and one changes, and on the next."""
+        """Run the agent on the first day, when it meets the skills and one changes, and on the next.
+
+        On the first day, what the agent and the bridge say to each other is recorded; on the next, the
+        configuration is what `skillwire setup` writes.
+        """
         start = time.monotonic()
         for name, text in FILES.items():
             self._write_skill(name, text)
@@ -110,7 +115,10 @@ class Journey:
             path.mkdir()
         with serving.http_server(self._skills, env=serving.environment(self._folder / "server")) as server:
             self._config.write_text(json.dumps({"mcpServers": {LABEL: {"type": "http", "url": server.url}}}))
-            runs = [self._run_with(self._first_steps()), self._run_with(self._second_steps())]
+            runs = [
+                self._run_with(self._first_steps(), self._recorded_bridge()),
+                self._run_with(self._second_steps(), ()),
+            ]
         return JourneyReport(
             interfaces=[name for _, name in socket.if_nameindex()],
             runs=runs,
@@ -153,16 +161,21 @@ class Journey:
             case "coded":
                 return (_in_code(load),)
 
-    def _bridge(self) -> list[str]:
+    def _recorded_bridge(self) -> list[str]:
         """Return a command that runs the bridge, and keeps what goes in and out."""
         bridge = shlex.join([*BRIDGE, "--config", str(self._config)])
         asked, answered = (shlex.quote(str(self._folder / name)) for name in ("asked", "answered"))
         return ["sh", "-c", f"tee {asked} | {bridge} | tee {answered}"]
 
-    def _run_with(self, steps: Sequence[ScriptStep]) -> RunReport:
+    def _run_with(self, steps: Sequence[ScriptStep], bridge: Sequence[str]) -> RunReport:
+        """Run the agent with this command for the bridge; without one, `skillwire setup` adds it."""
+        for name in ("asked", "answered"):
+            (self._folder / name).unlink(missing_ok=True)
         with scripted_model(self._agent.api(), [*steps, ScriptStep(text=END)]) as model:
             self._model = model
-            self._agent.configure(self._home, model.url, self._bridge())
+            self._agent.configure(self._home, model.url, bridge)
+            if not bridge:
+                self._command(*SETUP, self._agent.client, "--yes", "--config", str(self._config))
             code, output = self._run_agent(model)
         shown = model.shown or [Shown((), {}, ())]
         return RunReport(
