@@ -108,6 +108,8 @@ _RUNS: Final = {
     "openWorldHint": True,
 }
 _FORMAT: Final = 1
+# Options that do not change what is shown.
+_SWITCHES: Final = frozenset({"-v", "--verbose", "--json"})
 _ALSO: Final = "Other skills here are about: "
 
 LEAD: Final = Wording().lead
@@ -274,5 +276,6 @@ class StoredOverview:
 
 def overview_name(args: Sequence[str]) -> str:
     """Return the name of the file for a bridge that was started here with these arguments."""
-    key = json.dumps([str(Path.cwd()), *args]).encode("utf-8", "surrogateescape")
+    words = [word for word in args if word not in _SWITCHES]
+    key = json.dumps([str(Path.cwd()), *words]).encode("utf-8", "surrogateescape")
     return f"bridge-{blake2b(key, digest_size=16).hexdigest()}"

@@ -129,13 +129,19 @@ class Bridge:
                 return
             self._shown = shown
             overview = await self._current()
+            if is_settled:
+                await self._save(overview)
             if overview != self._overview:
                 self._overview = overview
                 await self._notifier.announce(frozenset(), group)
-            if is_settled:
-                await anyio.to_thread.run_sync(self._stored.save, overview)
         except SkillError as error:
             logger.warning("the list of skills is not up to date: %s", error)
+
+    async def _save(self, overview: Overview) -> None:
+        try:
+            await anyio.to_thread.run_sync(self._stored.save, overview)
+        except SkillError as error:
+            logger.warning("the list of skills is not stored for the next start: %s", error)
 
     async def _current(self) -> Overview:
         """Return the overview of the skills as they are known now."""
