@@ -151,6 +151,19 @@ def test_the_model_is_shown_the_skills_before_it_calls_a_tool(
         assert SKILL in shown and DESCRIPTION in shown
 
 
+@pytest.mark.parametrize("agent", LISTING)
+def test_the_instructions_are_shown_whole_before_the_model_calls_a_tool(
+    agent: CodingAgent, report: JourneyReport
+) -> None:
+    [run, _] = report.runs
+    opening = run.answered[0]["result"]
+
+    shown = texts_of(run.first, OBSERVED[agent.name].place)
+
+    assert opening["serverInfo"]["name"] == "skillwire"
+    assert [line for line in opening["instructions"].splitlines() if line not in shown] == []
+
+
 @pytest.mark.parametrize("agent", LISTING[1:])
 def test_the_model_is_shown_skills_that_become_known_after_the_start(
     agent: CodingAgent, report: JourneyReport
