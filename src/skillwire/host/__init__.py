@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from skillwire.host.approval.store import APPROVALS_FILE as APPROVALS_FILE
     from skillwire.host.approval.store import ApprovalRecords as ApprovalRecords
     from skillwire.host.approval.store import ApprovalStore as ApprovalStore
+    from skillwire.host.approval.synced import SyncedFolders as SyncedFolders
     from skillwire.host.calls import ConnectionLimits, get_skill, list_skills
     from skillwire.host.calls import DirectoryItem as DirectoryItem
     from skillwire.host.calls import Listing as Listing
@@ -162,6 +163,7 @@ else:
             "approval.lock": "InvalidLockError LockDifference",
             "approval.lock_trust": "LockReview LockState LockTrust",
             "approval.store": "APPROVALS_FILE ApprovalRecords ApprovalStore",
+            "approval.synced": "SyncedFolders",
             "calls": "ConnectionLimits DirectoryItem Listing get_skill list_skills",
             "connect.config": "CONFIG_PATHS Servers find_config project_of read_servers servers_of",
             "connect.connection": "connection_for",

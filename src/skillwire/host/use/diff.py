@@ -149,7 +149,7 @@ class _ComparisonReader:
         self._check_frontmatter(file, new)
         if max(len(old), len(new)) > MOST_FILE_BYTES:
             return _without_lines(file, OmissionReason.TOO_LARGE)
-        return await anyio.to_thread.run_sync(_with_lines, file, old, new)
+        return await anyio.to_thread.run_sync(with_lines, file, old, new)
 
     async def with_unpacked_archives(
         self, before: Manifest | None, after: Manifest | None
@@ -250,7 +250,8 @@ def _without_lines(file: FileChange, omission: OmissionReason, refusal: Refusal 
     return replace(file, omission=omission, refusal=refusal)
 
 
-def _with_lines(file: FileChange, old: bytes, new: bytes) -> FileChange:
+def with_lines(file: FileChange, old: bytes, new: bytes) -> FileChange:
+    """Return a change with the lines that differ between two contents, or the reason why they are omitted."""
     texts = [_text(old), _text(new)]
     if None in texts:
         return _without_lines(file, OmissionReason.NOT_TEXT)
