@@ -252,7 +252,7 @@ def _print_step(output: Output, step: SyncStep, *, is_done: bool) -> None:
         place = one_line(str(Path(step.target) / step.name))
     word = done if is_done else planned
     output.line((f"{word:<14}", style), f"{place}  {one_line(step.reference)}", wrap=False)
-    if step.original_name and step.action is not SyncAction.REMOVE:
+    if step.original_name and step.action in (SyncAction.WRITE, SyncAction.REPLACE) and is_done:
         output.line(f"its SKILL.md has this name instead of {one_line(step.original_name)}", indent=14)
     if step.reason is not None:
         output.line(f"{reason_of(step.reason)}; {step.reason.remedy}", indent=14)
