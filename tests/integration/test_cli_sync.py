@@ -1,4 +1,4 @@
-"""`skillwire sync`: approved skills of a server process in folders of other agents, and everything that may differ."""
+"""`skillwire sync`: approved skills of a server process in folders of other agents, and what may differ there."""
 
 import json
 import os
@@ -15,7 +15,6 @@ import pytest
 from agreeing import agree_to
 from commands import Outcome, names_in
 from folders import skill_md, write_files
-from hostile.running import Peer
 from programs import skillwire_command
 from reviewing import approve
 from serving import wait_until
@@ -93,7 +92,9 @@ def test_only_what_is_approved_is_written_byte_for_byte_and_nothing_is_executabl
     assert not any(mode & (stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH) for mode in modes)
 
 
-def test_where_an_agent_shows_the_name_in_the_file_only_that_name_is_adapted(desk: Desk, skills: Path) -> None:
+def test_where_an_agent_shows_the_name_in_the_file_only_that_name_is_adapted(
+    desk: Desk, skills: Path
+) -> None:
     approve(desk, REFUNDS)
 
     ended = synced(desk, "--to", "agents", "--to", "codex")
@@ -101,7 +102,7 @@ def test_where_an_agent_shows_the_name_in_the_file_only_that_name_is_adapted(des
     original = (skills / "refunds" / "SKILL.md").read_bytes()
     for place in (".agents", ".codex"):
         found = tree(desk.folder / place / "skills" / "team--refunds")
-        assert found["SKILL.md"] == original.replace(b"name: refunds", b"name: team--refunds")
+        assert found["SKILL.md"] == original.replace(b'name: "refunds"', b"name: team--refunds")
         assert found["scripts/check.sh"] == SCRIPT.encode()
     assert {row["originalName"] for row in ended.json["folders"]} == {"refunds"}
     assert [target["agent"] for target in ended.json["targets"]] == ["agents", "codex"]
@@ -271,7 +272,9 @@ def test_folders_in_version_control_are_checked_without_a_record(desk: Desk) -> 
     assert (other.code, reasons(other)) == (1, {"team--refunds": "foreign-folder"})
 
 
-def test_what_is_approved_is_written_from_the_cache_while_the_server_is_away(desk: Desk, skills: Path) -> None:
+def test_what_is_approved_is_written_from_the_cache_while_the_server_is_away(
+    desk: Desk, skills: Path
+) -> None:
     approve(desk, REFUNDS)
     synced(desk, "--to", "claude")
     skills.rename(skills.with_name("gone"))
@@ -359,7 +362,9 @@ def test_misuse_is_named_and_writes_nothing(desk: Desk, words: list[str]) -> Non
     assert names_in(desk.folder) == [".mcp.json"]
 
 
-def test_another_project_leaves_the_folders_of_this_one_alone(desk: Desk, skills: Path, tmp_path: Path) -> None:
+def test_another_project_leaves_the_folders_of_this_one_alone(
+    desk: Desk, skills: Path, tmp_path: Path
+) -> None:
     approve(desk, REFUNDS, TRIAGE)
     home = desk.home / ".claude" / "skills"
     synced(desk, "--to", home)
@@ -403,55 +408,56 @@ def test_settings_that_keep_a_skill_from_models_keep_it_from_other_agents(desk: 
     assert [note["code"] for note in ended.json["notes"]] == ["manual-only"]
 
 
-def test_a_server_that_lies_about_a_file_gets_nothing_written(tmp_path: Path) -> None:
+def test_a_server_that_swaps_a_file_behind_its_digest_gets_nothing_written(tmp_path: Path) -> None:
     desk = Desk(tmp_path / "project", tmp_path / "home")
-    peer: Peer = desk.invite("team", "honest")
-    listed = desk.run("list", "--json").json["skills"]
-    reference = listed[0]["reference"]
-    shown = desk.run("show", reference, "--json").json
-    desk.run("approve", reference, "--yes", "--digest", shown["binding"])
-    desk.run("cache", "clear", "--yes")
-    peer.say(scenario="wrong_bytes")
+    desk.invite("team", "swapped_body")
+    shown = desk.run("show", REFUNDS, "--json").json
+    desk.run("approve", REFUNDS, "--yes", "--digest", shown["binding"])
 
-    ended = desk.run("sync", "--to", "claude", "--json")
+    ended = synced(desk, "--to", "claude")
 
-    assert peer is not None
-    assert ended.code in (0, 1)
+    assert (ended.code, actions(ended)) == (1, {"team--refunds": "refuse"})
+    assert reasons(ended)["team--refunds"] in ("digest-mismatch", "size-mismatch")
+    assert not list((desk.folder / ".claude" / "skills").iterdir())
 
 
 def test_watch_follows_approvals_and_ends_on_an_interrupt(desk: Desk) -> None:
     approve(desk, REFUNDS)
     place = desk.folder / ".claude" / "skills"
-    process = subprocess.Popen(
-        skillwire_command("sync", "--to", "claude", "--watch"),
-        cwd=desk.folder,
-        env=desk.env,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
+    said = desk.home / "said"
+    with said.open("wb") as out:
+        process = subprocess.Popen(
+            skillwire_command("sync", "--to", "claude", "--watch"),
+            cwd=desk.folder,
+            env=desk.env,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+        )
     try:
-        wait_until((place / "team--refunds" / "SKILL.md").exists, WITHIN, "the first sync")
+        wait_until(lambda: "written" in said.read_text(), WITHIN, "the first sync")
         approve(desk, TRIAGE)
-        wait_until((place / "team--triage" / "SKILL.md").exists, WITHIN, "a new approval")
+        wait_until(lambda: said.read_text().count("written") == 2, WITHIN, "a new approval")
         desk.run("revoke", REFUNDS)
-        wait_until(lambda: not (place / "team--refunds").exists(), WITHIN, "a revocation")
+        wait_until(lambda: "removed" in said.read_text(), WITHIN, "a revocation")
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=WITHIN)
+        code = process.wait(WITHIN)
     finally:
         process.kill()
         process.wait()
 
-    assert process.returncode == 130, err.decode()
-    words = [line.split()[0] for line in out.decode().splitlines() if line.startswith(("wr", "rem", "sa"))]
-    assert words == ["written", "written", "removed"]
+    words = [line.split()[0] for line in said.read_text().splitlines()]
+    assert (code, words) == (130, ["written", "written", "removed"])
+    assert names_in(place) == ["team--triage"]
 
 
 def test_two_syncs_at_once_write_each_folder_once(desk: Desk) -> None:
     approve(desk, REFUNDS, TRIAGE)
     command = skillwire_command("sync", "--to", "claude", "--json")
     running = [
-        subprocess.Popen(command, cwd=desk.folder, env=desk.env, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL)
+        subprocess.Popen(
+            command, cwd=desk.folder, env=desk.env, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL
+        )
         for _ in range(3)
     ]
 

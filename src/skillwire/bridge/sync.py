@@ -15,20 +15,16 @@ from urllib.parse import quote
 
 import anyio.to_thread
 
+from skillwire.bridge.folder_changes import FolderChanges
 from skillwire.bridge.folder_names import folder_names, needs_own_name, with_name
 from skillwire.bridge.folders import (
     IS_SUPPORTED,
     FolderContent,
-    build,
     content_of,
     opened_target,
-    put,
     read_file,
     require_writable_paths,
-    settle,
-    take,
 )
-from skillwire.bridge.folders import replace as replace_folder
 from skillwire.core import SKILL_FILE, UNKNOWN_SIZE, ManifestFile, SkillError, SourceError, as_text, digest_of
 from skillwire.host import (
     FileChange,
@@ -40,9 +36,9 @@ from skillwire.host import (
     SkillId,
     Storage,
 )
-from skillwire.host.approval.synced import FolderChange, SyncedFolder, SyncedFolders, SyncRecord, SyncTarget
+from skillwire.host.approval.synced import SyncedFolder, SyncedFolders, SyncRecord, SyncTarget
 from skillwire.host.model import MOST_FILE_BYTES
-from skillwire.host.state.vault import locked, temporary_name
+from skillwire.host.state.vault import locked
 from skillwire.host.use.diff import MOST_FILES, with_lines
 from skillwire.host.use.export import ApprovedSkill, SkillExport, Standing
 
@@ -228,6 +224,7 @@ class SkillSync:
         self._storage = storage
         self._project = Path(os.path.realpath(project))
         self._store = SyncedFolders(storage.state, key=storage.state_key)
+        self._changes = FolderChanges(self._store)
 
     def targets(self) -> tuple[Path, ...]:
         """Return the folders that were synced for this project, sorted."""
@@ -259,7 +256,7 @@ class SkillSync:
                 "this system cannot write folders safely", fix="use `skillwire bridge` instead"
             )
         async with self._locked():
-            record = await anyio.to_thread.run_sync(self._recovered if writes else self._store.read)
+            record = await anyio.to_thread.run_sync(self._changes.recover if writes else self._store.read)
             if (tampering := self._store.tampering) is not None:
                 raise RefusedError(
                     f"the record of synced folders cannot be used: {tampering.detail}",
@@ -287,25 +284,6 @@ class SkillSync:
             except SourceError as error:
                 raise SourceError("another sync is running", fix="try again when it has ended") from error
             yield
-
-    def _recovered(self) -> SyncRecord:
-        """Finish or undo the changes of a sync that was interrupted, and return the record."""
-        record = self._store.read()
-        for change in record.changes:
-            row = change.after or change.before
-            project = self._project if row is None else Path(row.project)
-            with opened_target(Path(change.target), project) as above:
-                record = self._settle(above, change)
-        return record
-
-    def _settle(self, above: int | None, change: FolderChange) -> SyncRecord:
-        before, after = change.before, change.after
-        found = None
-        if above is not None:
-            sides = [None if side is None else side.files for side in (before, after)]
-            left = settle(above, change.temporary, change.name, *sides)
-            found = next((side for side in (after, before) if side is not None and side.files is left), None)
-        return self._store.change(lambda record: record.ending(change, found))
 
     async def _sync(
         self, planner: SyncPlanner, record: SyncRecord, export: SkillExport, *, writes: bool
@@ -341,14 +319,14 @@ class SkillSync:
         except SkillError:
             return step
         if row is None and found.matches({path: digest_of(content) for path, content in files.items()}):
-            return replace(step, action=SyncAction.KEEP, original_name=original)
+            return replace(step, action=SyncAction.KEEP, reason=None, original_name=original)
         return await anyio.to_thread.run_sync(_with_differences, above, step, files)
 
     async def _applied(self, above: int | None, step: SyncStep, export: SkillExport) -> SyncStep:
         """Do what a step says; return it with what came of it."""
         try:
-            if step.action is SyncAction.REMOVE:
-                await anyio.to_thread.run_sync(self._remove, above, step)
+            if step.action is SyncAction.REMOVE and step.folder is not None:
+                await anyio.to_thread.run_sync(self._changes.remove, above, step.folder)
             elif step.action in CHANGES and above is not None:
                 files, original = await _prepared(export, step)
                 await anyio.to_thread.run_sync(self._write, above, step, files, original)
@@ -360,39 +338,12 @@ class SkillSync:
     def _write(self, above: int, step: SyncStep, files: Mapping[str, bytes], original_name: str) -> None:
         assert step.approved is not None, "only an approved skill is written"
         digests = {path: digest_of(content) for path, content in files.items()}
+        skill, binding = step.approved.id, step.approved.binding
         after = SyncedFolder(
-            step.target,
-            step.name,
-            str(self._project),
-            step.approved.id,
-            step.approved.binding,
-            digests,
-            original_name,
+            step.target, step.name, str(self._project), skill, binding, digests, original_name
         )
         before = step.folder if step.action is SyncAction.REPLACE else None
-        change = FolderChange(step.target, step.name, temporary_name(), before, after)
-        self._store.change(lambda record: record.beginning(change))
-        try:
-            build(above, change.temporary, files)
-            if before is None:
-                put(above, change.temporary, step.name)
-            else:
-                replace_folder(above, change.temporary, step.name, before.files)
-        finally:
-            self._settle(above, change)
-
-    def _remove(self, above: int | None, step: SyncStep) -> None:
-        row = step.folder
-        assert row is not None, "only a recorded folder is removed"
-        if above is None or content_of(above, row.name) is None:
-            self._store.change(lambda record: record.without(row.key))
-            return
-        change = FolderChange(row.target, row.name, temporary_name(), row, None)
-        self._store.change(lambda record: record.beginning(change))
-        try:
-            take(above, row.name, change.temporary, row.files)
-        finally:
-            self._settle(above, change)
+        self._changes.write(above, before, after, files)
 
 
 def _names(planner: SyncPlanner, record: SyncRecord) -> set[str]:

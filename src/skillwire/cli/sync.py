@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -205,6 +206,7 @@ async def _watch(
                 ]
         except SkillError as error:
             output.refuse(error)
+        sys.stdout.flush()
         before = _stamp(host, request)
         while _stamp(host, request) == before:
             await anyio.sleep(POLL_SECONDS)
