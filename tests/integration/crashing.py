@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from approving import FILES, approval, entry, manifest, origin, skill_id
-from skillwire.bridge.folder_changes import FolderChanges
-from skillwire.bridge.folders import opened_target
+from skillwire.bridge.folders import FolderChanges, opened_target
 from skillwire.core.manifest import ManifestFile, digest_of
 from skillwire.host.approval.lock import lock_bytes, read_lock, write_lock
 from skillwire.host.approval.lock_trust import LockState, LockTrust

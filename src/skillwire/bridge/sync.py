@@ -15,10 +15,10 @@ from urllib.parse import quote
 
 import anyio.to_thread
 
-from skillwire.bridge.folder_changes import FolderChanges
 from skillwire.bridge.folder_names import folder_names, needs_own_name, with_name
 from skillwire.bridge.folders import (
     IS_SUPPORTED,
+    FolderChanges,
     FolderContent,
     content_of,
     opened_target,

@@ -272,7 +272,7 @@ _BY_AREA: Final[dict[str, dict[str, tuple[str, str, str]]]] = {
         ),
         "foreign-folder": (
             "FS-02",
-            "`skillwire sync` did not write what is in this place, so it is left as it is.",
+            "What is in this place was not written by `skillwire sync`, so it is left as it is.",
             "move it away, or choose another folder",
         ),
         "folder-changed": (
