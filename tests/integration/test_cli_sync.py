@@ -1,4 +1,4 @@
-"""`skillwire sync`: approved skills of a real server in the folders of other agents, and what may differ there."""
+"""`skillwire sync`: approved skills of a real server in folders of other agents, and what may differ."""
 
 import json
 import os

@@ -27,10 +27,15 @@ from skillwire.core import (
     path_findings,
     quoted,
 )
-from skillwire.host import RefusedError, UnsafePlaceError
-from skillwire.host.approval.synced import FolderChange, SyncedFolder, SyncedFolders, SyncRecord
-from skillwire.host.model import UnsafePathsError
-from skillwire.host.state.vault import temporary_name
+from skillwire.host import (
+    FolderChange,
+    RefusedError,
+    SyncedFolder,
+    SyncedFolders,
+    SyncRecord,
+    UnsafePathsError,
+    UnsafePlaceError,
+)
 
 IS_SUPPORTED: Final = {os.open, os.mkdir, os.rename, os.unlink, os.stat} <= os.supports_dir_fd
 """Whether this system can open files relative to a folder; without that (Windows) nothing is written."""
@@ -355,8 +360,8 @@ def _changed(name: str) -> FolderChangedError:
     return FolderChangedError(f"another program changed {quoted(name)}", reference=name)
 
 
-# Changes of folders, each recorded before it begins and when it is over, so that a process which is killed at any
-# moment leaves the old folder or the new one, and the next one knows what to finish or to undo.
+# Changes of folders, each recorded before it begins and when it is over: a process that is killed at any
+# moment leaves the old folder or the new one, and the next process knows what to finish or to undo.
 
 
 class FolderChanges:
@@ -392,7 +397,7 @@ class FolderChanges:
             OSError: It cannot be written; the old folder, if any, is in its place.
         """
         assert after.files == {path: digest_of(content) for path, content in files.items()}
-        change = FolderChange(after.target, after.name, temporary_name(), before, after)
+        change = FolderChange.between(before, after)
         self._store.change(lambda record: record.beginning(change))
         try:
             build(above, change.temporary, files)
@@ -413,7 +418,7 @@ class FolderChanges:
         if above is None or content_of(above, row.name) is None:
             self._store.change(lambda record: record.without(row.key))
             return
-        change = FolderChange(row.target, row.name, temporary_name(), row, None)
+        change = FolderChange.between(row, None)
         self._store.change(lambda record: record.beginning(change))
         try:
             take(above, row.name, change.temporary, row.files)

@@ -5,8 +5,8 @@ folder is touched only if the record has it with exactly the files it has now.
 """
 
 import os
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -27,23 +27,27 @@ from skillwire.bridge.folders import (
 )
 from skillwire.core import SKILL_FILE, UNKNOWN_SIZE, ManifestFile, SkillError, SourceError, as_text, digest_of
 from skillwire.host import (
+    MOST_FILE_BYTES,
+    ApprovedSkill,
     FileChange,
     FileState,
     Host,
     OmissionReason,
     Refusal,
     RefusedError,
+    SkillExport,
     SkillId,
+    Standing,
     Storage,
+    SyncedFolder,
+    SyncedFolders,
+    SyncRecord,
+    SyncTarget,
+    with_lines,
 )
-from skillwire.host.approval.synced import SyncedFolder, SyncedFolders, SyncRecord, SyncTarget
-from skillwire.host.model import MOST_FILE_BYTES
-from skillwire.host.state.vault import locked
-from skillwire.host.use.diff import MOST_FILES, with_lines
-from skillwire.host.use.export import ApprovedSkill, SkillExport, Standing
 
-LOCK_FILE: Final = ".sync.lock"
-LOCK_SECONDS: Final = 30.0
+MOST_COMPARED: Final = 50
+"""How many changed files of one folder are read to show their lines."""
 
 
 class SyncAction(StrEnum):
@@ -255,7 +259,8 @@ class SkillSync:
             raise RefusedError(
                 "this system cannot write folders safely", fix="use `skillwire bridge` instead"
             )
-        async with self._locked():
+        with ExitStack() as stack:
+            await anyio.to_thread.run_sync(stack.enter_context, self._store.locked())
             record = await anyio.to_thread.run_sync(self._changes.recover if writes else self._store.read)
             if (tampering := self._store.tampering) is not None:
                 raise RefusedError(
@@ -274,16 +279,6 @@ class SkillSync:
                 planner = SyncPlanner(target, wanted, barred, export.standing)
                 steps += await self._sync(planner, record, export, writes=writes)
             return SyncReport(tuple(steps), tuple(barred.values()))
-
-    @asynccontextmanager
-    async def _locked(self) -> AsyncGenerator[None]:
-        with ExitStack() as stack:
-            lock = locked(self._storage.state / LOCK_FILE, timeout=LOCK_SECONDS)
-            try:
-                await anyio.to_thread.run_sync(stack.enter_context, lock)
-            except SourceError as error:
-                raise SourceError("another sync is running", fix="try again when it has ended") from error
-            yield
 
     async def _sync(
         self, planner: SyncPlanner, record: SyncRecord, export: SkillExport, *, writes: bool
@@ -395,7 +390,9 @@ def _differences(above: int, step: SyncStep, files: Mapping[str, bytes]) -> Iter
         old = files.get(file.path, b"") if file.old is not None else b""
         new = b""
         if file.new is not None:
-            found = None if number >= MOST_FILES else read_file(above, step.name, file.path, MOST_FILE_BYTES)
+            found = (
+                None if number >= MOST_COMPARED else read_file(above, step.name, file.path, MOST_FILE_BYTES)
+            )
             if found is None:
                 yield replace(file, omission=OmissionReason.TOO_LARGE)
                 continue

@@ -23,7 +23,11 @@ if TYPE_CHECKING:
     from skillwire.host.approval.store import APPROVALS_FILE as APPROVALS_FILE
     from skillwire.host.approval.store import ApprovalRecords as ApprovalRecords
     from skillwire.host.approval.store import ApprovalStore as ApprovalStore
+    from skillwire.host.approval.synced import FolderChange as FolderChange
+    from skillwire.host.approval.synced import SyncedFolder as SyncedFolder
     from skillwire.host.approval.synced import SyncedFolders as SyncedFolders
+    from skillwire.host.approval.synced import SyncRecord as SyncRecord
+    from skillwire.host.approval.synced import SyncTarget as SyncTarget
     from skillwire.host.calls import ConnectionLimits, get_skill, list_skills
     from skillwire.host.calls import DirectoryItem as DirectoryItem
     from skillwire.host.calls import Listing as Listing
@@ -40,6 +44,7 @@ if TYPE_CHECKING:
     from skillwire.host.listing.render import DEFAULT_BUDGET as DEFAULT_BUDGET
     from skillwire.host.listing.text import ListingForm
     from skillwire.host.model import LOCAL as LOCAL
+    from skillwire.host.model import MOST_FILE_BYTES as MOST_FILE_BYTES
     from skillwire.host.model import REFUSALS as REFUSALS
     from skillwire.host.model import (
         Approval,
@@ -96,6 +101,7 @@ if TYPE_CHECKING:
     from skillwire.host.model import TooSlowError as TooSlowError
     from skillwire.host.model import UnavailableError as UnavailableError
     from skillwire.host.model import UnknownReferenceError as UnknownReferenceError
+    from skillwire.host.model import UnsafePathsError as UnsafePathsError
     from skillwire.host.model import UnsafePlaceError as UnsafePlaceError
     from skillwire.host.model import UntrustedConfigError as UntrustedConfigError
     from skillwire.host.model import binding_of as binding_of
@@ -104,6 +110,7 @@ if TYPE_CHECKING:
     from skillwire.host.model import full_reference as full_reference
     from skillwire.host.model import references_for as references_for
     from skillwire.host.model import skeleton as skeleton
+    from skillwire.host.model import with_lines as with_lines
     from skillwire.host.options import HostLimits, HostPolicy
     from skillwire.host.registry.local import LocalRoot
     from skillwire.host.registry.local import LocalSkills as LocalSkills
@@ -120,6 +127,9 @@ if TYPE_CHECKING:
     from skillwire.host.state.trust import FolderTrust as FolderTrust
     from skillwire.host.use.explain import Explanation as Explanation
     from skillwire.host.use.explain import Step as Step
+    from skillwire.host.use.export import ApprovedSkill as ApprovedSkill
+    from skillwire.host.use.export import SkillExport as SkillExport
+    from skillwire.host.use.export import Standing as Standing
     from skillwire.host.use.fetch import NO_ARCHIVES as NO_ARCHIVES
     from skillwire.host.use.fetch import ArchivePolicy
     from skillwire.host.use.gate import ToolCall, ToolKind, Verdict
@@ -163,7 +173,7 @@ else:
             "approval.lock": "InvalidLockError LockDifference",
             "approval.lock_trust": "LockReview LockState LockTrust",
             "approval.store": "APPROVALS_FILE ApprovalRecords ApprovalStore",
-            "approval.synced": "SyncedFolders",
+            "approval.synced": "FolderChange SyncRecord SyncTarget SyncedFolder SyncedFolders",
             "calls": "ConnectionLimits DirectoryItem Listing get_skill list_skills",
             "connect.config": "CONFIG_PATHS Servers find_config project_of read_servers servers_of",
             "connect.connection": "connection_for",
@@ -178,13 +188,13 @@ else:
                 "ArgumentsNeededError Ask Basis Change Comparison ConfigError DiffLine "
                 "DynamicDeclinedError FieldChange FileChange FileState Grant HostEvent HttpEndpoint "
                 "Hunk InvalidArgumentsError KnownSkill KnownTemplate LOCAL LockUntrustedError "
-                "NotDeclaredError Occasion OmissionReason Origin OriginKind PeerError Preview "
-                "Provenance ProvenanceProvider ProvenanceVerdict Question REFUSALS Refusal "
+                "MOST_FILE_BYTES NotDeclaredError Occasion OmissionReason Origin OriginKind PeerError "
+                "Preview Provenance ProvenanceProvider ProvenanceVerdict Question REFUSALS Refusal "
                 "RefusedError RegistryView Reply ServerConfig ServerStatus ShowRule ShowRules "
                 "SiteEndpoint SkillActivated SkillChangedError SkillId SkillSettings StdioEndpoint "
-                "TooSlowError Trust UnavailableError UnknownReferenceError UnsafePlaceError "
+                "TooSlowError Trust UnavailableError UnknownReferenceError UnsafePathsError UnsafePlaceError "
                 "UntrustedConfigError binding_of declared_arguments estimated_tokens full_reference "
-                "references_for skeleton"
+                "references_for skeleton with_lines"
             ),
             "options": "HostLimits HostPolicy",
             "registry.local": "LocalRoot LocalSkills default_roots",
@@ -195,6 +205,7 @@ else:
             "state.places": "Storage",
             "state.trust": "FileTrust FolderTrust",
             "use.explain": "Explanation Step",
+            "use.export": "ApprovedSkill SkillExport Standing",
             "use.fetch": "ArchivePolicy NO_ARCHIVES",
             "use.gate": "ToolCall ToolKind Verdict",
             "use.present": "LoadedSkill",

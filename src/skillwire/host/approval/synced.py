@@ -6,17 +6,30 @@ project cannot claim that a folder of its own was written here, or hide one.
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Final, TypeAlias, cast
 
-from skillwire.core import is_digest
+from skillwire.core import SourceError, is_digest
 from skillwire.host.approval.store import id_row, parse_id
 from skillwire.host.model import OriginKind, Refusal, SkillId
-from skillwire.host.state.vault import Row, SealedFolder, SealedTable, fields, is_temporary, items, text
+from skillwire.host.state.vault import (
+    Row,
+    SealedFolder,
+    SealedTable,
+    fields,
+    is_temporary,
+    items,
+    locked,
+    temporary_name,
+    text,
+)
 
 FILE: Final = "synced-folders.json"
+LOCK_FILE: Final = ".sync.lock"
+LOCK_SECONDS: Final = 30.0
 VERSION: Final = 1
 
 FileDigests: TypeAlias = Mapping[str, str]
@@ -75,6 +88,13 @@ class FolderChange:
     temporary: str
     before: SyncedFolder | None
     after: SyncedFolder | None
+
+    @classmethod
+    def between(cls, before: SyncedFolder | None, after: SyncedFolder | None) -> "FolderChange":
+        """Return a new change, with a temporary name that nothing else has."""
+        row = after or before
+        assert row is not None, "a change is from or to a folder"
+        return cls(row.target, row.name, temporary_name(), before, after)
 
     @property
     def key(self) -> FolderKey:
@@ -169,11 +189,26 @@ class SyncedFolders:
 
     def __init__(self, directory: Path, *, key: bytes | None = None) -> None:
         folder = SealedFolder(directory, key=key)
+        self._lock = directory / LOCK_FILE
         self._table = SealedTable(folder, FILE, SyncRecord(), SyncRecord.parse, SyncRecord.to_bytes)
 
     @property
     def tampering(self) -> Refusal | None:
         return self._table.folder.tampering
+
+    @contextmanager
+    def locked(self) -> Generator[None]:
+        """Hold the lock of all syncs of this user; the folder must exist.
+
+        Raises:
+            SourceError: Another sync has held it for too long.
+        """
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(locked(self._lock, timeout=LOCK_SECONDS))
+            except SourceError as error:
+                raise SourceError("another sync is running", fix="try again when it has ended") from error
+            yield
 
     def read(self) -> SyncRecord:
         """Return the record.

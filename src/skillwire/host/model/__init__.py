@@ -59,6 +59,7 @@ if TYPE_CHECKING:
         is_comparable,
         shown_path,
         text_diff,
+        with_lines,
     )
     from skillwire.host.model.endpoints import (
         DEFAULT_SECONDS,
@@ -158,7 +159,7 @@ else:
             "comparison": (
                 "Basis CONTEXT Comparison DiffLine FieldChange FileChange FileState Hunk Json "
                 "MOST_FILE_BYTES MOST_LINES MOST_SHOWN OmissionReason ComparisonBase Sign TextDiff "
-                "is_comparable shown_path text_diff"
+                "is_comparable shown_path text_diff with_lines"
             ),
             "endpoints": (
                 "DEFAULT_SECONDS Endpoint HttpEndpoint ServerConfig ShowRule ShowRules SiteEndpoint "
@@ -317,4 +318,5 @@ __all__ = [
     "top_level",
     "uri_in",
     "view_of",
+    "with_lines",
 ]

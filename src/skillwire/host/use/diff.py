@@ -44,8 +44,7 @@ from skillwire.host.model import (
     Refusal,
     UnavailableError,
     binding_of,
-    is_comparable,
-    text_diff,
+    with_lines,
 )
 from skillwire.host.state.audit import AuditLog
 from skillwire.host.state.content import ContentCache
@@ -248,25 +247,6 @@ def _changed(
 
 def _without_lines(file: FileChange, omission: OmissionReason, refusal: Refusal | None = None) -> FileChange:
     return replace(file, omission=omission, refusal=refusal)
-
-
-def with_lines(file: FileChange, old: bytes, new: bytes) -> FileChange:
-    """Return a change with the lines that differ between two contents, or the reason why they are omitted."""
-    texts = [_text(old), _text(new)]
-    if None in texts:
-        return _without_lines(file, OmissionReason.NOT_TEXT)
-    before, after = (text or "" for text in texts)
-    if not (is_comparable(before) and is_comparable(after)):
-        return _without_lines(file, OmissionReason.TOO_LARGE)
-    return replace(file, lines=text_diff(before, after))
-
-
-def _text(content: bytes) -> str | None:
-    try:
-        text = content.decode("utf-8")
-    except UnicodeDecodeError:
-        return None
-    return None if "\0" in text else text
 
 
 async def _field_changes(
