@@ -43,6 +43,7 @@ from skillwire.host import (
     SyncedFolders,
     SyncRecord,
     SyncTarget,
+    full_reference,
     with_lines,
 )
 
@@ -160,7 +161,7 @@ class SyncPlanner:
         step = SyncStep(
             row.target,
             row.name,
-            f"{row.skill.origin.label}/{row.skill.uri}",
+            full_reference(row.skill.origin.label, row.skill.uri),
             SyncAction.REMOVE,
             folder=row,
             original_name=row.original_name,
@@ -177,7 +178,9 @@ class SyncPlanner:
             case Standing.APPROVED:
                 return replace(step, action=SyncAction.KEEP)
             case Standing.CHANGED:
-                refusal = Refusal("skill-changed", step.reference)
+                reference = step.reference
+                fix = f"review it with `skillwire diff {reference}`, then run `skillwire approve {reference}`"
+                refusal = Refusal("skill-changed", reference, fix=fix)
                 return replace(step, action=SyncAction.OUTDATED, reason=refusal)
             case Standing.UNTRUSTED:
                 refusal = Refusal("lock-untrusted", step.reference)

@@ -14,7 +14,19 @@ import typer
 
 from skillwire.bridge.folder_names import FOLDERS, agent_of, target_folder
 from skillwire.bridge.sync import SkillSync, SyncAction, SyncReport, SyncStep
-from skillwire.cli.command import STYLES, Json, MisuseError, Output, Verbose, command_output, new_app, one_of
+from skillwire.cli.command import (
+    STYLES,
+    Json,
+    MisuseError,
+    Output,
+    TargetCommand,
+    Targets,
+    Verbose,
+    command_in,
+    command_output,
+    new_app,
+    one_of,
+)
 from skillwire.cli.common import ExitCode
 from skillwire.cli.hosting import (
     DEFAULT_WAIT,
@@ -60,16 +72,10 @@ _DONE = {
 app = new_app()
 
 
-@app.command()
+@app.command(cls=TargetCommand)
 def sync(
-    target: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[TARGET]",
-            help="Only skills of this URL, folder, or label of the configuration.",
-            show_default=False,
-        ),
-    ] = None,
+    context: typer.Context,
+    targets: Targets = None,
     to: Annotated[
         list[str] | None,
         typer.Option(
@@ -116,7 +122,8 @@ def sync(
         mode = _mode(check=check, dry_run=dry_run, watch=watch, json=json)
         wanted = HostRequest(
             config=config,
-            targets=(*(target or ()), *(at or ())),
+            targets=(*(targets or ()), *(at or ())),
+            command=command_in(context),
             lock=lock,
             frozen=frozen,
             wait=wait,

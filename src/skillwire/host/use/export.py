@@ -39,7 +39,7 @@ class Standing(StrEnum):
 
     APPROVED = "approved"
     CHANGED = "changed"
-    """It ended because the server listed other content."""
+    """It ended because the server listed other content, or other content was approved since."""
     UNTRUSTED = "untrusted"
     """It is a pin of a lock that changed outside skillwire since it was trusted."""
     ENDED = "ended"
@@ -92,9 +92,10 @@ class SkillExport:
 
     def standing(self, skill: SkillId, binding: str) -> Standing:
         """Return whether the approval of exactly this content still holds, for a skill of any server."""
-        approvals = (each for each in self._holding() if each.skill == skill)
-        if any(binding_of(approval.manifest) == binding for approval in approvals):
-            return Standing.APPROVED
+        for approval in self._holding():
+            if approval.skill == skill:
+                is_same = binding_of(approval.manifest) == binding
+                return Standing.APPROVED if is_same else Standing.CHANGED
         if self._lock.is_frozen:
             return Standing.ENDED
         ended, pin = self._store.previous(skill), self._lock.last_trusted_pin(skill)
