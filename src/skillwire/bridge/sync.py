@@ -4,13 +4,15 @@ The plan is a pure function of approvals, the record and what is on disk. A
 folder is touched only if the record has it with exactly the files it has now.
 """
 
+from __future__ import annotations
+
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 import anyio.to_thread
@@ -28,14 +30,11 @@ from skillwire.bridge.folders import (
 from skillwire.core import SKILL_FILE, UNKNOWN_SIZE, ManifestFile, SkillError, SourceError, as_text, digest_of
 from skillwire.host import (
     MOST_FILE_BYTES,
-    ApprovedSkill,
     FileChange,
     FileState,
-    Host,
     OmissionReason,
     Refusal,
     RefusedError,
-    SkillExport,
     SkillId,
     Standing,
     Storage,
@@ -46,6 +45,9 @@ from skillwire.host import (
     full_reference,
     with_lines,
 )
+
+if TYPE_CHECKING:
+    from skillwire.host import ApprovedSkill, Host, SkillExport
 
 MOST_COMPARED: Final = 50
 """How many changed files of one folder are read to show their lines."""

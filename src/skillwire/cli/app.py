@@ -82,7 +82,7 @@ COMMANDS = {
     "diff": "Show how a skill differs from what you approved.",
     "run": "Run a script of a skill in a sandbox.",
     "lock": "Show, trust, write or check the project's lock.",
-    "sync": "Write approved skills into folders where other agents look for them.",
+    "sync": "Write approved skills into folders of other agents.",
     "cache": "Show or clear the cached files of servers' skills.",
     "doctor": "Check configuration, servers, folders and state.",
     "completion": "Print a script that completes commands and references.",

@@ -107,7 +107,7 @@ def sync(
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Write approved skills into folders where other agents look for them.
+    """Write approved skills into folders of other agents.
 
     Each approved skill of a server becomes a folder whose name shows its
     origin, such as team--refunds, with exactly the approved files, none of

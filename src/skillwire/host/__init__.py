@@ -98,6 +98,7 @@ if TYPE_CHECKING:
     from skillwire.host.model import ShowRules as ShowRules
     from skillwire.host.model import SkillChangedError as SkillChangedError
     from skillwire.host.model import SkillId as SkillId
+    from skillwire.host.model import Standing as Standing
     from skillwire.host.model import TooSlowError as TooSlowError
     from skillwire.host.model import UnavailableError as UnavailableError
     from skillwire.host.model import UnknownReferenceError as UnknownReferenceError
@@ -129,7 +130,6 @@ if TYPE_CHECKING:
     from skillwire.host.use.explain import Step as Step
     from skillwire.host.use.export import ApprovedSkill as ApprovedSkill
     from skillwire.host.use.export import SkillExport as SkillExport
-    from skillwire.host.use.export import Standing as Standing
     from skillwire.host.use.fetch import NO_ARCHIVES as NO_ARCHIVES
     from skillwire.host.use.fetch import ArchivePolicy
     from skillwire.host.use.gate import ToolCall, ToolKind, Verdict
@@ -191,7 +191,7 @@ else:
                 "MOST_FILE_BYTES NotDeclaredError Occasion OmissionReason Origin OriginKind PeerError "
                 "Preview Provenance ProvenanceProvider ProvenanceVerdict Question REFUSALS Refusal "
                 "RefusedError RegistryView Reply ServerConfig ServerStatus ShowRule ShowRules "
-                "SiteEndpoint SkillActivated SkillChangedError SkillId SkillSettings StdioEndpoint "
+                "SiteEndpoint SkillActivated SkillChangedError SkillId SkillSettings Standing StdioEndpoint "
                 "TooSlowError Trust UnavailableError UnknownReferenceError UnsafePathsError UnsafePlaceError "
                 "UntrustedConfigError binding_of declared_arguments estimated_tokens full_reference "
                 "references_for skeleton with_lines"
@@ -205,7 +205,7 @@ else:
             "state.places": "Storage",
             "state.trust": "FileTrust FolderTrust",
             "use.explain": "Explanation Step",
-            "use.export": "ApprovedSkill SkillExport Standing",
+            "use.export": "ApprovedSkill SkillExport",
             "use.fetch": "ArchivePolicy NO_ARCHIVES",
             "use.gate": "ToolCall ToolKind Verdict",
             "use.present": "LoadedSkill",

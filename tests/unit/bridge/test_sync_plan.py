@@ -8,9 +8,9 @@ from approving import approval, skill_id
 from skillwire.bridge.folders import FolderContent
 from skillwire.bridge.sync import SyncAction, SyncPlanner, SyncStep
 from skillwire.core import digest_of
-from skillwire.host import Refusal, SkillId, binding_of
+from skillwire.host import Refusal, SkillId, Standing, binding_of
 from skillwire.host.approval.synced import SyncedFolder, SyncRecord, SyncTarget
-from skillwire.host.use.export import ApprovedSkill, Standing
+from skillwire.host.use.export import ApprovedSkill
 
 NAME = "acme--refunds"
 FILES = {"SKILL.md": digest_of(b"Do it.\n"), "scripts/run.sh": digest_of(b"echo\n")}

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         Reply,
         RunTerms,
         SkillActivated,
+        Standing,
         Where,
         Windows,
         binding_of,
@@ -152,7 +153,7 @@ else:
             "approval": (
                 "Activation Approval ApprovalState Ask Change DynamicFiles Grant HostEvent MAX_WORDS "
                 "Occasion OnEvent Provenance ProvenanceProvider ProvenanceResult ProvenanceVerdict "
-                "Question Reply RunTerms SkillActivated Where Windows binding_of emit new_boundary "
+                "Question Reply RunTerms SkillActivated Standing Where Windows binding_of emit new_boundary "
                 "now"
             ),
             "arguments": "ARGUMENTS argument_rows checked_arguments declared_arguments format_argument_lines",
@@ -278,6 +279,7 @@ __all__ = [
     "SkillChangedError",
     "SkillId",
     "SkillSettings",
+    "Standing",
     "StdioEndpoint",
     "TextDiff",
     "TokenCounter",

@@ -7,7 +7,6 @@ nothing is loaded.
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
-from enum import StrEnum
 
 import anyio.to_thread
 
@@ -24,6 +23,7 @@ from skillwire.host.model import (
     Refusal,
     SkillChangedError,
     SkillId,
+    Standing,
     UnavailableError,
     UnverifiedFileError,
     binding_of,
@@ -32,18 +32,6 @@ from skillwire.host.model import (
 from skillwire.host.state.content import ContentCache
 from skillwire.host.use.fetch import Files, cached_skills
 from skillwire.host.use.load import SkillLoader, recording_refusals
-
-
-class Standing(StrEnum):
-    """Whether a user's approval of some content still holds."""
-
-    APPROVED = "approved"
-    CHANGED = "changed"
-    """It ended because the server listed other content, or other content was approved since."""
-    UNTRUSTED = "untrusted"
-    """It is a pin of a lock that changed outside skillwire since it was trusted."""
-    ENDED = "ended"
-    """It was revoked, or never given."""
 
 
 @dataclass(frozen=True, slots=True)
