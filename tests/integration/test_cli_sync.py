@@ -6,7 +6,6 @@ import shutil
 import signal
 import stat
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
@@ -473,7 +472,13 @@ def test_a_sync_that_is_killed_at_any_moment_is_finished_by_the_next(desk: Desk,
     approve(desk, REFUNDS, TRIAGE)
     place = desk.folder / ".claude" / "skills"
     whole = {name: tree(skills / name) for name in ("refunds", "triage")}
-    for pause in (0.0, 0.4, 0.8, 1.0, 1.2):
+    moments = [
+        place.exists,
+        lambda: any(place.glob(".skillwire-*")),
+        (place / "team--refunds").exists,
+        (place / "team--triage").exists,
+    ]
+    for moment in moments:
         process = subprocess.Popen(
             skillwire_command("sync", "--to", "claude"),
             cwd=desk.folder,
@@ -481,13 +486,11 @@ def test_a_sync_that_is_killed_at_any_moment_is_finished_by_the_next(desk: Desk,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            start_new_session=True,
         )
-        with_deadline = time.monotonic() + pause
-        while process.poll() is None and time.monotonic() < with_deadline:
+        while process.poll() is None and not moment():
             os.sched_yield()
         process.kill()
-        process.wait()
+        process.wait(WITHIN)
         for name, files in whole.items():
             folder = place / f"team--{name}"
             assert not folder.exists() or tree(folder) == files

@@ -42,7 +42,6 @@ from skillwire.host import (
     SyncedFolders,
     SyncRecord,
     SyncTarget,
-    full_reference,
     with_lines,
 )
 
@@ -114,14 +113,16 @@ class SyncPlanner:
     """Plans the folders of one target, from what is approved and recorded.
 
     `wanted` are the skills by the names of their folders, `barred` those that
-    models may not load, and `standing` whether an approval holds. Folders of
-    other projects that exist are left alone.
+    models may not load, `standing` whether an approval holds, and `reference`
+    what a skill is called here. Folders of other projects that exist are left
+    alone.
     """
 
     target: SyncTarget
     wanted: Mapping[str, ApprovedSkill]
     barred: Mapping[SkillId, Refusal]
     standing: Callable[[SkillId, str], Standing]
+    reference: Callable[[SkillId], str]
 
     def plan(self, record: SyncRecord, disk: Mapping[str, FolderContent]) -> list[SyncStep]:
         """Return a step for each folder, those that are removed first."""
@@ -163,7 +164,7 @@ class SyncPlanner:
         step = SyncStep(
             row.target,
             row.name,
-            full_reference(row.skill.origin.label, row.skill.uri),
+            self.reference(row.skill),
             SyncAction.REMOVE,
             folder=row,
             original_name=row.original_name,
@@ -281,7 +282,7 @@ class SkillSync:
             steps: list[SyncStep] = []
             for path in targets:
                 target = SyncTarget(str(path), str(self._project))
-                planner = SyncPlanner(target, wanted, barred, export.standing)
+                planner = SyncPlanner(target, wanted, barred, export.standing, export.reference)
                 steps += await self._sync(planner, record, export, writes=writes)
             return SyncReport(tuple(steps), tuple(barred.values()))
 

@@ -43,7 +43,7 @@ from skillwire.cli.hosting import (
 from skillwire.cli.render import print_file
 from skillwire.cli.states import print_refusal, reason_of
 from skillwire.core import SkillError
-from skillwire.host import Storage, one_line
+from skillwire.host import Refusal, Storage, one_line
 
 if TYPE_CHECKING:
     from skillwire.host import Host
@@ -173,7 +173,7 @@ async def _sync(output: Output, host: Host, request: SyncRequest) -> None:
             | {"problems": [problem.to_json() for problem in host.problems]}
         )
         return
-    _print(output, report, request.mode)
+    _print(output, report, request)
 
 
 def _targets(work: SkillSync, to: tuple[str, ...]) -> tuple[Path, ...]:
@@ -207,7 +207,7 @@ async def _watch(
             if (
                 now := [(step.target, step.name, step.action, step.reason) for step in report.steps]
             ) != shown:
-                _print(output, report, SyncMode.SYNC, is_first=shown is None)
+                _print(output, report, request, is_first=shown is None)
                 shown = [
                     (*row[:2], _settled(row[2]), row[3]) for row in now if row[2] is not SyncAction.REMOVE
                 ]
@@ -242,19 +242,19 @@ def _changed_at(path: Path) -> tuple[int, ...] | None:
     return found.st_ino, found.st_mtime_ns, found.st_ctime_ns
 
 
-def _print(output: Output, report: SyncReport, mode: SyncMode, *, is_first: bool = True) -> None:
+def _print(output: Output, report: SyncReport, request: SyncRequest, *, is_first: bool = True) -> None:
     for step in report.steps:
         if is_first or step.action is not SyncAction.KEEP:
-            _print_step(output, step, is_done=mode is SyncMode.SYNC)
+            _print_step(output, step, request.wanted, is_done=request.mode is SyncMode.SYNC)
     for note in report.notes if is_first else ():
         output.message(("note:", STYLES["note"]), f" not synced: {note.subject}: {reason_of(note)}")
     if not report.steps:
         output.line("no skill of these servers is approved, so there is nothing to sync")
-    if mode is SyncMode.CHECK and report.has_changes:
+    if request.mode is SyncMode.CHECK and report.has_changes:
         output.message(("fix:", "bold"), " run `skillwire sync` without --check, and commit what it writes")
 
 
-def _print_step(output: Output, step: SyncStep, *, is_done: bool) -> None:
+def _print_step(output: Output, step: SyncStep, wanted: HostRequest, *, is_done: bool) -> None:
     done, planned, style = _DONE[step.action]
     place = one_line(os.path.relpath(Path(step.target) / step.name))
     if place.startswith(".."):
@@ -264,9 +264,17 @@ def _print_step(output: Output, step: SyncStep, *, is_done: bool) -> None:
     if step.original_name and step.action in (SyncAction.WRITE, SyncAction.REPLACE) and is_done:
         output.line(f"its SKILL.md has this name instead of {one_line(step.original_name)}", indent=14)
     if step.reason is not None:
-        output.line(f"{reason_of(step.reason)}; {step.reason.remedy}", indent=14)
+        output.line(f"{reason_of(step.reason)}; {_remedy(step, step.reason, wanted)}", indent=14)
     for file in step.files:
         print_file(output, file)
+
+
+def _remedy(step: SyncStep, reason: Refusal, wanted: HostRequest) -> str:
+    """Return what to do about a folder, with commands that find the same servers."""
+    if reason.code != "skill-changed":
+        return reason.remedy
+    look, agree = (wanted.command_line(word, one_line(step.reference)) for word in ("diff", "approve"))
+    return f"review it with `{look}`, then run `{agree}`"
 
 
 def _report_json(report: SyncReport, targets: tuple[Path, ...]) -> dict[str, object]:

@@ -46,6 +46,7 @@ def planned(
         {} if wanted is None else {NAME: wanted},
         {} if barred is None else {skill_id(): barred},
         lambda _skill, _binding: standing,
+        lambda _skill: "acme/refunds",
     )
     record = SyncRecord(folders={} if recorded is None else {recorded.key: recorded})
     name = NAME if recorded is None else recorded.name

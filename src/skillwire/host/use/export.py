@@ -78,6 +78,11 @@ class SkillExport:
         found = sorted(self._holding(), key=lambda each: (each.skill.origin.label, each.skill.uri))
         return [self._approved(approval) for approval in found if approval.skill.origin in self._origins]
 
+    def reference(self, skill: SkillId) -> str:
+        """Return the reference of a skill, known here or not."""
+        known = self._loader.registry.known(skill)
+        return full_reference(skill.origin.label, skill.uri) if known is None else known.reference
+
     def standing(self, skill: SkillId, binding: str) -> Standing:
         """Return whether the approval of exactly this content still holds, for a skill of any server."""
         for approval in self._holding():
@@ -127,8 +132,7 @@ class SkillExport:
 
     def _approved(self, approval: Approval) -> ApprovedSkill:
         skill = approval.skill
-        known = self._loader.registry.known(skill)
-        reference = full_reference(skill.origin.label, skill.uri) if known is None else known.reference
+        known, reference = self._loader.registry.known(skill), self.reference(skill)
         found = ApprovedSkill(approval, reference)
         if approval.manifest.coverage is Coverage.SKILL_FILE:
             refusal = Refusal("unverified-file", reference, coverage_words(approval.manifest))
