@@ -351,6 +351,7 @@ def test_a_folder_inside_the_hosts_own_state_is_refused(desk: Desk) -> None:
         ["--to", "claude", "--check", "--dry-run"],
         ["--to", "claude", "--watch", "--json"],
         ["nowhere", "--to", "claude"],
+        ["--to", "~nobody-of-this-name/skills"],
     ],
 )
 def test_misuse_is_named_and_writes_nothing(desk: Desk, words: list[str]) -> None:

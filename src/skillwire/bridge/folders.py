@@ -12,7 +12,7 @@ import os
 import shutil
 import stat
 from collections.abc import Collection, Generator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -370,6 +370,22 @@ class FolderChanges:
     def __init__(self, store: SyncedFolders) -> None:
         self._store = store
 
+    def expected(self) -> SyncRecord:
+        """Return the record as `recover` would leave it; nothing is written.
+
+        Raises:
+            UnsafePlaceError: A link has taken the place of a folder of skills.
+            SourceError: A folder or the record cannot be read.
+        """
+        record = self._store.read()
+        for change in record.changes:
+            with _target_of(change) as above:
+                found = None if above is None else content_of(above, change.name)
+            sides = (side for side in (change.after, change.before) if side is not None)
+            left = next((side for side in sides if found is not None and found.matches(side.files)), None)
+            record = record.ending(change, left or (None if found is None else change.before))
+        return record
+
     def recover(self) -> SyncRecord:
         """Finish or undo the changes of a sync that was interrupted, and return the record.
 
@@ -380,9 +396,7 @@ class FolderChanges:
         """
         record = self._store.read()
         for change in record.changes:
-            row = change.after or change.before
-            assert row is not None, "a change is from or to a folder"
-            with opened_target(Path(change.target), Path(row.project)) as above:
+            with _target_of(change) as above:
                 record = self._settle(above, change)
         return record
 
@@ -434,3 +448,10 @@ class FolderChanges:
             rows = (side for side in (after, before) if side is not None and side.files is left)
             found = next(rows, None)
         return self._store.change(lambda record: record.ending(change, found))
+
+
+def _target_of(change: FolderChange) -> AbstractContextManager[int | None]:
+    """Open the folder of skills in which a change was begun."""
+    row = change.after or change.before
+    assert row is not None, "a change is from or to a folder"
+    return opened_target(Path(change.target), Path(row.project))

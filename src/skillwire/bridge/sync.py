@@ -267,7 +267,9 @@ class SkillSync:
             )
         with ExitStack() as stack:
             await anyio.to_thread.run_sync(stack.enter_context, self._store.locked())
-            record = await anyio.to_thread.run_sync(self._changes.recover if writes else self._store.read)
+            record = await anyio.to_thread.run_sync(
+                self._changes.recover if writes else self._changes.expected
+            )
             if (tampering := self._store.tampering) is not None:
                 raise RefusedError(
                     f"the record of synced folders cannot be used: {tampering.detail}",

@@ -183,8 +183,12 @@ def _targets(work: SkillSync, to: tuple[str, ...]) -> tuple[Path, ...]:
         MisuseError: There are none.
     """
     project = Path.cwd()
-    if to:
-        return tuple(dict.fromkeys(work.resolved(target_folder(name, project)) for name in to))
+    try:
+        folders = [target_folder(name, project) for name in to]
+    except RuntimeError as error:
+        raise MisuseError("--to names the home of an unknown user", fix="write the whole path") from error
+    if folders:
+        return tuple(dict.fromkeys(map(work.resolved, folders)))
     if known := work.targets():
         return known
     raise MisuseError(

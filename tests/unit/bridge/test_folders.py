@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from approving import skill_id
 from commands import names_in
 from folders import write_files
 from skillwire.bridge.folders import (
     FolderChangedError,
+    FolderChanges,
     OccupiedPlaceError,
     build,
     content_of,
@@ -22,7 +24,7 @@ from skillwire.bridge.folders import (
     take,
 )
 from skillwire.core import digest_of
-from skillwire.host import UnsafePlaceError
+from skillwire.host import FolderChange, SyncedFolder, SyncedFolders, SyncRecord, UnsafePlaceError
 from skillwire.host.model import UnsafePathsError
 
 NAME, NEW = "team--refunds", ".skillwire-0000000000000000.tmp"
@@ -223,3 +225,23 @@ def test_a_target_is_made_only_when_it_is_written_to(tmp_path: Path) -> None:
 def test_files_that_cannot_exist_together_everywhere_are_refused(paths: list[str]) -> None:
     with pytest.raises(UnsafePathsError):
         require_writable_paths(paths)
+
+
+def test_a_change_that_was_interrupted_is_understood_without_writing(tmp_path: Path) -> None:
+    store, target = SyncedFolders(tmp_path / "state"), tmp_path / "skills"
+    written(target, NAME, NEW_FILES)
+    written(target, NEW, OLD_FILES)
+    before, after = (
+        SyncedFolder(str(target), NAME, str(tmp_path), skill_id(), digest_of(b""), files)
+        for files in (OLD, AFTER)
+    )
+    change = FolderChange(str(target), NAME, NEW, before, after)
+    store.change(lambda _: SyncRecord(folders={before.key: before}).beginning(change))
+    changes = FolderChanges(store)
+
+    expected = changes.expected()
+
+    assert names_in(target) == [NEW, NAME]
+    assert expected.folders == {after.key: after} and not expected.changes
+    assert changes.recover() == expected
+    assert names_in(target) == [NAME]
