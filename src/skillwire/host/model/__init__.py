@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         Reply,
         RunTerms,
         SkillActivated,
+        Standing,
         Where,
         Windows,
         binding_of,
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
         is_comparable,
         shown_path,
         text_diff,
+        with_lines,
     )
     from skillwire.host.model.endpoints import (
         DEFAULT_SECONDS,
@@ -151,14 +153,14 @@ else:
             "approval": (
                 "Activation Approval ApprovalState Ask Change DynamicFiles Grant HostEvent MAX_WORDS "
                 "Occasion OnEvent Provenance ProvenanceProvider ProvenanceResult ProvenanceVerdict "
-                "Question Reply RunTerms SkillActivated Where Windows binding_of emit new_boundary "
+                "Question Reply RunTerms SkillActivated Standing Where Windows binding_of emit new_boundary "
                 "now"
             ),
             "arguments": "ARGUMENTS argument_rows checked_arguments declared_arguments format_argument_lines",
             "comparison": (
                 "Basis CONTEXT Comparison DiffLine FieldChange FileChange FileState Hunk Json "
                 "MOST_FILE_BYTES MOST_LINES MOST_SHOWN OmissionReason ComparisonBase Sign TextDiff "
-                "is_comparable shown_path text_diff"
+                "is_comparable shown_path text_diff with_lines"
             ),
             "endpoints": (
                 "DEFAULT_SECONDS Endpoint HttpEndpoint ServerConfig ShowRule ShowRules SiteEndpoint "
@@ -277,6 +279,7 @@ __all__ = [
     "SkillChangedError",
     "SkillId",
     "SkillSettings",
+    "Standing",
     "StdioEndpoint",
     "TextDiff",
     "TokenCounter",
@@ -317,4 +320,5 @@ __all__ = [
     "top_level",
     "uri_in",
     "view_of",
+    "with_lines",
 ]
