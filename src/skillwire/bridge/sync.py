@@ -30,13 +30,13 @@ from skillwire.bridge.folders import (
 from skillwire.core import SKILL_FILE, UNKNOWN_SIZE, ManifestFile, SkillError, SourceError, as_text, digest_of
 from skillwire.host import (
     MOST_FILE_BYTES,
+    ApprovalValidity,
     FileChange,
     FileState,
     OmissionReason,
     Refusal,
     RefusedError,
     SkillId,
-    Standing,
     Storage,
     SyncedFolder,
     SyncedFolders,
@@ -113,7 +113,7 @@ class SyncPlanner:
     """Plans the folders of one target, from what is approved and recorded.
 
     `wanted` are the skills by the names of their folders, `barred` those that
-    models may not load, `standing` whether an approval holds, and `reference`
+    models may not load, `validity` whether an approval holds, and `reference`
     what a skill is called here. Folders of other projects that exist are left
     alone.
     """
@@ -121,7 +121,7 @@ class SyncPlanner:
     target: SyncTarget
     wanted: Mapping[str, ApprovedSkill]
     barred: Mapping[SkillId, Refusal]
-    standing: Callable[[SkillId, str], Standing]
+    validity: Callable[[SkillId, str], ApprovalValidity]
     reference: Callable[[SkillId], str]
 
     def plan(self, record: SyncRecord, disk: Mapping[str, FolderContent]) -> list[SyncStep]:
@@ -177,18 +177,18 @@ class SyncPlanner:
             return replace(step, reason=self.barred[row.skill])
         if any(approved.id == row.skill for approved in self.wanted.values()):
             return step  # It has another name now.
-        match self.standing(row.skill, row.binding):
-            case Standing.APPROVED:
+        match self.validity(row.skill, row.binding):
+            case ApprovalValidity.APPROVED:
                 return replace(step, action=SyncAction.KEEP)
-            case Standing.CHANGED:
+            case ApprovalValidity.CHANGED:
                 reference = step.reference
                 fix = f"review it with `skillwire diff {reference}`, then run `skillwire approve {reference}`"
                 refusal = Refusal("skill-changed", reference, fix=fix)
                 return replace(step, action=SyncAction.OUTDATED, reason=refusal)
-            case Standing.UNTRUSTED:
+            case ApprovalValidity.UNTRUSTED:
                 refusal = Refusal("lock-untrusted", step.reference)
                 return replace(step, action=SyncAction.OUTDATED, reason=refusal)
-            case Standing.ENDED:
+            case ApprovalValidity.ENDED:
                 return step
 
     def _is_ours(self, row: SyncedFolder) -> bool:
@@ -284,7 +284,7 @@ class SkillSync:
             steps: list[SyncStep] = []
             for path in targets:
                 target = SyncTarget(str(path), str(self._project))
-                planner = SyncPlanner(target, wanted, barred, export.standing, export.reference)
+                planner = SyncPlanner(target, wanted, barred, export.validity, export.reference)
                 steps += await self._sync(planner, record, export, writes=writes)
             return SyncReport(tuple(steps), tuple(barred.values()))
 

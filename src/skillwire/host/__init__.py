@@ -77,6 +77,7 @@ if TYPE_CHECKING:
     from skillwire.host.model import ApprovalDeniedError as ApprovalDeniedError
     from skillwire.host.model import ApprovalRequiredError as ApprovalRequiredError
     from skillwire.host.model import ApprovalState as ApprovalState
+    from skillwire.host.model import ApprovalValidity as ApprovalValidity
     from skillwire.host.model import ArgumentsNeededError as ArgumentsNeededError
     from skillwire.host.model import Basis as Basis
     from skillwire.host.model import Change as Change
@@ -100,7 +101,6 @@ if TYPE_CHECKING:
     from skillwire.host.model import ShowRules as ShowRules
     from skillwire.host.model import SkillChangedError as SkillChangedError
     from skillwire.host.model import SkillId as SkillId
-    from skillwire.host.model import Standing as Standing
     from skillwire.host.model import TooSlowError as TooSlowError
     from skillwire.host.model import UnavailableError as UnavailableError
     from skillwire.host.model import UnknownReferenceError as UnknownReferenceError
@@ -188,14 +188,14 @@ else:
             "listing.render": "DEFAULT_BUDGET",
             "listing.text": "ListingForm clean cut",
             "model": (
-                "Approval ApprovalDeniedError ApprovalError ApprovalRequiredError ApprovalState "
+                "Approval ApprovalDeniedError ApprovalError ApprovalRequiredError ApprovalState ApprovalValidity "
                 "ArgumentsNeededError Ask Basis Change Comparison ConfigError DiffLine "
                 "DynamicDeclinedError FieldChange FileChange FileState Grant HostEvent HttpEndpoint "
                 "Hunk InvalidArgumentsError KnownSkill KnownTemplate LOCAL LockUntrustedError "
                 "MOST_FILE_BYTES NotDeclaredError Occasion OmissionReason Origin OriginKind PeerError "
                 "Preview Provenance ProvenanceProvider ProvenanceVerdict Question REFUSALS Refusal "
                 "RefusedError RegistryView Reply ServerConfig ServerStatus ShowRule ShowRules "
-                "SiteEndpoint SkillActivated SkillChangedError SkillId SkillSettings Standing StdioEndpoint "
+                "SiteEndpoint SkillActivated SkillChangedError SkillId SkillSettings StdioEndpoint "
                 "TooSlowError Trust UnavailableError UnknownReferenceError UnsafePathsError UnsafePlaceError "
                 "UntrustedConfigError binding_of declared_arguments estimated_tokens full_reference "
                 "references_for skeleton with_lines"

@@ -8,7 +8,7 @@ from approving import approval, skill_id
 from skillwire.bridge.folders import FolderContent
 from skillwire.bridge.sync import SyncAction, SyncPlanner, SyncStep
 from skillwire.core import digest_of
-from skillwire.host import Refusal, SkillId, Standing, binding_of
+from skillwire.host import ApprovalValidity, Refusal, SkillId, binding_of
 from skillwire.host.approval.synced import SyncedFolder, SyncRecord, SyncTarget
 from skillwire.host.use.export import ApprovedSkill
 
@@ -38,14 +38,14 @@ def planned(
     wanted: ApprovedSkill | None = None,
     recorded: SyncedFolder | None = None,
     found: FolderContent | None = None,
-    standing: Standing = Standing.ENDED,
+    validity: ApprovalValidity = ApprovalValidity.ENDED,
     barred: Refusal | None = None,
 ) -> list[SyncStep]:
     planner = SyncPlanner(
         target,
         {} if wanted is None else {NAME: wanted},
         {} if barred is None else {skill_id(): barred},
-        lambda _skill, _binding: standing,
+        lambda _skill, _binding: validity,
         lambda _skill: "acme/refunds",
     )
     record = SyncRecord(folders={} if recorded is None else {recorded.key: recorded})
@@ -84,21 +84,21 @@ def test_an_approved_skill_is_written_replaced_or_kept(
 
 
 @pytest.mark.parametrize(
-    ("standing", "expected"),
+    ("validity", "expected"),
     [
-        (Standing.ENDED, (SyncAction.REMOVE, "")),
-        (Standing.CHANGED, (SyncAction.OUTDATED, "skill-changed")),
-        (Standing.UNTRUSTED, (SyncAction.OUTDATED, "lock-untrusted")),
-        (Standing.APPROVED, (SyncAction.KEEP, "")),
+        (ApprovalValidity.ENDED, (SyncAction.REMOVE, "")),
+        (ApprovalValidity.CHANGED, (SyncAction.OUTDATED, "skill-changed")),
+        (ApprovalValidity.UNTRUSTED, (SyncAction.OUTDATED, "lock-untrusted")),
+        (ApprovalValidity.APPROVED, (SyncAction.KEEP, "")),
     ],
 )
 def test_what_is_not_approved_any_more_is_removed_or_stays_as_it_was_approved(
-    target: SyncTarget, standing: Standing, expected: tuple[SyncAction, str]
+    target: SyncTarget, validity: ApprovalValidity, expected: tuple[SyncAction, str]
 ) -> None:
     recorded = row(target.project, target.path)
 
-    assert outcome(planned(target, recorded=recorded, found=SAME, standing=standing)) == [expected]
-    gone = planned(target, recorded=recorded, standing=standing)
+    assert outcome(planned(target, recorded=recorded, found=SAME, validity=validity)) == [expected]
+    gone = planned(target, recorded=recorded, validity=validity)
     assert outcome(gone) == [(SyncAction.REMOVE, "")]
 
 
@@ -128,7 +128,7 @@ def test_a_skill_that_models_may_not_load_is_removed_with_the_reason(target: Syn
         target,
         recorded=row(target.project, target.path),
         found=SAME,
-        standing=Standing.APPROVED,
+        validity=ApprovalValidity.APPROVED,
         barred=MANUAL,
     )
 
@@ -138,7 +138,9 @@ def test_a_skill_that_models_may_not_load_is_removed_with_the_reason(target: Syn
 def test_a_skill_that_has_another_name_now_is_removed_under_the_old_one_first(target: SyncTarget) -> None:
     recorded = row(target.project, target.path, "acme--billing--refunds")
 
-    steps = planned(target, wanted=APPROVED, recorded=recorded, found=SAME, standing=Standing.APPROVED)
+    steps = planned(
+        target, wanted=APPROVED, recorded=recorded, found=SAME, validity=ApprovalValidity.APPROVED
+    )
 
     assert [(step.name, step.action) for step in steps] == [
         ("acme--billing--refunds", SyncAction.REMOVE),

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
         Activation,
         Approval,
         ApprovalState,
+        ApprovalValidity,
         Ask,
         Change,
         DynamicFiles,
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
         Reply,
         RunTerms,
         SkillActivated,
-        Standing,
         Where,
         Windows,
         binding_of,
@@ -151,9 +151,9 @@ else:
         __name__,
         {
             "approval": (
-                "Activation Approval ApprovalState Ask Change DynamicFiles Grant HostEvent MAX_WORDS "
+                "Activation Approval ApprovalState ApprovalValidity Ask Change DynamicFiles Grant HostEvent MAX_WORDS "
                 "Occasion OnEvent Provenance ProvenanceProvider ProvenanceResult ProvenanceVerdict "
-                "Question Reply RunTerms SkillActivated Standing Where Windows binding_of emit new_boundary "
+                "Question Reply RunTerms SkillActivated Where Windows binding_of emit new_boundary "
                 "now"
             ),
             "arguments": "ARGUMENTS argument_rows checked_arguments declared_arguments format_argument_lines",
@@ -208,6 +208,7 @@ __all__ = [
     "ApprovalError",
     "ApprovalRequiredError",
     "ApprovalState",
+    "ApprovalValidity",
     "ArchiveBudgetError",
     "ArchivesOffError",
     "ArgumentsNeededError",
@@ -279,7 +280,6 @@ __all__ = [
     "SkillChangedError",
     "SkillId",
     "SkillSettings",
-    "Standing",
     "StdioEndpoint",
     "TextDiff",
     "TokenCounter",

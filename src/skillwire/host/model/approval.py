@@ -241,7 +241,7 @@ class ApprovalState(StrEnum):
     """It has no digests, so it cannot be approved in advance."""
 
 
-class Standing(StrEnum):
+class ApprovalValidity(StrEnum):
     """Whether a user's approval of some content still holds."""
 
     APPROVED = "approved"

@@ -16,6 +16,7 @@ from skillwire.host.approval.store import ApprovalStore
 from skillwire.host.model import (
     Approval,
     ApprovalRequiredError,
+    ApprovalValidity,
     DynamicFiles,
     Grant,
     KnownSkill,
@@ -23,7 +24,6 @@ from skillwire.host.model import (
     Refusal,
     SkillChangedError,
     SkillId,
-    Standing,
     UnavailableError,
     UnverifiedFileError,
     binding_of,
@@ -83,20 +83,22 @@ class SkillExport:
         known = self._loader.registry.known(skill)
         return full_reference(skill.origin.label, skill.uri) if known is None else known.reference
 
-    def standing(self, skill: SkillId, binding: str) -> Standing:
+    def validity(self, skill: SkillId, binding: str) -> ApprovalValidity:
         """Return whether the approval of exactly this content still holds, for a skill of any server."""
         for approval in self._holding():
             if approval.skill == skill:
                 is_same = binding_of(approval.manifest) == binding
-                return Standing.APPROVED if is_same else Standing.CHANGED
+                return ApprovalValidity.APPROVED if is_same else ApprovalValidity.CHANGED
         if self._lock.is_frozen:
-            return Standing.ENDED
+            return ApprovalValidity.ENDED
         ended, pin = self._store.previous(skill), self._lock.last_trusted_pin(skill)
         if ended is not None and binding_of(ended.manifest) == binding:
-            return Standing.CHANGED
+            return ApprovalValidity.CHANGED
         if pin is not None and binding_of(pin.manifest) == binding:
-            return Standing.UNTRUSTED
-        return Standing.CHANGED if self._lock.ended_by_change(skill, binding) else Standing.ENDED
+            return ApprovalValidity.UNTRUSTED
+        return (
+            ApprovalValidity.CHANGED if self._lock.ended_by_change(skill, binding) else ApprovalValidity.ENDED
+        )
 
     async def files(self, approved: ApprovedSkill) -> dict[str, bytes]:
         """Return every file of a skill by its path, exactly as it was approved.
