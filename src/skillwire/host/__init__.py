@@ -188,8 +188,8 @@ else:
             "listing.render": "DEFAULT_BUDGET",
             "listing.text": "ListingForm clean cut",
             "model": (
-                "Approval ApprovalDeniedError ApprovalError ApprovalRequiredError ApprovalState ApprovalValidity "
-                "ArgumentsNeededError Ask Basis Change Comparison ConfigError DiffLine "
+                "Approval ApprovalDeniedError ApprovalError ApprovalRequiredError ApprovalState "
+                "ApprovalValidity ArgumentsNeededError Ask Basis Change Comparison ConfigError DiffLine "
                 "DynamicDeclinedError FieldChange FileChange FileState Grant HostEvent HttpEndpoint "
                 "Hunk InvalidArgumentsError KnownSkill KnownTemplate LOCAL LockUntrustedError "
                 "MOST_FILE_BYTES NotDeclaredError Occasion OmissionReason Origin OriginKind PeerError "

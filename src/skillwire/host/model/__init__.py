@@ -151,8 +151,8 @@ else:
         __name__,
         {
             "approval": (
-                "Activation Approval ApprovalState ApprovalValidity Ask Change DynamicFiles Grant HostEvent MAX_WORDS "
-                "Occasion OnEvent Provenance ProvenanceProvider ProvenanceResult ProvenanceVerdict "
+                "Activation Approval ApprovalState ApprovalValidity Ask Change DynamicFiles Grant HostEvent "
+                "MAX_WORDS Occasion OnEvent Provenance ProvenanceProvider ProvenanceResult ProvenanceVerdict "
                 "Question Reply RunTerms SkillActivated Where Windows binding_of emit new_boundary "
                 "now"
             ),
