@@ -16,9 +16,10 @@ from hostile.hosting import DEADLINE, storage_in
 from skillwire.bridge.overview import Overview, StoredOverview
 from skillwire.bridge.run import BridgeOptions, open_bridge
 from skillwire.bridge.server import Bridge
-from skillwire.host import Ask, Host, SealedFolder, ServerConfig
+from skillwire.host import Ask, Host, HostLimits, SealedFolder, ServerConfig
 
 NAME = "bridge-test"
+LIMITS = HostLimits(wait_seconds=0)
 
 
 class Person:
@@ -73,7 +74,7 @@ async def bridging(
     hosts: list[Host] = []
 
     def new_host(ask: Ask) -> Host:
-        hosts.append(Host(servers, roots=options.pop("roots", ()), storage=storage, approve=ask, **options))
+        hosts.append(Host(servers, storage=storage, approve=ask, limits=LIMITS, roots=(), **options))
         return hosts[-1]
 
     stored = StoredOverview(state, NAME, Overview.unknown(has_scripts=False))

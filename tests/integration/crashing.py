@@ -21,10 +21,12 @@ from pathlib import Path
 from typing import Any
 
 from approving import FILES, approval, entry, manifest, origin, skill_id
+from skillwire.bridge.folders import FolderChanges, opened_target
 from skillwire.core.manifest import ManifestFile, digest_of
 from skillwire.host.approval.lock import lock_bytes, read_lock, write_lock
 from skillwire.host.approval.lock_trust import LockState, LockTrust
 from skillwire.host.approval.store import APPROVALS_FILE, ApprovalStore
+from skillwire.host.approval.synced import SyncedFolder, SyncedFolders
 from skillwire.host.state.audit import AuditLog
 from skillwire.host.state.content import ArchiveKey, ContentCache, UnpackedArchives
 from skillwire.server.wellknown.folder import INDEX, SiteFolder
@@ -264,7 +266,62 @@ def site_is(old: tuple[bytes, ...], new: tuple[bytes, ...]) -> Callable[[Path], 
     return look
 
 
+SYNCED = {"SKILL.md": b"---\nname: refunds\n---\n", "references/policy.md": b"Within 30 days.\n" * 50}
+RENEWED = {**SYNCED, "SKILL.md": b"---\nname: refunds\n---\n\nChanged.\n", "more/notes.md": b"New.\n"}
+NAME = "acme--refunds"
+
+
+def sync_to(files: dict[str, bytes] | None) -> Act:
+    """Finish what was interrupted, then write one folder with these files, or remove it."""
+
+    def act(folder: Path) -> None:
+        target, store = folder / "project" / "skills", SyncedFolders(folder / "state")
+        changes = FolderChanges(store)
+        before = changes.recover().folders.get((str(target), NAME))
+        with opened_target(target, folder, make=True) as above:
+            assert above is not None
+            if files is None:
+                if before is not None:
+                    changes.remove(above, before)
+                return
+            digests = {path: digest_of(content) for path, content in files.items()}
+            after = SyncedFolder(str(target), NAME, str(folder), skill_id(), digest_of(b""), digests)
+            changes.write(above, before, after, files)
+
+    return act
+
+
+def synced_is(old: dict[str, bytes] | None, new: dict[str, bytes] | None) -> Callable[[Path], str]:
+    """Tell which folder an agent would find, and that all of it is there."""
+
+    def look(folder: Path) -> str:
+        place = folder / "project" / "skills" / NAME
+        paths = [path for path in place.rglob("*") if path.is_file()] if place.exists() else None
+        found = None if paths is None else {str(path.relative_to(place)): path.read_bytes() for path in paths}
+        for files, state in ((new, "new"), (old, "old")):
+            if found == files:
+                return state
+        return f"a folder with {sorted(found or {})}"
+
+    return look
+
+
+def synced_alone(look: Callable[[Path], str]) -> Callable[[Path], str]:
+    """Tell the same, and once it is the new state, that nothing temporary is left beside it."""
+
+    def both(folder: Path) -> str:
+        state = look(folder)
+        changes = SyncedFolders(folder / "state").read().changes
+        left = [path.name for path in (folder / "project" / "skills").glob(".*")] if not changes else []
+        return f"{state}, and {left}" if left else state
+
+    return both
+
+
 OPERATIONS = {
+    "first-sync": Operation(nothing, sync_to(SYNCED), synced_alone(synced_is(None, SYNCED))),
+    "sync": Operation(sync_to(SYNCED), sync_to(RENEWED), synced_alone(synced_is(SYNCED, RENEWED))),
+    "unsync": Operation(sync_to(SYNCED), sync_to(None), synced_alone(synced_is(SYNCED, None))),
     "first-grant": Operation(nothing, granted("refunds"), holds([], ["refunds"])),
     "grant": Operation(granted("refunds"), granted("billing"), holds(["refunds"], ["refunds", "billing"])),
     "revoke": Operation(

@@ -84,6 +84,11 @@ def change_policy(world: World) -> None:
     policy.write_text("Within 14 days.\nNot later.\nAsk first.\n")
 
 
+def change_synced(world: World) -> None:
+    folder = world.project / ".claude" / "skills" / "team--triage"
+    (folder / "SKILL.md").write_text("Something else.\n", "utf-8")
+
+
 def restore_policy(world: World) -> None:
     write_files(world.root / "skills", TEAM)
 
@@ -188,11 +193,16 @@ RUNS = [
     run("lock", "lock"),
     run("lock-frozen", "lock --frozen --at team"),
     run("lock-frozen-partial", "lock --frozen --partial --at team"),
+    run("sync-nowhere", "sync"),
+    run("sync-check", "sync --to claude --check"),
+    run("sync", "sync team --to claude --to ../folder"),
     run("lock-changed", "lock", change_lock),
     run("lock-trust-declined", "lock --trust"),
     run("lock-invalid", "lock", break_lock),
     run("diff-changed", "diff team/billing/refunds", change_policy),
     run("load-changed", "load team/billing/refunds"),
+    run("sync-changed", "sync"),
+    run("sync-refused", "sync --dry-run", change_synced),
     run("cache-list", "cache list", restore_policy),
     run("cache-gc", "cache gc"),
     run("cache-clear-declined", "cache clear"),

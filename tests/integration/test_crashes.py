@@ -17,7 +17,8 @@ from integration import crashing
 MEMORY = Path("/dev/shm")
 ENDED_WITHIN = 300.0
 SITES = ["first-publish", "publish"]
-OPERATIONS = [name for name in crashing.OPERATIONS if name not in ("in-place", *SITES)]
+SYNCS = ["first-sync", "sync", "unsync"]
+OPERATIONS = [name for name in crashing.OPERATIONS if name not in ("in-place", *SITES, *SYNCS)]
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +54,17 @@ def test_a_crash_anywhere_leaves_the_old_state_or_the_new(outcomes: dict[str, An
 @pytest.mark.requirement("DISC-14")
 @pytest.mark.parametrize("operation", SITES)
 def test_a_crash_while_a_site_is_written_leaves_a_whole_site_and_does_not_block_the_next_one(
+    outcomes: dict[str, Any], operation: str
+) -> None:
+    found = outcomes[operation]
+
+    assert found["problems"] == []
+    assert set(found["states"]) == {"old", "new"}
+    assert found["kills"] == sum(found["states"].values()) >= 8
+
+
+@pytest.mark.parametrize("operation", SYNCS)
+def test_a_crash_while_a_folder_is_synced_leaves_the_old_folder_or_the_new(
     outcomes: dict[str, Any], operation: str
 ) -> None:
     found = outcomes[operation]

@@ -40,6 +40,7 @@ class Newcomer:
 
     def __init__(self, root: Path) -> None:
         self.folder, home, programs = root / "clone", root / "home", root / "bin"
+        self.home = home
         shutil.copytree(ROOT / "examples" / "skills", self.folder / "examples" / "skills")
         home.mkdir()
         write_program(programs / "skillwire", [sys.executable, "-m", "skillwire"])
@@ -49,6 +50,9 @@ class Newcomer:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
         self.servers: list[Server] = []
+
+    def home_file(self, name: str) -> str:
+        return (self.home / name).read_text("utf-8")
 
     def type(self, line: str) -> tuple[int, str]:
         """Type a line into a terminal, agree to what is asked, and return the exit code and the screen."""
@@ -101,7 +105,7 @@ def newcomer(tmp_path: Path) -> Generator[Newcomer]:
 
 
 def test_every_command_of_the_readme_works_as_it_is_typed(newcomer: Newcomer) -> None:
-    typed = [line for line in commands() if line != "pip install ."]
+    typed = [line for line in commands() if line not in ("pip install .", "codex")]
 
     screens = {line: newcomer.type(line) for line in typed}
 
@@ -111,6 +115,8 @@ def test_every_command_of_the_readme_works_as_it_is_typed(newcomer: Newcomer) ->
     assert "can be loaded once you approve it" in screens["skillwire why team/triage"][1]
     assert "team/refunds" in screens['skillwire search "customer wants money back"'][1]
     assert (newcomer.folder / "skills.lock").is_file()
+    assert "skillwire" in tomllib.loads(newcomer.home_file(".codex/config.toml"))["mcp_servers"]
+    assert (newcomer.folder / ".agents" / "skills" / "team--refunds" / "SKILL.md").is_file()
 
 
 def test_what_the_readme_names_besides_exists() -> None:

@@ -42,17 +42,24 @@ from skillwire.cli.app import run
 from skillwire.core.dialects import Dialect
 from skillwire.core.errors import SkillError
 from skillwire.core.finding import RULES
+from skillwire.core.manifest import digest_of
 from skillwire.core.refusals import REFUSALS
 from skillwire.host import (
     HostLimits,
     HostPolicy,
     HttpEndpoint,
     LocalRoot,
+    Origin,
+    OriginKind,
     PromptLimits,
     Reply,
     ServerConfig,
     ShowRule,
+    SkillId,
     StdioEndpoint,
+    SyncedFolder,
+    SyncedFolders,
+    SyncRecord,
     ToolCall,
     ToolKind,
     read_servers,
@@ -75,6 +82,8 @@ NEVER_AT_REST = {
     "invalid-cursor": "a server says it of a request; a host begins the listing again",
     "duplicate-uri": "a server says it of its folders; to a host such entries are invalid",
     "protected-place": "it is about one call of a tool and a place, and about no skill",
+    "foreign-folder": "it is about a place that a command leaves alone, and about no skill of a host",
+    "folder-changed": "it is about a folder that a command leaves alone, and about no skill of a host",
     "invalid-arguments": "it is about one call of a tool, whose caller is told, and about no skill",
 }
 """Codes that no skill and no server is left with, and why."""
@@ -383,6 +392,21 @@ local(
     "deploy",
     lambda root: (write_skill(root / "a" / "deploy"), write_skill(root / "b" / "deploy")),
 )
+
+
+@situation("synced-folder")
+async def _synced(folder: Path) -> Explanation:
+    root = folder / "skills"
+    write_skill(root / "team--refunds")
+    skill = SkillId(Origin(OriginKind.SERVER, "team", digest_of(b"")), "skill://refunds/SKILL.md")
+    row = SyncedFolder(
+        str(root), "team--refunds", str(folder), skill, digest_of(b""), {"SKILL.md": digest_of(b"")}
+    )
+    storage = storage_in(folder)
+    storage.prepare()
+    SyncedFolders(storage.state).change(lambda _: SyncRecord(folders={row.key: row}))
+    async with hosting(folder, [], user=User(), roots=[LocalRoot(root, "user")]) as host:
+        return await host.explain("team--refunds")
 
 
 @situation("source-unreadable")

@@ -44,9 +44,9 @@ class EarlyBridge:
             self._client = known_client(params["clientInfo"]["name"])
             return {
                 "capabilities": CAPABILITIES,
-                "instructions": self._overview.instructions(self._client),
                 "protocolVersion": params["protocolVersion"],
                 "serverInfo": {"name": SERVER_NAME, "version": __version__},
+                "instructions": self._overview.instructions(self._client),
             }
         if self._client is None or params.keys() - {"_meta"}:
             return None

@@ -129,7 +129,8 @@ class Bridge:
                 return
             self._shown = shown
             overview = await self._current()
-            if is_settled:
+            # What a server listed before is worth more at the next start than that it was away now.
+            if not unanswered or (is_settled and self._stored.overview.is_unknown):
                 await self._save(overview)
             if overview != self._overview:
                 self._overview = overview

@@ -84,6 +84,7 @@ COMMANDS = {
     "bridge": "Offer skills to an agent as an MCP server with ordinary tools.",
     "setup": "Add the bridge to the configuration of an MCP client.",
     "lock": "Show, trust, write or check the project's lock.",
+    "sync": "Write approved skills into folders of other agents.",
     "cache": "Show or clear the cached files of servers' skills.",
     "doctor": "Check configuration, servers, folders and state.",
     "completion": "Print a script that completes commands and references.",

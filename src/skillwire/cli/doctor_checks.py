@@ -34,6 +34,7 @@ from skillwire.host import (
     SiteEndpoint,
     StdioEndpoint,
     Storage,
+    SyncedFolders,
     UnsafePlaceError,
     find_config,
     read_servers,
@@ -394,17 +395,17 @@ def _reviewed(path: Path, review: LockReview, *, is_named: bool, frozen: bool) -
 
 def check_folders(roots: Sequence[LocalRoot], state: Path) -> Iterator[Check]:
     """Check each folder of local skills, and whether a project's is trusted."""
-    trust = FolderTrust(state) if state.is_dir() else None
+    trust, synced = (FolderTrust(state), SyncedFolders(state)) if state.is_dir() else (None, None)
     existing = [root for root in roots if root.path.is_dir()]
     if not existing:
         yield _FOLDERS.note("folders", f"none of {', '.join(str(root.path) for root in roots)} exists")
     for root in existing:
-        yield _folder_check(root, trust)
+        yield _folder_check(root, trust, synced)
 
 
-def _folder_check(root: LocalRoot, trust: FolderTrust | None) -> Check:
+def _folder_check(root: LocalRoot, trust: FolderTrust | None, synced: SyncedFolders | None) -> Check:
     place = str(root.path)
-    scan = LocalSkills([root], trust).scan()
+    scan = LocalSkills([root], trust, synced).scan()
     if any(refusal.code == "untrusted-folder" for refusal in scan.hidden):
         return _FOLDERS.warning(
             place,
@@ -412,10 +413,10 @@ def _folder_check(root: LocalRoot, trust: FolderTrust | None) -> Check:
             "review it, then run `skillwire trust`",
         )
     found = plural(len(scan.skills), "skill")
-    if scan.hidden:
+    if hidden := [refusal for refusal in scan.hidden if refusal.code != "synced-folder"]:
         return _FOLDERS.warning(
             place,
-            f"{found}, {len(scan.hidden):,} more not used",
+            f"{found}, {len(hidden):,} more not used",
             "see `skillwire list -v` for what is wrong with them",
         )
     return _FOLDERS.ok(place, found)

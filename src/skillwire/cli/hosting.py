@@ -38,6 +38,7 @@ from skillwire.host import (
     SkillChangedError,
     StdioEndpoint,
     Storage,
+    SyncedFolders,
     TooSlowError,
     UnknownReferenceError,
     default_roots,
@@ -394,8 +395,9 @@ def _recent_target_for(reference: str, known: Servers) -> TypedTarget | None:
 
 def has_local_skill(roots: Sequence[LocalRoot], reference: str) -> bool:
     """Return whether a skill below `roots`, in a trusted folder, has this reference."""
-    trust = FolderTrust(Storage().state)
-    return any(skill.reference == reference for skill in LocalSkills(roots, trust).scan().skills)
+    state = Storage().state
+    found = LocalSkills(roots, FolderTrust(state), SyncedFolders(state)).scan()
+    return any(skill.reference == reference for skill in found.skills)
 
 
 def _shown(places: ResolvedTargets) -> str:

@@ -87,7 +87,7 @@ def comparison_lines(
     yield from _frontmatter_lines(comparison, width)
     for file in comparison.files:
         yield QuestionLine("")
-        yield from _file_lines(file, width)
+        yield from file_lines(file, width)
     yield from _unread_lines(comparison, width, options)
 
 
@@ -195,7 +195,14 @@ def _value(value: object) -> str:
     return text if rest <= 0 else f"{text[:_LONGEST_VALUE]}… ({rest:,} characters more)"
 
 
-def _file_lines(file: FileChange, width: int | None) -> Iterator[QuestionLine]:
+def print_file(output: Output, file: FileChange) -> None:
+    """Print how one file differs."""
+    for line in file_lines(file, output.width):
+        output.line(*_styled(line), wrap=False)
+
+
+def file_lines(file: FileChange, width: int | None) -> Iterator[QuestionLine]:
+    """Yield the lines of one file that differs, escaped and no wider than `width`."""
     what = f"{file.state.value}{', a script' if file.is_script else ''}"
     sides = [side for side in (file.old, file.new) if side is not None]
     sizes = " to ".join("?" if side.known_size is None else f"{side.size:,}" for side in sides)

@@ -265,6 +265,21 @@ _BY_AREA: Final[dict[str, dict[str, tuple[str, str, str]]]] = {
             "The skills of this folder are not used until the folder is trusted.",
             "review the folder, then run `skillwire trust` in it",
         ),
+        "synced-folder": (
+            "FS-04",
+            "This folder is a skill of a server, written by `skillwire sync` for other agents.",
+            "use the skill of the server; its approval applies there",
+        ),
+        "foreign-folder": (
+            "FS-02",
+            "What is in this place was not written by `skillwire sync`, so it is left as it is.",
+            "move it away, or choose another folder",
+        ),
+        "folder-changed": (
+            "FS-02",
+            "Another program changed this folder since `skillwire sync` wrote it, so it is left as it is.",
+            "keep your changes somewhere else and delete the folder, then sync again",
+        ),
         "not-approved": ("SEC-12", "The user has not approved the skill.", "ask the user to approve it"),
         "approval-required": (
             "APPR-10",

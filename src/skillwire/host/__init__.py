@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from skillwire.host.approval.store import APPROVALS_FILE as APPROVALS_FILE
     from skillwire.host.approval.store import ApprovalRecords as ApprovalRecords
     from skillwire.host.approval.store import ApprovalStore as ApprovalStore
+    from skillwire.host.approval.synced import FolderChange as FolderChange
+    from skillwire.host.approval.synced import SyncedFolder as SyncedFolder
+    from skillwire.host.approval.synced import SyncedFolders as SyncedFolders
+    from skillwire.host.approval.synced import SyncRecord as SyncRecord
+    from skillwire.host.approval.synced import SyncTarget as SyncTarget
     from skillwire.host.calls import ConnectionLimits, get_skill, list_skills
     from skillwire.host.calls import DirectoryItem as DirectoryItem
     from skillwire.host.calls import Listing as Listing
@@ -41,6 +46,7 @@ if TYPE_CHECKING:
     from skillwire.host.listing.text import clean as clean
     from skillwire.host.listing.text import cut as cut
     from skillwire.host.model import LOCAL as LOCAL
+    from skillwire.host.model import MOST_FILE_BYTES as MOST_FILE_BYTES
     from skillwire.host.model import REFUSALS as REFUSALS
     from skillwire.host.model import (
         Approval,
@@ -71,6 +77,7 @@ if TYPE_CHECKING:
     from skillwire.host.model import ApprovalDeniedError as ApprovalDeniedError
     from skillwire.host.model import ApprovalRequiredError as ApprovalRequiredError
     from skillwire.host.model import ApprovalState as ApprovalState
+    from skillwire.host.model import ApprovalValidity as ApprovalValidity
     from skillwire.host.model import ArgumentsNeededError as ArgumentsNeededError
     from skillwire.host.model import Basis as Basis
     from skillwire.host.model import Change as Change
@@ -97,6 +104,7 @@ if TYPE_CHECKING:
     from skillwire.host.model import TooSlowError as TooSlowError
     from skillwire.host.model import UnavailableError as UnavailableError
     from skillwire.host.model import UnknownReferenceError as UnknownReferenceError
+    from skillwire.host.model import UnsafePathsError as UnsafePathsError
     from skillwire.host.model import UnsafePlaceError as UnsafePlaceError
     from skillwire.host.model import UntrustedConfigError as UntrustedConfigError
     from skillwire.host.model import binding_of as binding_of
@@ -105,6 +113,7 @@ if TYPE_CHECKING:
     from skillwire.host.model import full_reference as full_reference
     from skillwire.host.model import references_for as references_for
     from skillwire.host.model import skeleton as skeleton
+    from skillwire.host.model import with_lines as with_lines
     from skillwire.host.options import HostLimits, HostPolicy
     from skillwire.host.registry.local import LocalRoot
     from skillwire.host.registry.local import LocalSkills as LocalSkills
@@ -122,6 +131,8 @@ if TYPE_CHECKING:
     from skillwire.host.state.vault import SealedFolder as SealedFolder
     from skillwire.host.use.explain import Explanation as Explanation
     from skillwire.host.use.explain import Step as Step
+    from skillwire.host.use.export import ApprovedSkill as ApprovedSkill
+    from skillwire.host.use.export import SkillExport as SkillExport
     from skillwire.host.use.fetch import NO_ARCHIVES as NO_ARCHIVES
     from skillwire.host.use.fetch import ArchivePolicy
     from skillwire.host.use.gate import ToolCall, ToolKind, Verdict
@@ -166,6 +177,7 @@ else:
             "approval.lock": "InvalidLockError LockDifference",
             "approval.lock_trust": "LockReview LockState LockTrust",
             "approval.store": "APPROVALS_FILE ApprovalRecords ApprovalStore",
+            "approval.synced": "FolderChange SyncRecord SyncTarget SyncedFolder SyncedFolders",
             "calls": "ConnectionLimits DirectoryItem Listing get_skill list_skills",
             "connect.config": "CONFIG_PATHS Servers find_config project_of read_servers servers_of",
             "connect.connection": "connection_for",
@@ -177,16 +189,16 @@ else:
             "listing.text": "ListingForm clean cut",
             "model": (
                 "Approval ApprovalDeniedError ApprovalError ApprovalRequiredError ApprovalState "
-                "ArgumentsNeededError Ask Basis Change Comparison ConfigError DiffLine "
+                "ApprovalValidity ArgumentsNeededError Ask Basis Change Comparison ConfigError DiffLine "
                 "DynamicDeclinedError FieldChange FileChange FileState Grant HostEvent HttpEndpoint "
                 "Hunk InvalidArgumentsError KnownSkill KnownTemplate LOCAL LockUntrustedError "
-                "NotDeclaredError Occasion OmissionReason Origin OriginKind PeerError Preview "
-                "Provenance ProvenanceProvider ProvenanceVerdict Question REFUSALS Refusal "
+                "MOST_FILE_BYTES NotDeclaredError Occasion OmissionReason Origin OriginKind PeerError "
+                "Preview Provenance ProvenanceProvider ProvenanceVerdict Question REFUSALS Refusal "
                 "RefusedError RegistryView Reply ServerConfig ServerStatus ShowRule ShowRules "
                 "SiteEndpoint SkillActivated SkillChangedError SkillId SkillSettings StdioEndpoint "
-                "TooSlowError Trust UnavailableError UnknownReferenceError UnsafePlaceError "
+                "TooSlowError Trust UnavailableError UnknownReferenceError UnsafePathsError UnsafePlaceError "
                 "UntrustedConfigError binding_of declared_arguments estimated_tokens full_reference "
-                "references_for skeleton"
+                "references_for skeleton with_lines"
             ),
             "options": "HostLimits HostPolicy",
             "registry.local": "LocalRoot LocalSkills default_roots",
@@ -198,6 +210,7 @@ else:
             "state.trust": "FileTrust FolderTrust",
             "state.vault": "SealedFolder",
             "use.explain": "Explanation Step",
+            "use.export": "ApprovedSkill SkillExport",
             "use.fetch": "ArchivePolicy NO_ARCHIVES",
             "use.gate": "ToolCall ToolKind Verdict",
             "use.present": "LoadedSkill",

@@ -16,6 +16,7 @@ from skillwire.core import SKILL_FILE, Manifest
 from skillwire.host.approval.consent import Consent, ProvenanceCheck
 from skillwire.host.approval.lock_trust import LockTrust, ProjectLock
 from skillwire.host.approval.store import ApprovalStore
+from skillwire.host.approval.synced import SyncedFolders
 from skillwire.host.connect.config import Servers, read_servers
 from skillwire.host.connect.config_file import require_distinct
 from skillwire.host.connect.connection import AnyConnection, connection_for
@@ -59,6 +60,7 @@ from skillwire.host.use.explain import (
     explain,
     missing_dependency,
 )
+from skillwire.host.use.export import SkillExport
 from skillwire.host.use.fetch import Archives, Files, cached_skills
 from skillwire.host.use.gate import ToolGate
 from skillwire.host.use.load import SkillLoader, recording_refusals
@@ -198,6 +200,12 @@ class Host(Conversation):
     def lock(self) -> ProjectLock:
         """The project's lock: whether it is trusted, and what changed in it."""
         return self._lock
+
+    @property
+    def export(self) -> SkillExport:
+        """The approved skills of the servers, with their verified files, for agents without a host."""
+        origins = [server.origin for server in self._servers]
+        return SkillExport(self._parts.loader, self._store, self._lock, self._cache, origins)
 
     # What a person can find out about a skill without loading it.
 
@@ -493,7 +501,7 @@ class Host(Conversation):
             )
         registry = Registry(
             list(connections.values()),
-            LocalSkills(self._roots, self._trust),
+            LocalSkills(self._roots, self._trust, SyncedFolders(storage.state, key=storage.state_key)),
             on_entries=consent.observe_all,
             offline=self._offline,
             top_level_only=policy.top_level_only,

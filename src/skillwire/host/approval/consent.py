@@ -10,6 +10,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from time import monotonic
 from typing import Final, Literal, TypeAlias, cast
 
@@ -451,7 +452,7 @@ class Consent:
         before = len(self._once)
         self._once = {key for key in self._once if key[0] != skill}
         revoked = await anyio.to_thread.run_sync(self._store.revoke, skill)
-        revoked = await anyio.to_thread.run_sync(self._lock.revoke, skill) or revoked
+        revoked = await anyio.to_thread.run_sync(partial(self._lock.revoke, skill, by_user=True)) or revoked
         self._audit.record("approval-revoked", origin=skill.origin.label, uri=skill.uri, code="user")
         return revoked or len(self._once) < before
 

@@ -44,6 +44,8 @@ Pin: TypeAlias = tuple[SkillId, str]
 _VERSION = 1
 _RECORD = frozenset({"version", "path", "contents", "revoked"})
 _PIN = frozenset({"label", "fingerprint", "uri", "binding"})
+_BY = frozenset({"by"})
+_USER = "user"
 _PREFIX = "lock-"
 
 
@@ -65,7 +67,7 @@ class LockReview:
     All fields are about the same bytes, `lock.content`; pass these to
     `LockTrust.trust` to trust them. `trusted` is the lock that the user
     trusted last, and `revoked` are pins that no longer count, because their
-    server listed other content.
+    server listed other content, or, in `withdrawn`, because the user revoked them.
     """
 
     state: LockState
@@ -73,6 +75,7 @@ class LockReview:
     difference: LockDifference
     trusted: Lock | None = None
     revoked: frozenset[Pin] = frozenset()
+    withdrawn: frozenset[Pin] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +83,12 @@ class _LockRecord:
     """The stored record of one lock: the trusted bytes, the newest last, and revoked pins.
 
     Both are in one file, so that deleting it does not restore revoked pins.
+    `withdrawn` are those of `revoked` that the user revoked.
     """
 
     contents: tuple[bytes, ...] = ()
     revoked: frozenset[Pin] = frozenset()
+    withdrawn: frozenset[Pin] = frozenset()
 
 
 class LockTrust:
@@ -125,9 +130,10 @@ class LockTrust:
         lock = None if content is None else parse_lock(content, path.name)
         state = _state(content, trusted)
         if state is LockState.TRUSTED:
-            return LockReview(state, lock, LockDifference(), lock, trusted.revoked)
+            return LockReview(state, lock, LockDifference(), lock, trusted.revoked, trusted.withdrawn)
         last = _last(trusted)
-        return LockReview(state, lock, LockDifference.between(last, lock), last, trusted.revoked)
+        difference = LockDifference.between(last, lock)
+        return LockReview(state, lock, difference, last, trusted.revoked, trusted.withdrawn)
 
     def trust(self, path: Path, content: bytes) -> None:
         """Trust a lock whose `content` the user has reviewed; all its pins count from then on.
@@ -145,7 +151,7 @@ class LockTrust:
                 )
             self._save(path, _LockRecord((content,)))
 
-    def revoke(self, path: Path, pin: Pin) -> None:
+    def revoke(self, path: Path, pin: Pin, *, by_user: bool = False) -> None:
         """Revoke a pin until the user trusts the lock again.
 
         Raises:
@@ -153,8 +159,9 @@ class LockTrust:
         """
         with self._changing, self._folder.locked():
             record = self._record(path, is_locked=True)
-            if record.contents and pin not in record.revoked:
-                self._save(path, replace(record, revoked=record.revoked | {pin}))
+            withdrawn = record.withdrawn | {pin} if by_user else record.withdrawn
+            if record.contents and (pin not in record.revoked or withdrawn != record.withdrawn):
+                self._save(path, replace(record, revoked=record.revoked | {pin}, withdrawn=withdrawn))
 
     def write(self, path: Path, approvals: Iterable[Approval]) -> Lock:
         """Write a lock and trust it, unless it replaces a lock that is not trusted.
@@ -197,7 +204,10 @@ class LockTrust:
 
     def _save(self, path: Path, record: _LockRecord) -> None:
         self._record(path, is_locked=True)
-        pins = [{**id_row(skill), "binding": binding} for skill, binding in record.revoked]
+        pins = [
+            {**id_row(pin[0]), "binding": pin[1], **({"by": _USER} if pin in record.withdrawn else {})}
+            for pin in record.revoked
+        ]
         document = {
             "version": _VERSION,
             "path": _lock_path(path),
@@ -246,10 +256,12 @@ def _parse_record(content: bytes, lock_path: str) -> _LockRecord:
     contents = items(record["contents"], "contents")
     if record["version"] != _VERSION or record["path"] != lock_path or not contents:
         raise ValueError("it is not the record of this lock")
-    pins = [fields(row, _PIN) for row in items(record["revoked"], "revoked")]
+    rows = [fields(row, _PIN, _BY) for row in items(record["revoked"], "revoked")]
+    pins = {(parse_id(row, OriginKind.SERVER), text(row, "binding")): row.get("by") for row in rows}
     return _LockRecord(
         tuple(known.encode() for known in contents if isinstance(known, str)),
-        frozenset((parse_id(row, OriginKind.SERVER), text(row, "binding")) for row in pins),
+        frozenset(pins),
+        frozenset(pin for pin, by in pins.items() if by == _USER),
     )
 
 
@@ -275,6 +287,7 @@ class ProjectLock:
         self._pins = self._trusted_pins = Pins(None)
         # Pins revoked in this run: they stay revoked even if that could not be written.
         self._revoked: set[Pin] = set()
+        self._withdrawn: set[Pin] = set()
 
     def open(self, trust: LockTrust) -> None:
         """Read the lock.
@@ -329,21 +342,32 @@ class ProjectLock:
         """Return the pin of a skill in a trusted lock, even if revoked, to show what changed."""
         return self._pins.find(skill) if self.is_trusted else None
 
-    def revoke(self, skill: SkillId) -> bool:
-        """Revoke a pin until the user trusts the lock again; False when there was none.
+    def ended_by_change(self, skill: SkillId, binding: str) -> bool:
+        """Return whether a pin of this content was revoked because its server listed something else."""
+        found = None if self.is_frozen else self._trusted_pins.find(skill)
+        pin = (skill, binding)
+        if found is None or binding_of(found.manifest) != binding or self._counts(found):
+            return False
+        return pin not in self._withdrawn and (self._review is None or pin not in self._review.withdrawn)
+
+    def revoke(self, skill: SkillId, *, by_user: bool = False) -> bool:
+        """Revoke a pin until the user trusts the lock again; False when there was none that counted.
 
         Pins of a frozen lock cannot be revoked.
         """
-        found = self.last_trusted_pin(skill)
+        counted = self.last_trusted_pin(skill) is not None
+        found = None if self.is_frozen or not (counted or by_user) else self._trusted_pins.find(skill)
         if found is None or self.path is None or self._trust is None:
             return False
         pin = (skill, binding_of(found.manifest))
         self._revoked.add(pin)
+        if by_user:
+            self._withdrawn.add(pin)
         try:
-            self._trust.revoke(self.path, pin)
+            self._trust.revoke(self.path, pin, by_user=by_user)
         except (SourceError, LimitError) as error:
             logger.error("a pin is revoked in this process only, because that cannot be written: %s", error)
-        return True
+        return counted
 
     def untrusted_pin(self, skill: SkillId) -> Approval | None:
         """Return the pin of a skill in a lock that is not trusted."""
@@ -365,6 +389,7 @@ class ProjectLock:
         path, trust = self._require_lock()
         trust.trust(path, content)
         self._revoked.clear()
+        self._withdrawn.clear()
         self.reload()
 
     def write(self, approvals: Iterable[Approval], origins: Iterable[Origin]) -> bytes:

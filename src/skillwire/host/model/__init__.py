@@ -10,6 +10,7 @@ if TYPE_CHECKING:
         Activation,
         Approval,
         ApprovalState,
+        ApprovalValidity,
         Ask,
         Change,
         DynamicFiles,
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
         is_comparable,
         shown_path,
         text_diff,
+        with_lines,
     )
     from skillwire.host.model.endpoints import (
         DEFAULT_SECONDS,
@@ -149,8 +151,8 @@ else:
         __name__,
         {
             "approval": (
-                "Activation Approval ApprovalState Ask Change DynamicFiles Grant HostEvent MAX_WORDS "
-                "Occasion OnEvent Provenance ProvenanceProvider ProvenanceResult ProvenanceVerdict "
+                "Activation Approval ApprovalState ApprovalValidity Ask Change DynamicFiles Grant HostEvent "
+                "MAX_WORDS Occasion OnEvent Provenance ProvenanceProvider ProvenanceResult ProvenanceVerdict "
                 "Question Reply RunTerms SkillActivated Where Windows binding_of emit new_boundary "
                 "now"
             ),
@@ -158,7 +160,7 @@ else:
             "comparison": (
                 "Basis CONTEXT Comparison DiffLine FieldChange FileChange FileState Hunk Json "
                 "MOST_FILE_BYTES MOST_LINES MOST_SHOWN OmissionReason ComparisonBase Sign TextDiff "
-                "is_comparable shown_path text_diff"
+                "is_comparable shown_path text_diff with_lines"
             ),
             "endpoints": (
                 "DEFAULT_SECONDS Endpoint HttpEndpoint ServerConfig ShowRule ShowRules SiteEndpoint "
@@ -206,6 +208,7 @@ __all__ = [
     "ApprovalError",
     "ApprovalRequiredError",
     "ApprovalState",
+    "ApprovalValidity",
     "ArchiveBudgetError",
     "ArchivesOffError",
     "ArgumentsNeededError",
@@ -317,4 +320,5 @@ __all__ = [
     "top_level",
     "uri_in",
     "view_of",
+    "with_lines",
 ]

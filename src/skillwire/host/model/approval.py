@@ -241,6 +241,18 @@ class ApprovalState(StrEnum):
     """It has no digests, so it cannot be approved in advance."""
 
 
+class ApprovalValidity(StrEnum):
+    """Whether a user's approval of some content still holds."""
+
+    APPROVED = "approved"
+    CHANGED = "changed"
+    """It ended because the server listed other content, or other content was approved since."""
+    UNTRUSTED = "untrusted"
+    """It is a pin of a lock that changed outside skillwire since it was trusted."""
+    ENDED = "ended"
+    """It was revoked, or never given."""
+
+
 class Reply(StrEnum):
     """The user's answer to a question."""
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from itertools import islice
@@ -306,6 +306,25 @@ class FileChange:
             "refusal": None if self.refusal is None else self.refusal.to_json(),
             "lines": None if self.lines is None else _lines_json(self.lines),
         }
+
+
+def with_lines(file: FileChange, old: bytes, new: bytes) -> FileChange:
+    """Return a change with the lines that differ between two contents, or the reason why they are omitted."""
+    texts = [_text(old), _text(new)]
+    if None in texts:
+        return replace(file, omission=OmissionReason.NOT_TEXT)
+    before, after = (text or "" for text in texts)
+    if not (is_comparable(before) and is_comparable(after)):
+        return replace(file, omission=OmissionReason.TOO_LARGE)
+    return replace(file, lines=text_diff(before, after))
+
+
+def _text(content: bytes) -> str | None:
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+    return None if "\0" in text else text
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,7 @@ from skillwire.core import (
     size_findings,
     visible,
 )
+from skillwire.host.approval.synced import SyncedFolders
 from skillwire.host.model import KnownSkill, Origin, OriginKind, Refusal, SkillId, local_reference
 from skillwire.host.state.trust import FolderTrust
 from skillwire.sources.directory.scan import RACY_NS
@@ -267,12 +268,20 @@ class LocalSkills:
     """The skills below some roots; only one thread at a time may scan.
 
     Files are read and hashed when they are new or may have changed, so that
-    entries are bound to the bytes that were read.
+    entries are bound to the bytes that were read. Folders in `synced` are
+    skills of servers, written for other agents, and are left out: as local
+    skills they would need no approval.
     """
 
-    def __init__(self, roots: Sequence[LocalRoot], trust: FolderTrust | None = None) -> None:
+    def __init__(
+        self,
+        roots: Sequence[LocalRoot],
+        trust: FolderTrust | None = None,
+        synced: SyncedFolders | None = None,
+    ) -> None:
         self.roots = tuple(roots)
         self._trust = trust
+        self._synced = synced
         self._known: dict[str, tuple[Stamp, KnownSkill]] = {}
 
     def scan(self) -> LocalScan:
@@ -280,6 +289,7 @@ class LocalSkills:
         found: list[KnownSkill] = []
         hidden: list[Refusal] = []
         before, self._known = self._known, {}
+        synced = frozenset[str]() if self._synced is None else self._synced.places()
         for root in _distinct(self.roots):
             if self._is_untrusted(root):
                 hidden.append(Refusal("untrusted-folder", _shown(root.folder or root.path)))
@@ -287,6 +297,9 @@ class LocalSkills:
             discovery = Discovery(root.path).run()
             hidden += _remarks(root, discovery)
             for directory in discovery.skills:
+                if synced and os.path.realpath(root.path / directory) in synced:
+                    hidden.append(Refusal("synced-folder", _shown(root.path / directory)))
+                    continue
                 outcome = self._known_skill(root, directory, before)
                 if isinstance(outcome, KnownSkill):
                     found.append(outcome)

@@ -44,8 +44,7 @@ from skillwire.host.model import (
     Refusal,
     UnavailableError,
     binding_of,
-    is_comparable,
-    text_diff,
+    with_lines,
 )
 from skillwire.host.state.audit import AuditLog
 from skillwire.host.state.content import ContentCache
@@ -149,7 +148,7 @@ class _ComparisonReader:
         self._check_frontmatter(file, new)
         if max(len(old), len(new)) > MOST_FILE_BYTES:
             return _without_lines(file, OmissionReason.TOO_LARGE)
-        return await anyio.to_thread.run_sync(_with_lines, file, old, new)
+        return await anyio.to_thread.run_sync(with_lines, file, old, new)
 
     async def with_unpacked_archives(
         self, before: Manifest | None, after: Manifest | None
@@ -248,24 +247,6 @@ def _changed(
 
 def _without_lines(file: FileChange, omission: OmissionReason, refusal: Refusal | None = None) -> FileChange:
     return replace(file, omission=omission, refusal=refusal)
-
-
-def _with_lines(file: FileChange, old: bytes, new: bytes) -> FileChange:
-    texts = [_text(old), _text(new)]
-    if None in texts:
-        return _without_lines(file, OmissionReason.NOT_TEXT)
-    before, after = (text or "" for text in texts)
-    if not (is_comparable(before) and is_comparable(after)):
-        return _without_lines(file, OmissionReason.TOO_LARGE)
-    return replace(file, lines=text_diff(before, after))
-
-
-def _text(content: bytes) -> str | None:
-    try:
-        text = content.decode("utf-8")
-    except UnicodeDecodeError:
-        return None
-    return None if "\0" in text else text
 
 
 async def _field_changes(
