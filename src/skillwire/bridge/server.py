@@ -56,7 +56,10 @@ FIRST_SECONDS: Final = 0.5
 """How often the overview is looked after until every server has answered."""
 REFRESH_SECONDS: Final = 10.0
 """How often servers are asked afterwards whose listing is no longer fresh."""
+PROMPT_SECONDS: Final = 20.0
+"""How long a prompt waits for servers that have not answered yet."""
 
+_POLL_SECONDS = 0.1
 _FIRST_ATTEMPTS = 120
 _UNSETTLED_ATTEMPTS = 10
 _PROMPT_BYTES = 240
@@ -210,12 +213,7 @@ class Bridge:
         self, ctx: Context, params: types.GetPromptRequestParams
     ) -> types.GetPromptResult | types.InputRequiredResult:
         """Load the skill of a prompt, for a person who asked for exactly this one."""
-        skill = self._prompts.get(params.name)
-        if skill is None:
-            self._prompts = prompts_by_name(self._host)
-            skill = self._prompts.get(params.name)
-        if skill is None:
-            raise invalid_params(f"there is no prompt {params.name}")
+        skill = await self._skill_of_prompt(params.name)
         with wire_errors(), self._consent.asking(ctx, params) as asking:
             try:
                 loaded = await self._client(ctx).conversation.load(
@@ -227,6 +225,19 @@ class Bridge:
                 raise invalid_params(text_of_refusal(error)) from error
         message = types.PromptMessage(role="user", content=types.TextContent(text=loaded.text))
         return types.GetPromptResult(messages=[message])
+
+    async def _skill_of_prompt(self, name: str) -> KnownSkill:
+        """Return the skill of a prompt, which is listed from the start, before its server has answered."""
+        with anyio.move_on_after(PROMPT_SECONDS):
+            while name not in self._prompts:
+                self._prompts = prompts_by_name(self._host)
+                if name in self._prompts or not self._host.unanswered_servers():
+                    break
+                await anyio.sleep(_POLL_SECONDS)
+        skill = self._prompts.get(name)
+        if skill is None:
+            raise invalid_params(f"there is no prompt {name}")
+        return skill
 
     async def _list_resources(
         self, ctx: Context, params: types.PaginatedRequestParams | None
