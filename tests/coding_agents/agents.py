@@ -37,16 +37,18 @@ class CodingAgent:
     env: Mapping[str, str]
     """Its environment besides a home and a path; `{url}` stands for the model's address."""
     finding: Finding = "listed"
+    prompting: tuple[str, ...] = ()
+    """The words with which a person uses the server's prompt `team--refunds`, if the agent has prompts."""
 
     @property
     def client(self) -> str:
         """What `skillwire setup` calls it."""
         return self.name.partition("-")[0]
 
-    def command(self, node: str) -> list[str]:
+    def command(self, node: str, prompt: Sequence[str] = (PROMPT,)) -> list[str]:
         """Return the command line that runs it on one prompt."""
         start = [node] if self.program.suffix == ".js" else []
-        return [*start, str(self.program), *self.words, PROMPT]
+        return [*start, str(self.program), *self.words, *prompt]
 
     def environment(self, url: str) -> dict[str, str]:
         """Return what it needs in its environment to use the model at a URL."""
@@ -149,6 +151,7 @@ GEMINI = CodingAgent(
     GeminiApi,
     _configure_gemini,
     {"GEMINI_API_KEY": KEY, "GOOGLE_GEMINI_BASE_URL": "{url}", "GEMINI_CLI_TRUST_WORKSPACE": "true"},
+    prompting=("/team--refunds",),
 )
 OPENCODE = CodingAgent(
     "opencode",
@@ -162,5 +165,6 @@ OPENCODE = CodingAgent(
         "OPENCODE_DISABLE_LSP_DOWNLOAD": "true",
         "OPENCODE_DISABLE_MODELS_FETCH": "true",
     },
+    prompting=("--command", f"{SERVER}:team--refunds", "Order 7."),
 )
 AGENTS = (CODEX, CODEX_SEARCHED, CODEX_CODED, GEMINI, OPENCODE)

@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import serving
-from coding_agents.agents import AGENTS, CodingAgent
+from coding_agents.agents import AGENTS, PROMPT, CodingAgent
 from coding_agents.scripted_model import CODE, SEARCH, Json, ModelServer, ScriptStep, Shown, scripted_model
 
 BRIDGE = ("skillwire", "bridge")
@@ -106,7 +106,7 @@ class Journey:
         """Run the agent on the first day, when it meets the skills and one changes, and on the next.
 
         On the first day, what the agent and the bridge say to each other is recorded; on the next, the
-        configuration is what `skillwire setup` writes.
+        configuration is what `skillwire setup` writes. A last run is for the prompt that a skill also is.
         """
         start = time.monotonic()
         for name, text in FILES.items():
@@ -119,6 +119,8 @@ class Journey:
                 self._run_with(self._first_steps(), self._recorded_bridge()),
                 self._run_with(self._second_steps(), ()),
             ]
+            if self._agent.prompting:
+                runs.append(self._run_with((), (), self._agent.prompting))
         return JourneyReport(
             interfaces=[name for _, name in socket.if_nameindex()],
             runs=runs,
@@ -167,7 +169,9 @@ class Journey:
         asked, answered = (shlex.quote(str(self._folder / name)) for name in ("asked", "answered"))
         return ["sh", "-c", f"tee {asked} | {bridge} | tee {answered}"]
 
-    def _run_with(self, steps: Sequence[ScriptStep], bridge: Sequence[str]) -> RunReport:
+    def _run_with(
+        self, steps: Sequence[ScriptStep], bridge: Sequence[str], prompt: Sequence[str] = (PROMPT,)
+    ) -> RunReport:
         """Run the agent with this command for the bridge; without one, `skillwire setup` adds it."""
         for name in ("asked", "answered"):
             (self._folder / name).unlink(missing_ok=True)
@@ -176,7 +180,7 @@ class Journey:
             self._agent.configure(self._home, model.url, bridge)
             if not bridge:
                 self._command(*SETUP, self._agent.client, "--yes", "--config", str(self._config))
-            code, output = self._run_agent(model)
+            code, output = self._run_agent(model, prompt)
         shown = model.shown or [Shown((), {}, ())]
         return RunReport(
             code,
@@ -189,9 +193,9 @@ class Journey:
             model.failures,
         )
 
-    def _run_agent(self, model: ModelServer) -> tuple[int, str]:
+    def _run_agent(self, model: ModelServer, prompt: Sequence[str]) -> tuple[int, str]:
         process = subprocess.Popen(
-            self._agent.command(shutil.which("node") or "node"),
+            self._agent.command(shutil.which("node") or "node", prompt),
             cwd=self._project,
             env={**self._environment(), **self._agent.environment(model.url)},
             stdin=subprocess.DEVNULL,

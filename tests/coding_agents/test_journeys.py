@@ -155,7 +155,7 @@ def test_the_model_is_shown_the_skills_before_it_calls_a_tool(
 def test_the_instructions_are_shown_whole_before_the_model_calls_a_tool(
     agent: CodingAgent, report: JourneyReport
 ) -> None:
-    [run, _] = report.runs
+    run = report.runs[0]
     opening = run.answered[0]["result"]
 
     shown = texts_of(run.first, OBSERVED[agent.name].place)
@@ -174,7 +174,7 @@ def test_the_model_is_shown_skills_that_become_known_after_the_start(
 
 
 def test_a_model_that_searches_for_tools_finds_the_bridge_by_words_of_a_skill(travel: Travel) -> None:
-    [_, run] = travel(CODEX_SEARCHED).runs
+    run = travel(CODEX_SEARCHED).runs[1]
 
     searched, found = run.first["tools"], run.last["tools"]
 
@@ -184,7 +184,7 @@ def test_a_model_that_searches_for_tools_finds_the_bridge_by_words_of_a_skill(tr
 
 
 def test_a_model_that_writes_code_is_shown_the_skills_when_it_lists_all_tools(travel: Travel) -> None:
-    [_, run] = travel(CODEX_CODED).runs
+    run = travel(CODEX_CODED).runs[1]
 
     assert not any(SKILL in text for place, text in run.first["texts"] if place != "user")
     assert all(SKILL not in description for description in run.first["tools"].values())
@@ -192,7 +192,7 @@ def test_a_model_that_writes_code_is_shown_the_skills_when_it_lists_all_tools(tr
 
 
 def test_every_result_is_shown_whole(report: JourneyReport) -> None:
-    [run, _] = report.runs
+    run = report.runs[0]
 
     for result, shown in zip(sent(run), results_of(run), strict=True):
         lines = result["content"][0]["text"].splitlines()
@@ -211,6 +211,13 @@ def test_an_error_is_recognizable_by_its_text_where_the_model_is_shown_no_other_
     assert refusal["isError"] is True
     assert text.startswith("REFUSED: ")
     assert sign in refused if sign else without_wrapper(refused) == text
+
+
+@pytest.mark.parametrize("agent", LISTING[1:])
+def test_a_person_uses_a_skill_as_a_prompt(agent: CodingAgent, report: JourneyReport) -> None:
+    shown = texts_of(report.runs[2].first, "user")
+
+    assert BODY in shown and CHANGED.strip() in shown
 
 
 @pytest.mark.parametrize("agent", LISTING)
