@@ -21,7 +21,7 @@ from bench.runner import measure_runner
 from bench.search import measure_search
 from bench.serving import COLD_SKILLS, measure_cold_reads, measure_server
 from bench.source import measure_source
-from bench.start import FEW, measure_start
+from bench.start import FEW, measure_bridge, measure_start
 
 BUDGETS = ("source", "start", "server", "host", "rendering", "search", "runner")
 SECTIONS = (*BUDGETS, "peers", "large")
@@ -64,6 +64,7 @@ def main() -> int:
                 rows += judged(
                     "start", size, measure_start(corpus(folder, size), size, folder / "served"), "wall time"
                 )
+            rows += judged("start", 0, measure_bridge(folder / "bridged"), "wall time")
         if "server" in sections:
             rows += judged(
                 "server", skills, measure_server(corpus(folder, skills), skills, folder / "served")

@@ -1,8 +1,11 @@
 """The budget of a start: from starting `serve` over stdio to its first answer, against a bare SDK server."""
 
+import json
+import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 
 from bench.candidates import ours
@@ -11,6 +14,7 @@ from bench.processes import started
 from bench.rows import Row, ratio_row
 
 FEW = 10
+SILENT = 10
 ROUNDS = 7
 BUDGET = 0.6
 TIMEOUT = 60
@@ -35,6 +39,35 @@ def measure_start(root: Path, skills: int, cache: Path) -> list[Row]:
         mine, floor = [run[0] for run in runs], [run[1] for run in runs]
         rows.append(ratio_row(what, mine, "bare SDK server", floor, BUDGET))
     return rows
+
+
+def measure_bridge(folder: Path) -> list[Row]:
+    """Start bridges in front of servers that never answer, and bare servers, in turns, up to the tools."""
+    folder.mkdir()
+    with closing(socket.create_server(("127.0.0.1", 0))) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/mcp"
+        config = folder / "mcp.json"
+        config.write_text(
+            json.dumps({"mcpServers": {f"server{number}": {"url": url} for number in range(10)}})
+        )
+        command = (sys.executable, "-m", "skillwire", "bridge", "--config", str(config))
+        env = {"XDG_STATE_HOME": str(folder), "XDG_CACHE_HOME": str(folder)}
+        runs = [
+            (_tools_listed(command, env), _first_answer(FLOOR, FIRST["2025-11-25"], folder))
+            for _ in range(ROUNDS + 1)
+        ][1:]
+    mine, floor = [run[0] for run in runs], [run[1] for run in runs]
+    return [ratio_row("bridge: initialize and tools/list", mine, "bare SDK server", floor, BUDGET)]
+
+
+def _tools_listed(command: Sequence[str], env: Mapping[str, str]) -> float:
+    """Return the seconds from starting a bridge to its list of tools."""
+    begun = time.monotonic()
+    with started(command, http=False, env=env) as server:
+        for call in (FIRST["2025-11-25"], Call("tools/list")):
+            number = next_number()
+            result(server.link.ask(call, number, begun + TIMEOUT), number)
+        return time.monotonic() - begun
 
 
 def _first_answer(command: Sequence[str], call: Call, cache: Path) -> float:

@@ -1,6 +1,6 @@
 """A bridge in this process, in front of real servers, and clients of it that answer as they are told."""
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +16,7 @@ from hostile.hosting import DEADLINE, storage_in
 from skillwire.bridge.overview import Overview, StoredOverview
 from skillwire.bridge.run import BridgeOptions, open_bridge
 from skillwire.bridge.server import Bridge
-from skillwire.host import Ask, Host, HostLimits, SealedFolder, ServerConfig
+from skillwire.host import Ask, Host, HostLimits, LocalRoot, SealedFolder, ServerConfig
 
 NAME = "bridge-test"
 LIMITS = HostLimits(wait_seconds=0)
@@ -66,6 +66,7 @@ async def bridging(
     *servers: ServerConfig,
     command_line: Callable[..., str] = lambda *words: f"skillwire {' '.join(words)}",
     note: str = "",
+    roots: Sequence[LocalRoot] = (),
     **options: Any,
 ) -> AsyncGenerator[Bridged]:
     """Run a bridge whose state is in `folder`, and wait until its servers have answered."""
@@ -74,7 +75,7 @@ async def bridging(
     hosts: list[Host] = []
 
     def new_host(ask: Ask) -> Host:
-        hosts.append(Host(servers, storage=storage, approve=ask, limits=LIMITS, roots=(), **options))
+        hosts.append(Host(servers, storage=storage, approve=ask, limits=LIMITS, roots=roots, **options))
         return hosts[-1]
 
     stored = StoredOverview(state, NAME, Overview.unknown(has_scripts=False))

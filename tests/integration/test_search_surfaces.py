@@ -10,6 +10,7 @@ import pytest
 from mcp.client import Client
 
 from folders import write_files
+from integration.bridge_world import bridging, call, text_of
 from integration.cli_world import World
 from programs import http_server
 from serving import HttpServer
@@ -80,6 +81,12 @@ async def found_by_host(host: Host, question: str) -> list[str]:
     return by_name(re.findall(r"(?m)^- (\S+): ", result.text))
 
 
+async def found_through_bridge(folder: Path, roots: list[LocalRoot], question: str) -> list[str]:
+    async with bridging(folder, roots=roots) as bridged, bridged.client() as client:
+        result = await call(client, "search_skills", query=question)
+    return by_name(re.findall(r"(?m)^- (\S+): ", text_of(result)))
+
+
 async def found_on_page(server: HttpServer, question: str) -> list[str]:
     async with httpx.AsyncClient() as client:
         page = await client.get(server.url.removesuffix("mcp"), params={"q": question})
@@ -87,7 +94,7 @@ async def found_on_page(server: HttpServer, question: str) -> list[str]:
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-async def test_tool_command_host_and_page_give_one_order(
+async def test_tool_command_host_bridge_and_page_give_one_order(
     world: World, server: HttpServer, question: str
 ) -> None:
     storage = Storage(world.root / "state", world.root / "cache")
@@ -100,6 +107,7 @@ async def test_tool_command_host_and_page_give_one_order(
     assert by_tool, "else nothing is compared"
     assert by_host == by_tool
     assert found_by_command(world, question) == by_tool
+    assert await found_through_bridge(world.root / "bridge", roots, question) == by_tool
     assert await found_on_page(server, question) == by_tool
 
 

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import platformdirs
 
@@ -171,7 +171,8 @@ class Overview:
         Raises:
             ValueError: It is not one of this version.
         """
-        fields: JsonDict = json.loads(data)
+        found: object = json.loads(data)
+        fields = cast(JsonDict, found) if isinstance(found, dict) else {}
         if fields.get("format") != _FORMAT or fields["texts"].keys() != CLIENTS.keys():
             raise ValueError("an overview of another version")
         texts = {name: ClientTexts(*fields["texts"][name]) for name in CLIENTS}
