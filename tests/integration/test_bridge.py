@@ -137,6 +137,27 @@ async def test_a_client_without_a_person_is_asked_three_times_and_then_only_told
     assert {text_of(each) for each in refused} == {text_of(refused[0])}
 
 
+@pytest.mark.requirement("APPR-10")
+async def test_claude_code_without_a_person_cancels_and_is_told_the_command(
+    folder: Path, tmp_path: Path, env: dict[str, str]
+) -> None:
+    """Played as it was observed: forms are cancelled at once, and texts are cut at 2,048 bytes."""
+    person = Person("cancel")
+    with serving(folder, env) as server:
+        async with bridging(tmp_path, at(server)) as bridged:
+            await told_of(bridged, "refunds")
+            async with bridged.client("claude-code", person=person) as client:
+                instructions = (client.instructions or "").encode()[:2048].decode()
+                [tool] = [each for each in (await client.list_tools()).tools if each.name == "load_skill"]
+                refused = await call(client, "load_skill", skill=REFUNDS)
+                await approve(bridged)
+                loaded = await call(client, "load_skill", skill=REFUNDS)
+
+    assert REFUNDS in instructions and REFUNDS in (tool.description or "").encode()[:2048].decode()
+    assert "`skillwire approve billing/refunds`" in text_of(refused) and len(person.asked) == 1
+    assert "Read the policy." in text_of(loaded)
+
+
 async def test_a_denial_holds_for_the_session(folder: Path, tmp_path: Path, env: dict[str, str]) -> None:
     person = Person("deny")
     with serving(folder, env) as server:
