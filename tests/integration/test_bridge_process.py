@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -162,15 +163,30 @@ def test_nothing_of_the_environment_reaches_a_server_that_did_not_get_it_by_conf
     assert "PATH=" in seen.read_text() and "s3cret" not in seen.read_text()
 
 
-def test_a_command_that_was_typed_earlier_is_refused_because_it_would_get_the_environment(
-    world: World,
+@pytest.mark.parametrize("is_typed_again", [True, False])
+def test_a_server_that_is_typed_as_a_command_gets_nothing_of_the_environment_either(
+    world: World, is_typed_again: bool
 ) -> None:
-    listed = world.run("list", "--", *skillwire_command("serve", world.root / "skills"))
-    [label] = re.findall(r"(?m)^([\w.-]+)/refunds", listed.out)
+    seen, program = world.root / "seen", world.root / "typed.sh"
+    serve = shlex.join(skillwire_command("serve", world.root / "skills"))
+    variables = " ".join(f"{name}={shlex.quote(value)}" for name, value in world.env.items())
+    program.write_text(f"#!/bin/sh\nenv > {seen}\nexec env {variables} {serve}\n")
+    program.chmod(0o755)
+    listed = world.run("list", "--", program)
+    [label] = re.findall(r"([\w.-]+)/refunds", listed.out)
+    env = {**world.env, "MODEL_API_KEY": "s3cret"}
+    seen.unlink()
 
-    ended = world.run("bridge", label)
+    with bridge(world, *(("--", program) if is_typed_again else (label,)), env=env) as server:
+        open_session(server)
+        while f"{label}/refunds" not in text_in(call(server, "search_skills", query="refunds")):
+            pass
+        refused = text_in(call(server, "load_skill", skill=f"{label}/refunds"))
+    [command] = re.findall("`(skillwire approve [^`]+)`", refused)
+    shown = world.run(*shlex.split(command.replace("approve", "show"))[1:], "--json")
 
-    assert (ended.code == 2 and "standard input" in ended.err) or "whole environment" in ended.err
+    assert "PATH=" in seen.read_text() and "s3cret" not in seen.read_text()
+    assert shown.code == 0 and shown.json["reference"] == f"{label}/refunds"
 
 
 def test_cancelling_a_call_that_has_ended_changes_nothing(world: World) -> None:

@@ -14,8 +14,20 @@ import typer
 
 from skillwire.bridge.overview import StoredOverview
 from skillwire.bridge.setup import is_own
-from skillwire.cli.command import Json, MisuseError, Output, OutputError, Verbose, command_output, new_app
+from skillwire.cli.command import (
+    Json,
+    MisuseError,
+    Output,
+    OutputError,
+    TargetCommand,
+    Targets,
+    Verbose,
+    command_in,
+    command_output,
+    new_app,
+)
 from skillwire.cli.hosting import Config, Frozen, HostRequest, Lock, ResolvedTargets, host_of, resolve_targets
+from skillwire.cli.recent import RecentTargets
 from skillwire.host import FileTrust, ServerConfig, StdioEndpoint, Storage
 from skillwire.runner import Policy
 from skillwire.server.options import HttpOptions, OptionError
@@ -28,16 +40,10 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 app = new_app()
 
 
-@app.command()
+@app.command(cls=TargetCommand)
 def bridge(
-    targets: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="TARGET",
-            help="URLs, folders, or labels of the configuration; without any, all that is configured.",
-            show_default=False,
-        ),
-    ] = None,
+    context: typer.Context,
+    targets: Targets = None,
     http: Annotated[
         str,
         typer.Option(
@@ -70,6 +76,7 @@ def bridge(
         wanted = HostRequest(
             config=config,
             targets=targets or (),
+            command=command_in(context),
             lock=lock,
             frozen=frozen,
             scripts=Policy() if scripts else None,
@@ -93,13 +100,8 @@ def _options(output: Output, wanted: HostRequest, running: Any) -> BridgeOptions
     places, note = _trusted(resolve_targets(wanted))
     if note:
         output.message(("warning:", "yellow"), f" {note}")
-    servers = tuple(server for server in places.servers if not _is_bridge(server))
-    for server in servers:
-        if isinstance(server.endpoint, StdioEndpoint) and not server.is_label_given:
-            raise MisuseError(
-                f"{server.label} was typed as a command, which would get the whole environment of the agent",
-                fix=f"add it to the configuration with `skillwire add {server.label} -- COMMAND`",
-            )
+    servers = tuple(_without_environment(each) for each in places.servers if not _is_bridge(each))
+    RecentTargets().remember(places.typed, failed=())
     # The commands that users type do not begin in this process, so they get an absolute path.
     named = wanted if wanted.config is None else replace(wanted, config=wanted.config.absolute())
     return running.BridgeOptions(
@@ -123,6 +125,18 @@ def _trusted(places: ResolvedTargets) -> tuple[ResolvedTargets, str]:
         "The user can review and trust it with `skillwire trust` there, and then restart this server."
     )
     return replace(places, servers=()), note
+
+
+def _without_environment(server: ServerConfig) -> ServerConfig:
+    """Return a server that gets nothing of this environment, unless its configuration names it.
+
+    Agents hand over theirs to every server, with keys in it, also to one that
+    is typed as a command.
+    """
+    endpoint = server.endpoint
+    if server.is_label_given or not isinstance(endpoint, StdioEndpoint):
+        return server
+    return replace(server, endpoint=replace(endpoint, env={}))
 
 
 def _is_bridge(server: ServerConfig) -> bool:
