@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from folders import skill_md, write_files
 from integration.cli_world import World
+from integration.test_bridge_process import bridge, open_session
 from terminals import PROMPT, Desk
 
 CODEX = 'model = "o" # mine\n\n[mcp_servers.one]\ncommand = "x"\nenv = { KEY = "s3cret" }\n'
@@ -143,3 +145,15 @@ def test_an_entry_of_somebody_else_is_named_and_neither_replaced_nor_removed(wor
         assert (ended.code, ended.json["error"]["code"]) == (1, "invalid-config")
         assert "mcp_servers.skillwire" in ended.json["error"]["fix"]
     assert path.read_text() == '[mcp_servers.skillwire]\nurl = "https://example.com"\n'
+
+
+def test_the_first_start_in_this_folder_lists_the_skills(world: World) -> None:
+    write_files(world.root / "skills", {"refunds/SKILL.md": skill_md("refunds")})
+    world.configure(team=world.server("team", world.root / "skills"))
+
+    done = world.run("setup", "codex", "--yes")
+    with bridge(world) as server:
+        first = open_session(server)
+
+    assert done.code == 0, done.err
+    assert "- team/refunds" in first["result"]["instructions"]

@@ -44,6 +44,17 @@ async def open_bridge(options: BridgeOptions) -> AsyncGenerator[Bridge]:
             group.cancel_scope.cancel()
 
 
+async def store_overview(options: BridgeOptions, *, seconds: float) -> None:
+    """Ask the servers of a bridge for their skills, and store these for its first start.
+
+    Raises:
+        SkillError: The host cannot be opened.
+    """
+    async with open_bridge(options) as bridge:
+        with anyio.move_on_after(seconds):
+            await bridge.settled.wait()
+
+
 async def run_stdio(options: BridgeOptions) -> None:
     """Serve the client that started this process, until it disconnects or SIGTERM or SIGINT arrives.
 

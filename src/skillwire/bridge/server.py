@@ -89,6 +89,8 @@ class Bridge:
         self._overview = stored.overview
         self._prompts: Mapping[str, KnownSkill] = {}
         self._shown: object = None
+        self.settled = anyio.Event()
+        """Set once the overview of this run is stored, or will not be."""
         self._clients: dict[str, _Client] = {}
         self._notifier = ChangeNotifier(
             ["notifications/tools/list_changed", "notifications/prompts/list_changed"],
@@ -135,6 +137,8 @@ class Bridge:
             # What a server listed before is worth more at the next start than that it was away now.
             if not unanswered or (is_settled and self._stored.overview.is_unknown):
                 await self._save(overview)
+            if is_settled:
+                self.settled.set()
             if overview != self._overview:
                 self._overview = overview
                 await self._notifier.announce(frozenset(), group)

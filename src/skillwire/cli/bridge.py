@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -15,6 +16,7 @@ import typer
 from skillwire.bridge.overview import StoredOverview
 from skillwire.bridge.setup import is_own
 from skillwire.cli.command import (
+    STYLES,
     Json,
     MisuseError,
     Output,
@@ -25,9 +27,11 @@ from skillwire.cli.command import (
     command_in,
     command_output,
     new_app,
+    progress,
 )
 from skillwire.cli.hosting import Config, Frozen, HostRequest, Lock, ResolvedTargets, host_of, resolve_targets
 from skillwire.cli.recent import RecentTargets
+from skillwire.core import SkillError
 from skillwire.host import FileTrust, ServerConfig, StdioEndpoint, Storage
 from skillwire.runner import Policy
 from skillwire.server.options import HttpOptions, OptionError
@@ -35,6 +39,7 @@ from skillwire.server.options import HttpOptions, OptionError
 if TYPE_CHECKING:
     from skillwire.bridge.run import BridgeOptions
 
+_FIRST_SECONDS = 10.0
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 app = new_app()
@@ -87,16 +92,20 @@ def bridge(
                 "standard input is no MCP client",
                 fix="let an agent start it (`skillwire setup CLIENT`), or use --http 127.0.0.1:8000",
             )
-        # The SDK is not needed to complete or to explain this command.
-        running: Any = import_module("skillwire.bridge.run")
-        options = _options(output, wanted, running)
+        running, options = _running(), bridge_options(output, wanted, sys.argv[2:])
         if listener is None:
             anyio.run(running.run_stdio, options)
         else:
             anyio.run(running.run_http, options, listener, partial(_announce, output, listener))
 
 
-def _options(output: Output, wanted: HostRequest, running: Any) -> BridgeOptions:
+def _running() -> Any:
+    """Return the module that runs bridges; the SDK is not needed to complete or to explain this command."""
+    return import_module("skillwire.bridge.run")
+
+
+def bridge_options(output: Output, wanted: HostRequest, args: Sequence[str]) -> BridgeOptions:
+    """Return what the bridge with these arguments is made of, and report what it cannot use."""
     places, note = _trusted(resolve_targets(wanted))
     if note:
         output.message(("warning:", "yellow"), f" {note}")
@@ -104,13 +113,23 @@ def _options(output: Output, wanted: HostRequest, running: Any) -> BridgeOptions
     RecentTargets().remember(places.typed, failed=())
     # The commands that users type do not begin in this process, so they get an absolute path.
     named = wanted if wanted.config is None else replace(wanted, config=wanted.config.absolute())
-    return running.BridgeOptions(
+    return _running().BridgeOptions(
         partial(host_of, wanted, replace(places, servers=servers)),
         named.command_line,
-        StoredOverview.of(sys.argv[2:]),
+        StoredOverview.of(args),
         note,
         has_scripts=wanted.scripts is not None,
     )
+
+
+async def prepare_first_start(output: Output, wanted: HostRequest, args: Sequence[str]) -> None:
+    """Store the list of skills for the first start of the bridge in this folder; a failure is reported."""
+    try:
+        options = bridge_options(output, wanted, args)
+        with progress(output, "asking for skills, to list them at the first start"):
+            await _running().store_overview(options, seconds=_FIRST_SECONDS)
+    except SkillError as error:
+        output.message(("note:", STYLES["note"]), f" the skills are not listed at the first start: {error}")
 
 
 def _trusted(places: ResolvedTargets) -> tuple[ResolvedTargets, str]:

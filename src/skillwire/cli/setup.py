@@ -19,6 +19,7 @@ from skillwire.bridge.setup import (
     bridge_command,
     setup_change,
 )
+from skillwire.cli.bridge import prepare_first_start
 from skillwire.cli.command import (
     END_OF_OPTIONS,
     Json,
@@ -33,7 +34,7 @@ from skillwire.cli.command import (
     print_rows,
 )
 from skillwire.cli.common import ExitCode
-from skillwire.cli.hosting import Config, is_address
+from skillwire.cli.hosting import Config, HostRequest, is_address
 from skillwire.cli.prompt import NO, YES, TerminalAsk
 from skillwire.core import visible
 from skillwire.host import ApprovalError, Paragraph, lines_of, read_servers
@@ -86,7 +87,8 @@ def setup(
         command = command_in(context)
         if remove and (config or targets or command):
             raise MisuseError("--remove removes the entry whatever it starts", fix="leave out what it starts")
-        words = bridge_command(bridge_arguments(config, targets or (), command))
+        args = bridge_arguments(config, targets or (), command)
+        words = bridge_command(args)
         if known is OTHER:
             _require_alone(remove, file, yes)
             _print_snippet(output, client, words)
@@ -94,6 +96,9 @@ def setup(
         path = file or known.file(os.environ, Path.home())
         change = setup_change(known, path, words, os.environ, is_removal=remove)
         anyio.run(_apply, output, change, words, yes, file is None)
+        if output.code is ExitCode.YES and not remove:
+            wanted = HostRequest(config=config, targets=targets or (), command=command)
+            anyio.run(prepare_first_start, output, wanted, args)
 
 
 def _require_alone(*options: object) -> None:
