@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import anyio
 import typer
@@ -35,9 +35,6 @@ from skillwire.core import SkillError
 from skillwire.host import FileTrust, ServerConfig, StdioEndpoint, Storage
 from skillwire.runner import Policy
 from skillwire.server.options import HttpOptions, OptionError
-
-if TYPE_CHECKING:
-    from skillwire.bridge.run import BridgeOptions
 
 _FIRST_SECONDS = 10.0
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -104,8 +101,8 @@ def _running() -> Any:
     return import_module("skillwire.bridge.run")
 
 
-def bridge_options(output: Output, wanted: HostRequest, args: Sequence[str]) -> BridgeOptions:
-    """Return what the bridge with these arguments is made of, and report what it cannot use."""
+def bridge_options(output: Output, wanted: HostRequest, args: Sequence[str]) -> Any:
+    """Return the `BridgeOptions` for these arguments, and report what cannot be used."""
     places, note = _trusted(resolve_targets(wanted))
     if note:
         output.message(("warning:", "yellow"), f" {note}")
