@@ -35,7 +35,7 @@ from programs import http_server, skillwire_command
 from serving import environment, modern, wait_until
 from skillwire.core.errors import SkillError
 from skillwire.server import add_skills
-from skillwire.server.http.server import listen_on
+from skillwire.server.listener import listen_on
 from skillwire.server.wellknown.app import site_routes
 from skillwire.server.wellknown.folder import SiteFolder
 

@@ -15,7 +15,7 @@ from skillwire.core.addresses import (
     scope_of,
 )
 from skillwire.core.characters import HiddenCharacter, hidden_characters, quoted, revealed, stripped, visible
-from skillwire.core.dialects import Dialect
+from skillwire.core.dialects import AVAILABLE_DIALECTS, Dialect, parse_dialects
 from skillwire.core.entry import (
     DYNAMIC,
     MEDIA_TYPE,
@@ -141,6 +141,7 @@ from skillwire.core.yaml12 import Frontmatter, JsonValue, same_value
 
 __all__ = [
     "AUDIENCES",
+    "AVAILABLE_DIALECTS",
     "DEFAULT_SCHEME",
     "DIRECTORY_MEDIA_TYPE",
     "DYNAMIC",
@@ -261,6 +262,7 @@ __all__ = [
     "needs_in",
     "open_object",
     "packed_skill_file",
+    "parse_dialects",
     "parse_entry",
     "parse_skill_md",
     "parse_strictly",

@@ -35,7 +35,8 @@ from skillwire.server.hosts import AllowedHosts
 from skillwire.server.http.observe import note
 from skillwire.server.http.views import END_WATCH, PATH, Endpoint, SingleView, TooManyViewsError, View, Views
 from skillwire.server.limits import ConnectionCounts
-from skillwire.server.ops.metrics import ALIVE_PATH, METRICS_PATH, READY_PATH, Gauge, Health, WorkerMetrics
+from skillwire.server.listener import ALIVE_PATH, READY_PATH
+from skillwire.server.ops.metrics import METRICS_PATH, Gauge, Health, WorkerMetrics
 from skillwire.server.ops.peers import Proxies
 from skillwire.server.options import ServeOptions
 from skillwire.server.page import PageApp
