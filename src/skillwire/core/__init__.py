@@ -137,7 +137,7 @@ from skillwire.core.uri import (
 )
 from skillwire.core.validation import Content, links_in, validate
 from skillwire.core.version import __version__
-from skillwire.core.yaml12 import Frontmatter, JsonValue, same_value
+from skillwire.core.yaml12 import NO_FIELDS, Frontmatter, JsonValue, same_value, unknown_fields
 
 __all__ = [
     "AUDIENCES",
@@ -163,6 +163,7 @@ __all__ = [
     "MAX_URI_LENGTH",
     "MEDIA_TYPE",
     "NO_ANNOTATIONS",
+    "NO_FIELDS",
     "OLD_INDEX_PATH",
     "RULES",
     "SITE_PATH",
@@ -285,6 +286,7 @@ __all__ = [
     "stripped",
     "suggest_name",
     "total_words",
+    "unknown_fields",
     "validate",
     "visible",
     "write_frontmatter",
