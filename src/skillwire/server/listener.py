@@ -15,6 +15,8 @@ from http import HTTPStatus
 from types import TracebackType
 from typing import Final
 
+from skillwire.server.limits import limit_malloc_arenas
+
 ALIVE_PATH: Final = "/healthz"
 READY_PATH: Final = "/readyz"
 PLAIN_TEXT: Final = "text/plain; charset=utf-8"
@@ -66,6 +68,7 @@ class EarlyHealth:
 
     def start(self) -> None:
         """Start to answer."""
+        limit_malloc_arenas()  # Before there is a thread, which would get an arena of its own.
         self._listener.setblocking(False)
         self._stopped, self._stop = os.pipe()
         self._thread = threading.Thread(target=self._run, daemon=True, name="health")

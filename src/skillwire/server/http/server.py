@@ -30,7 +30,13 @@ from skillwire.server.http.app import HttpApp
 from skillwire.server.http.guard import ConnectionTracker, LimitedConnection
 from skillwire.server.http.observe import ObservedApp, is_tracing
 from skillwire.server.http.views import PATH
-from skillwire.server.limits import ConnectionCounts, HttpConnectionLimits, raise_open_file_limit
+from skillwire.server.limits import (
+    ConnectionCounts,
+    HttpConnectionLimits,
+    freeze_gc,
+    limit_malloc_arenas,
+    raise_open_file_limit,
+)
 from skillwire.server.listener import EarlyHealth
 from skillwire.server.ops.accesslog import AccessLog, write_to_stderr
 from skillwire.server.ops.metrics import WorkerMetrics
@@ -38,7 +44,6 @@ from skillwire.server.ops.peers import Proxies
 from skillwire.server.options import HttpOptions, ServeOptions
 from skillwire.server.outputs import Scripts
 from skillwire.server.skills import Skills
-from skillwire.server.standalone import freeze_gc, limit_malloc_arenas
 
 
 def http_protocol(tracker: ConnectionTracker) -> type[asyncio.Protocol]:
