@@ -6,7 +6,6 @@ meanwhile. It reads nothing of any other request: the server takes over those
 connections when it is ready.
 """
 
-import os
 import selectors
 import socket
 import threading
@@ -70,7 +69,7 @@ class EarlyHealth:
         """Start to answer."""
         limit_malloc_arenas()  # Before there is a thread, which would get an arena of its own.
         self._listener.setblocking(False)
-        self._stopped, self._stop = os.pipe()
+        self._stopped, self._stop = socket.socketpair()
         self._thread = threading.Thread(target=self._run, daemon=True, name="health")
         self._thread.start()
 
@@ -79,9 +78,9 @@ class EarlyHealth:
         thread, self._thread = self._thread, None
         if thread is None:
             return []
-        os.close(self._stop)
+        self._stop.close()
         thread.join()
-        os.close(self._stopped)
+        self._stopped.close()
         return [*self._waiting, *self._silent]
 
     def _run(self) -> None:
@@ -90,14 +89,15 @@ class EarlyHealth:
             while True:
                 self._accept_if_room(selector)
                 for key, _ in selector.select():
-                    if key.fileobj is self._listener:
-                        self._accept(selector)
-                    elif isinstance(key.fileobj, socket.socket):
-                        selector.unregister(key.fileobj)
-                        self._silent.remove(key.fileobj)
-                        self._answer(key.fileobj)
-                    else:
+                    ready = key.fileobj
+                    if ready is self._stopped:
                         return
+                    if ready is self._listener:
+                        self._accept(selector)
+                    elif isinstance(ready, socket.socket):
+                        selector.unregister(ready)
+                        self._silent.remove(ready)
+                        self._answer(ready)
 
     def _accept_if_room(self, selector: selectors.BaseSelector) -> None:
         has_room = len(self._waiting) + len(self._silent) < MOST_WAITING

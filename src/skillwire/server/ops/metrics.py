@@ -474,7 +474,8 @@ def _of_each(family: Family, rows: Sequence[SlotSnapshot | None], word: int) -> 
 
 
 METRICS_PATH: Final = "/metrics"
-OPS_PATHS: Final = frozenset({ALIVE_PATH, READY_PATH, METRICS_PATH})
+HEALTH_PATHS: Final = frozenset({ALIVE_PATH, READY_PATH})
+OPS_PATHS: Final = HEALTH_PATHS | {METRICS_PATH}
 
 _METHODS: Final = ("GET", "HEAD")
 
