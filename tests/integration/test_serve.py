@@ -728,12 +728,12 @@ def test_a_server_that_is_not_ready_says_so_and_answers_other_requests_later(
     os.mkfifo(tmp_path / "held")
     more = hook(tmp_path / "site", HELD) | {"HELD": str(tmp_path / "held")}
     with serving.http_server(root, env=env | more, ready=False) as server:
-        server.port = port = int(server.wait_for_words(r"held (\d+)")[1])
+        server.port = port = int(server.wait_for_words(r"held (\d+)\n")[1])
         alive = health(port, "/healthz")
         with server.connection() as early:
             early.send(modern("skills/list"))
             before = health(port, "/readyz")
-            (tmp_path / "held").write_text("go on")
+            (tmp_path / "held").open("w").close()  # It waits for whoever opens the other end.
             listed = orjson.loads(early.response().read())
 
         assert (alive, before) == ((200, b"ok\n"), (503, b"starting\n"))
