@@ -53,6 +53,11 @@ def ours(root: Path, transport: str, config: str = "") -> list[str]:
     return _python("skillwire", "serve", str(root), *how, *options)
 
 
+def ours_at(root: Path, port: int) -> list[str]:
+    """Return the command of our server over HTTP on this port."""
+    return _python("skillwire", "serve", str(root), "--http", f"127.0.0.1:{port}")
+
+
 def _ours_in_hundreds(root: Path, transport: str) -> list[str]:
     """Return the same with pages of 100, which the budgets of a page speak of."""
     return ours(root, transport, "hundreds.toml")

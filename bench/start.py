@@ -1,4 +1,4 @@
-"""The budget of a start: from starting `serve` over stdio to its first answer, against a bare SDK server."""
+"""The budget of a start: from starting `serve` to its first answer, against a bare SDK server."""
 
 import json
 import socket
@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from bench.candidates import ours
+from bench.candidates import ours, ours_at
 from bench.messages import Call, next_number, result
-from bench.processes import started
+from bench.processes import StartError, started
 from bench.rows import Row, ratio_row
 
 FEW = 10
@@ -18,7 +18,9 @@ SILENT = 10
 ROUNDS = 7
 BUDGET = 0.6
 TIMEOUT = 60
+POLL = 0.002
 FLOOR = (sys.executable, "-m", "bench.servers.bare_sdk")
+HTTP_FLOOR = (sys.executable, "-m", "bench.servers.bare_sdk_http")
 CLIENT = {"name": "bench", "version": "1"}
 FIRST = {
     "2025-11-25": Call("initialize", protocolVersion="2025-11-25", capabilities={}, clientInfo=CLIENT),
@@ -38,6 +40,10 @@ def measure_start(root: Path, skills: int, cache: Path) -> list[Row]:
         what = f"stdio: first answer, {skills} skills, {version}"
         mine, floor = [run[0] for run in runs], [run[1] for run in runs]
         rows.append(ratio_row(what, mine, "bare SDK server", floor, BUDGET))
+    runs = [_first_over_http(root, cache) for _ in range(ROUNDS + 1)][1:]
+    mine, floor = [run[0] for run in runs], [run[1] for run in runs]
+    what = f"http: first answer at /readyz, {skills} skills"
+    rows.append(ratio_row(what, mine, "bare SDK server", floor, BUDGET))
     return rows
 
 
@@ -68,6 +74,33 @@ def _tools_listed(command: Sequence[str], env: Mapping[str, str]) -> float:
             number = next_number()
             result(server.link.ask(call, number, begun + TIMEOUT), number)
         return time.monotonic() - begun
+
+
+def _first_over_http(root: Path, cache: Path) -> tuple[float, float]:
+    mine, floor = _free_port(), _free_port()
+    return _first_health(ours_at(root, mine), mine, cache), _first_health(
+        (*HTTP_FLOOR, str(floor)), floor, cache
+    )
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as bound:
+        return bound.getsockname()[1]
+
+
+def _first_health(command: Sequence[str], port: int, cache: Path) -> float:
+    """Return the seconds from starting a server to its first answer, whatever it is."""
+    begun = time.monotonic()
+    with started(command, http=False, env={"XDG_CACHE_HOME": str(cache)}):
+        while (now := time.monotonic()) < begun + TIMEOUT:
+            try:
+                with socket.create_connection(("127.0.0.1", port), TIMEOUT) as connection:
+                    connection.sendall(b"GET /readyz HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
+                    if connection.recv(4096).startswith(b"HTTP/1.1 "):
+                        return time.monotonic() - begun
+            except OSError:
+                time.sleep(max(0.0, now + POLL - time.monotonic()))
+    raise StartError("no answer over HTTP")
 
 
 def _first_answer(command: Sequence[str], call: Call, cache: Path) -> float:

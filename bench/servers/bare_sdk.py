@@ -1,5 +1,7 @@
 """The floor of a start: a lowlevel server of the MCP SDK with one handler, over standard input and output."""
 
+from typing import Any
+
 import anyio
 import mcp_types as types
 from mcp.server.context import ServerRequestContext
@@ -13,8 +15,12 @@ async def list_tools(
     return types.ListToolsResult(tools=[])
 
 
+def new_server() -> Server[Any]:
+    return Server("bare", on_list_tools=list_tools)
+
+
 async def main() -> None:
-    server = Server("bare", on_list_tools=list_tools)
+    server = new_server()
     async with stdio_server() as (read, write):
         await server.run(read, write, server.create_initialization_options())
 

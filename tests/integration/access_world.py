@@ -223,6 +223,5 @@ async def listening(caller: Asker, era: str) -> AsyncGenerator[Heard]:
         group.start_soon(caller.app, scope, receive, send)
         with anyio.fail_after(10):
             await begun.wait()
-        await anyio.sleep(0.2)
         yield heard
         left.set()

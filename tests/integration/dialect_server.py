@@ -13,8 +13,9 @@ from mcp.server.context import CallNext, HandlerResult
 from mcp.shared.exceptions import MCPError
 
 from skillwire.server.dialects.base import Context
-from skillwire.server.http.server import listen_on, url_of
+from skillwire.server.http.server import url_of
 from skillwire.server.http.views import Endpoint
+from skillwire.server.listener import listen_on
 from skillwire.server.options import HttpOptions, ServeOptions
 from skillwire.server.standalone import SkillServer
 from skillwire.server.stdio import serve_stdio

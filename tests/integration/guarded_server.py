@@ -21,8 +21,13 @@ import uvicorn
 from skillwire.server.fast.requests import Receive, Scope, Send
 from skillwire.server.http.guard import ConnectionTracker
 from skillwire.server.http.server import http_protocol
-from skillwire.server.limits import CloseReason, ConnectionCounts, HttpConnectionLimits, raise_open_file_limit
-from skillwire.server.standalone import limit_malloc_arenas
+from skillwire.server.limits import (
+    CloseReason,
+    ConnectionCounts,
+    HttpConnectionLimits,
+    limit_malloc_arenas,
+    raise_open_file_limit,
+)
 
 BIG = 10 * 1024 * 1024
 SILENCE = 1.5

@@ -758,11 +758,14 @@ async def test_connections_that_come_at_once_open_the_sources_once(mode: str) ->
     server = MCPServer("demo")
     add_skills(server, source)
     found: list[bytes] = []
+    everybody_read = anyio.Event()
 
     async def visit() -> None:
         async with connect(server, mode) as client:
             found.append(await read(client, HELLO))
-            await anyio.sleep(0.1)
+            if len(found) == 8:
+                everybody_read.set()
+            await everybody_read.wait()
 
     with anyio.fail_after(20):
         async with anyio.create_task_group() as group:

@@ -395,10 +395,10 @@ async def test_a_callback_that_fails_costs_only_that_call(tmp_path: Path) -> Non
     with hostile(tmp_path, "changes", era="legacy") as peer, anyio.fail_after(DEADLINE):
         async with Connection(peer.server, limits=BRISK, on_change=complain) as connection:
             await connection.list_skills()
-            await anyio.sleep(0.2)
+            while not told:  # noqa: ASYNC110 - a callback fills it
+                await anyio.sleep(0.02)
 
             assert len((await connection.list_skills()).entries) == 1
-    assert told
 
 
 @pytest.mark.parametrize(
@@ -411,9 +411,8 @@ async def test_a_stream_of_changes_that_fails_costs_nothing_else(
     with hostile(tmp_path, behaviour, transport=transport) as peer:
         async with connection_to(peer) as connection:
             await connection.connect()
-            await anyio.sleep(1.0)
+            await peer.wait_for("subscriptions/listen", 2)  # It is tried again, with pauses.
 
             assert len((await connection.list_skills()).entries) == 1
             assert connection.epoch == 1
-        # It is tried again, with pauses, and then given up.
-        assert 2 <= len(peer.asked("subscriptions/listen")) <= 10
+        assert len(peer.asked("subscriptions/listen")) <= 10

@@ -364,7 +364,8 @@ async def test_a_slow_server_does_not_delay_a_quick_one(tmp_path: Path, transpor
         async with Connection(slow_peer.server) as slow, Connection(quick_peer.server) as quick:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(slow.connect)
-                await anyio.sleep(0.1)
+                while not any("method" in fact for fact in slow_peer.facts):  # noqa: ASYNC110 - read from a file
+                    await anyio.sleep(0.02)
                 for _ in range(20):
                     assert names(await quick.list_skills()) == ["refunds"]
                 assert slow.state is ConnectionState.CONNECTING

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import anyio
 import pytest
@@ -15,7 +16,7 @@ from skillwire.host.calls import ConnectionState
 from skillwire.host.calls.session import ConnectionLimits
 from skillwire.host.connect.connection import Connection
 from skillwire.host.connect.oauth import free_port
-from skillwire.host.model.endpoints import HttpEndpoint, StdioEndpoint
+from skillwire.host.model.endpoints import HttpEndpoint, ServerConfig, StdioEndpoint
 from skillwire.host.model.errors import UnavailableError
 
 pytestmark = pytest.mark.anyio
@@ -242,6 +243,17 @@ async def test_a_session_or_answer_that_is_lost_over_http_is_made_again(
             assert connection.epoch == connections
 
 
+async def refuses(server: ServerConfig) -> None:
+    """Wait until nobody listens any more where a server was."""
+    assert isinstance(server.endpoint, HttpEndpoint)
+    address = urlsplit(server.endpoint.url)
+    while True:
+        try:
+            await (await anyio.connect_tcp(str(address.hostname), address.port or 80)).aclose()
+        except OSError:
+            return
+
+
 async def test_a_server_that_goes_away_over_http_is_noticed_by_the_next_call(tmp_path: Path) -> None:
     with anyio.fail_after(DEADLINE):
         with hostile(tmp_path, "honest", transport="http") as peer:
@@ -250,7 +262,7 @@ async def test_a_server_that_goes_away_over_http_is_noticed_by_the_next_call(tmp
             async with connection:
                 await connection.list_skills()
                 os.kill(next(iter(peer.pids)), signal.SIGKILL)
-                await anyio.sleep(0.3)
+                await refuses(server)
 
                 assert isinstance(await failure_of(connection), UnavailableError)
 

@@ -21,10 +21,10 @@ from integration.both_paths import StdioClient, converse
 from programs import stdio_server
 from serving import INITIALIZED, LEGACY, MODERN, environment
 from skillwire import __version__
-from skillwire.core.dialects import Dialect
+from skillwire.core import Dialect, parse_dialects
 from skillwire.core.errors import SkillError
 from skillwire.server.options import ServeOptions
-from skillwire.server.skills import MCP_DIALECTS, parse_dialects
+from skillwire.server.skills import MCP_DIALECTS
 from skillwire.server.standalone import SkillServer
 from skillwire.wire.core import EXTENSION
 

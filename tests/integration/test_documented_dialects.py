@@ -8,9 +8,8 @@ import pytest
 
 import documents
 from folders import skill_md, write_files
-from skillwire.core.dialects import Dialect
+from skillwire.core import AVAILABLE_DIALECTS, Dialect
 from skillwire.host.connect.config import servers_of
-from skillwire.server.skills import AVAILABLE_DIALECTS
 from talking import connect, skills_of
 
 ROOT = Path(__file__).parents[2]

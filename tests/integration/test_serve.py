@@ -1,5 +1,6 @@
 """`skillwire serve` as a program of its own, on two pipes and at a URL, from its first word to its end."""
 
+import http.client
 import os
 import pty
 import signal
@@ -704,6 +705,51 @@ def test_a_signal_that_comes_while_the_skills_are_opened_is_not_lost(
         code = server.wait()
 
     assert (code, server.words) == (0, "")
+
+
+HELD = """
+import os, sys
+def hold(event, args):
+    if event == "socket.bind":
+        held.append(args[0])
+    elif event == "os.scandir" and "skillwire.server.http.server" in sys.modules and len(held) == 1:
+        print("held", held[0].getsockname()[1], file=sys.stderr, flush=True)
+        held.append(event)
+        open(os.environ["HELD"]).close()
+held = []
+if "serve" in sys.orig_argv:
+    sys.addaudithook(hold)
+"""
+
+
+def test_a_server_that_is_not_ready_says_so_and_answers_other_requests_later(
+    root: Path, env: dict[str, str], tmp_path: Path
+) -> None:
+    os.mkfifo(tmp_path / "held")
+    more = hook(tmp_path / "site", HELD) | {"HELD": str(tmp_path / "held")}
+    with serving.http_server(root, env=env | more, ready=False) as server:
+        server.port = port = int(server.wait_for_words(r"held (\d+)\n")[1])
+        alive = health(port, "/healthz")
+        with server.connection() as early:
+            early.send(modern("skills/list"))
+            before = health(port, "/readyz")
+            (tmp_path / "held").open("w").close()  # It waits for whoever opens the other end.
+            listed = orjson.loads(early.response().read())
+
+        assert (alive, before) == ((200, b"ok\n"), (503, b"starting\n"))
+        assert len(listed["result"]["skills"]) == 3
+        assert health(port, "/readyz") == (200, b"ok\n")
+
+
+def health(port: int, path: str) -> tuple[int, bytes]:
+    """Return what a server says of itself."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+    try:
+        connection.request("GET", path)
+        response = connection.getresponse()
+        return response.status, response.read()
+    finally:
+        connection.close()
 
 
 def test_clients_that_do_not_read_cannot_keep_a_server_from_ending(stuck: list[Stuck]) -> None:

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tarfile
 import threading
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Generator
@@ -35,7 +34,7 @@ from programs import http_server, skillwire_command
 from serving import environment, modern, wait_until
 from skillwire.core.errors import SkillError
 from skillwire.server import add_skills
-from skillwire.server.http.server import listen_on
+from skillwire.server.listener import listen_on
 from skillwire.server.wellknown.app import site_routes
 from skillwire.server.wellknown.folder import SiteFolder
 
@@ -242,7 +241,7 @@ def test_an_edit_gives_a_new_artifact_and_the_old_name_never_other_bytes(folder:
 
 
 def test_whoever_reads_while_skills_are_edited_gets_whole_skills_or_none(folder: Path) -> None:
-    states = [{"SKILL.md": skill_md("tea", body=f"Take {number}.\n")} for number in range(12)]
+    states = [{"SKILL.md": skill_md("tea", body=f"Take {number}.\n")} for number in range(6)]
     seen: list[bytes] = []
     failures: list[BaseException] = []
     done = threading.Event()
@@ -266,9 +265,8 @@ def test_whoever_reads_while_skills_are_edited_gets_whole_skills_or_none(folder:
                 part = folder / "tea" / ".new"
                 part.write_bytes(state["SKILL.md"])
                 part.replace(folder / "tea" / "SKILL.md")
-                time.sleep(0.15)
-            last = states[-1]["SKILL.md"]
-            wait_until(lambda: bool(failures) or last in seen, WITHIN, "the last edit")
+                new = state["SKILL.md"]
+                wait_until(lambda new=new: bool(failures) or new in seen, WITHIN, "the edit")
         finally:
             done.set()
             for reader in readers:

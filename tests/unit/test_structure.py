@@ -28,7 +28,7 @@ LAYERS: dict[str, list[set[str]]] = {
         {"adapters"},
     ],
     "server": [
-        {"early", "messages", "limits", "visibility", "meta", "browse", "hosts"},
+        {"early", "messages", "limits", "listener", "visibility", "meta", "browse", "hosts"},
         {"answers", "archives", "changes", "outputs"},
         {"dialects"},
         {"search", "find_tool", "skills", "parameters", "methods"},

@@ -13,7 +13,7 @@ from skillwire.bridge.overview import StoredOverview
 from skillwire.bridge.server import Bridge
 from skillwire.host import Ask, Host
 from skillwire.server.early import take_opening
-from skillwire.server.standalone import limit_malloc_arenas
+from skillwire.server.limits import limit_malloc_arenas
 from skillwire.server.stdio import StdioConnection, run_until_signal, standard_streams
 
 

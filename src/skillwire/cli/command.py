@@ -15,18 +15,19 @@ from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, 
 from contextlib import contextmanager
 from functools import cache
 from threading import Timer
-from typing import Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeAlias
 
 import orjson
 import typer
 from rich.cells import cell_len
-from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
-from rich.text import Text
 from typer.core import TyperCommand
 
 from skillwire.cli.common import CONTEXT, ExitCode
 from skillwire.core import Finding, InvalidSkillError, SkillError, visible
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress, TaskID
 
 # Errors of the command line, and their exit codes.
 
@@ -85,6 +86,8 @@ _LONGEST = 4_000
 _REGISTRY_LOGGERS = "skillwire.host.registry"
 _SDK_LOGGERS = ("mcp.client.", "mcp.shared.")
 """Loggers of the SDK whose lines are hidden: commands report the same server failures themselves."""
+_FORCED = ("FORCE_COLOR", "TTY_COMPATIBLE")
+"""The variables that make Rich treat any stream as a terminal."""
 _NOT_PLAIN = re.compile(r"[^\n\x20-\x7e]")
 
 logger = logging.getLogger(__name__)
@@ -103,18 +106,19 @@ class Output:
         self.code = ExitCode.YES
         self._command = command
         self._has_document = False
-        self._out = Console(markup=False, highlight=False, emoji=False)
-        self._err = Console(markup=False, highlight=False, emoji=False, stderr=True)
+        self._consoles: dict[bool, Console] = {}
 
     @property
     def width(self) -> int | None:
         """The number of columns if standard output is a terminal, else None."""
-        return self._out.width if self._out.is_terminal else None
+        console = self._console()
+        return None if console is None else console.width
 
     @property
-    def terminal(self) -> Console | None:
+    def terminal(self) -> "Console | None":
         """The console of standard error if that is a terminal, else None."""
-        return self._err if self._err.is_terminal and not self._err.is_dumb_terminal else None
+        console = self._console(stderr=True)
+        return None if console is None or console.is_dumb_terminal else console
 
     def line(self, *parts: Part, indent: int = 0, wrap: bool = True) -> None:
         """Print a paragraph to standard output, indented as a whole.
@@ -122,7 +126,7 @@ class Output:
         Text is wrapped at the width of the terminal. Pass `wrap=False` for
         what someone may want to copy or click, such as a path.
         """
-        _print(self._out, parts, indent, wrap=wrap)
+        _print(self._console(), sys.stdout, parts, indent, wrap=wrap)
 
     def message(self, *parts: Part, indent: int = 0, hang: int = 0, wrap: bool = True) -> None:
         """Print a paragraph to standard error.
@@ -130,7 +134,7 @@ class Output:
         Lines after the first are indented by `hang` more, so that no quoted
         text can pass for the start of a message.
         """
-        _print(self._err, parts, indent, hang=hang, wrap=wrap)
+        _print(self._console(stderr=True), sys.stderr, parts, indent, hang=hang, wrap=wrap)
 
     def document(self, content: Mapping[str, object]) -> None:
         """Write the result as one JSON document."""
@@ -158,6 +162,20 @@ class Output:
             if isinstance(error, BrokenSkillError):
                 reason["findings"] = [finding.to_json() for finding in error.findings]
             self.document({"error": reason})
+
+    def _console(self, *, stderr: bool = False) -> "Console | None":
+        """Return Rich's console of standard output, or standard error, if that is a terminal; else None.
+
+        Rich is loaded only if it may be one: that takes 20 ms and 2.5 MiB, and most output goes to a pipe.
+        """
+        if not (sys.stderr if stderr else sys.stdout).isatty() and not any(map(os.environ.get, _FORCED)):
+            return None
+        if stderr not in self._consoles:
+            from rich.console import Console
+
+            self._consoles[stderr] = Console(markup=False, highlight=False, emoji=False, stderr=stderr)
+        console = self._consoles[stderr]
+        return console if console.is_terminal else None
 
 
 @contextmanager
@@ -196,12 +214,16 @@ def one_of(words: Sequence[str]) -> str:
     return " or ".join(part for part in (", ".join(words[:-1]), words[-1]) if part)
 
 
-def _print(console: Console, parts: Sequence[Part], indent: int, *, hang: int = 0, wrap: bool) -> None:
+def _print(
+    console: "Console | None", file: TextIO, parts: Sequence[Part], indent: int, *, hang: int = 0, wrap: bool
+) -> None:
     pieces = [(part, "") if isinstance(part, str) else part for part in parts]
-    if not console.is_terminal:  # No colours and no wrapping, so Rich is not needed.
+    if console is None:  # No colours and no wrapping.
         line = "".join(visible(content) for content, _ in pieces)
-        console.file.write(f"{' ' * indent}{line}".rstrip() + "\n")
+        file.write(f"{' ' * indent}{line}".rstrip() + "\n")
         return
+    from rich.text import Text
+
     text = Text.assemble(*((visible(content), style) for content, style in pieces))
     lines = text.wrap(console, max(console.width - indent - hang, _NARROWEST)) if wrap else [text]
     for position, line in enumerate(lines):
@@ -267,7 +289,7 @@ _REFRESH = 0.1
 class ProgressMeter:
     """Progress of a long job, shown on a terminal; without a terminal it does nothing."""
 
-    def __init__(self, bar: Progress | None = None, task: TaskID | None = None) -> None:
+    def __init__(self, bar: "Progress | None" = None, task: "TaskID | None" = None) -> None:
         self._bar = bar
         self._task = task
         self._next = 0.0
@@ -287,6 +309,8 @@ def progress(output: Output, doing: str) -> Generator[ProgressMeter]:
     if output.terminal is None:
         yield ProgressMeter()
         return
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
+
     columns = (SpinnerColumn(), BarColumn(bar_width=20), TextColumn("{task.description}"))
     bar = Progress(*columns, console=output.terminal, transient=True)
     task = bar.add_task(doing, total=None)
@@ -341,6 +365,8 @@ def print_hanging(output: Output, head: Part, text: str, *, indent: int = 0) -> 
     if width is None:
         sys.stdout.write(f"{' ' * indent}{word}{GAP}{shown}".rstrip() + "\n")
         return
+    from rich.text import Text
+
     margin = indent + cell_len(word) + len(GAP)
     paint = _Styler()
     lines = Text(shown).wrap(paint.console, max(width - margin, _LEAST))
@@ -438,6 +464,8 @@ class _Styler:
     """Styles text as Rich would, by its rules for terminals and the environment, but faster."""
 
     def __init__(self) -> None:
+        from rich.console import Console
+
         self.console = Console(markup=False, highlight=False, emoji=False)
         self._codes: dict[str, tuple[str, str]] = {"": ("", "")}
 
@@ -449,6 +477,8 @@ class _Styler:
 
     def _codes_for(self, style: str) -> tuple[str, str]:
         """Return the escape sequences that switch a style on and off."""
+        from rich.text import Text
+
         if self.console.legacy_windows:
             return "", ""
         with self.console.capture() as captured:

@@ -16,10 +16,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from rich.console import Console
-from rich.text import Text
-
-from skillwire.cli.command import Output
+from skillwire.cli.command import Output, Part
 from skillwire.cli.render import comparison_lines, content_lines, content_paragraphs, path_of
 from skillwire.core import SkillArgument, SkillError, files_with_digests, visible
 from skillwire.host import (
@@ -81,6 +78,9 @@ class TerminalAsk:
         self.options: Sequence[str] = ()
         self._terminal = terminal
         self._seconds = seconds
+        # Imported here because most commands that may ask have no terminal.
+        from rich.console import Console
+
         self._console = Console(
             file=io.StringIO(), force_terminal=True, markup=False, highlight=False, emoji=False
         )
@@ -254,9 +254,9 @@ class TerminalAsk:
         """
         left = self._seconds if deadline is None else max(deadline - time.monotonic(), 0)
         parts = [part for line in prompt for part in wrapped(line, self._width)]
-        self._show([Text(part, _STYLE_DEMAND) for part in parts[:-1]])
+        self._show([(part, _STYLE_DEMAND) for part in parts[:-1]])
         self._terminal.flush_input()
-        self._terminal.write(self._rendered([Text(parts[-1], _STYLE_DEMAND)]).removesuffix("\n"))
+        self._terminal.write(self._rendered([[(parts[-1], _STYLE_DEMAND)]]).removesuffix("\n"))
         is_answered = False
         try:
             typed = await self._terminal.read_line(left)
@@ -269,16 +269,20 @@ class TerminalAsk:
     def _show_text(self, words: str) -> None:
         self._show(lines_of([Paragraph(words)], self._width))
 
-    def _show(self, lines: Iterable[QuestionLine | Text | str]) -> None:
+    def _show(self, lines: Iterable[QuestionLine | Part]) -> None:
         """Write lines in one call, so that an interruption cannot leave the terminal in another state."""
-        text = self._rendered([_styled(line) if isinstance(line, QuestionLine) else line for line in lines])
+        text = self._rendered([_parts(line) if isinstance(line, QuestionLine) else [line] for line in lines])
         if text:
             self._terminal.write(text if self._console.is_dumb_terminal else f"{_NO_WRAP}{text}{_WRAP}")
 
-    def _rendered(self, lines: Iterable[Text | str]) -> str:
+    def _rendered(self, lines: Iterable[Sequence[Part]]) -> str:
+        from rich.text import Text
+
         with self._console.capture() as captured:
             for line in lines:
-                self._console.print(line, soft_wrap=True)
+                pieces = [(part, "") if isinstance(part, str) else part for part in line]
+                text = Text.assemble(*((visible(content), style) for content, style in pieces))
+                self._console.print(text, soft_wrap=True)
         return captured.get()
 
     @property
@@ -326,10 +330,6 @@ def _require_same(asked: KnownSkill, seen: KnownSkill) -> None:
             f"{asked.reference} changed on its server while you were asked about it",
             reference=asked.reference,
         )
-
-
-def _styled(line: QuestionLine) -> Text:
-    return Text.assemble(*((visible(text), style) for text, style in _parts(line)))
 
 
 def _parts(line: QuestionLine) -> tuple[tuple[str, str], tuple[str, str]]:

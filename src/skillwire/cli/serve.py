@@ -31,7 +31,15 @@ from skillwire.cli.command import (
     set_up_logging,
 )
 from skillwire.cli.folders import NamedFolder
-from skillwire.core import Dialect, DuplicateSkillError, InvalidUriError, SourceError, quoted, visible
+from skillwire.core import (
+    Dialect,
+    DuplicateSkillError,
+    InvalidUriError,
+    SourceError,
+    parse_dialects,
+    quoted,
+    visible,
+)
 from skillwire.runner import RunRecord
 from skillwire.server.config import OptionLayers, config_text
 from skillwire.server.options import (
@@ -204,7 +212,7 @@ def _check(options: ServeOptions, *, is_printed: bool) -> None:
         for folder in options.folders:
             NamedFolder.named(folder)
     _check_name(options.name)
-    skillwire.server.parse_dialects(options.dialect)
+    parse_dialects(options.dialect)
     _ = options.listing, options.script_rules
     if options.endpoint.http:
         if options.stdio:
@@ -320,7 +328,9 @@ def _upstreams(options: ServeOptions) -> Callable[[], Sequence[Source]] | None:
 def _over_http(output: Output, options: ServeOptions, layers: OptionLayers) -> None:
     endpoint = options.endpoint
     reread = None if layers.file is None else layers.read
-    with _listening(endpoint) as listener:
+    with _listening(endpoint) as listener, skillwire.server.EarlyHealth(listener) as early:
+        if endpoint.workers == 1 and endpoint.tls is None:
+            early.start()
         announce = partial(
             _announce_url, output, url=skillwire.server.url_of(listener, endpoint), workers=endpoint.workers
         )
@@ -330,6 +340,7 @@ def _over_http(output: Output, options: ServeOptions, layers: OptionLayers) -> N
                     skillwire.server.serve_http,
                     options,
                     listener,
+                    early=early,
                     reread=reread,
                     on_ready=lambda skills: announce(_served_counts(skills)),
                 )

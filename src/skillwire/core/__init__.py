@@ -15,7 +15,7 @@ from skillwire.core.addresses import (
     scope_of,
 )
 from skillwire.core.characters import HiddenCharacter, hidden_characters, quoted, revealed, stripped, visible
-from skillwire.core.dialects import Dialect
+from skillwire.core.dialects import AVAILABLE_DIALECTS, Dialect, parse_dialects
 from skillwire.core.entry import (
     DYNAMIC,
     MEDIA_TYPE,
@@ -137,10 +137,11 @@ from skillwire.core.uri import (
 )
 from skillwire.core.validation import Content, links_in, validate
 from skillwire.core.version import __version__
-from skillwire.core.yaml12 import Frontmatter, JsonValue, same_value
+from skillwire.core.yaml12 import NO_FIELDS, Frontmatter, JsonValue, same_value, unknown_fields
 
 __all__ = [
     "AUDIENCES",
+    "AVAILABLE_DIALECTS",
     "DEFAULT_SCHEME",
     "DIRECTORY_MEDIA_TYPE",
     "DYNAMIC",
@@ -162,6 +163,7 @@ __all__ = [
     "MAX_URI_LENGTH",
     "MEDIA_TYPE",
     "NO_ANNOTATIONS",
+    "NO_FIELDS",
     "OLD_INDEX_PATH",
     "RULES",
     "SITE_PATH",
@@ -261,6 +263,7 @@ __all__ = [
     "needs_in",
     "open_object",
     "packed_skill_file",
+    "parse_dialects",
     "parse_entry",
     "parse_skill_md",
     "parse_strictly",
@@ -283,6 +286,7 @@ __all__ = [
     "stripped",
     "suggest_name",
     "total_words",
+    "unknown_fields",
     "validate",
     "visible",
     "write_frontmatter",

@@ -1,6 +1,10 @@
-"""The dialects of the protocol, by the names that `docs/requirements.md` gives them."""
+"""The dialects of the protocol, by the names that `docs/requirements.md` gives them, and those to serve."""
 
+from collections.abc import Iterable
 from enum import StrEnum
+from typing import Final
+
+from skillwire.core.errors import SkillError
 
 
 class Dialect(StrEnum):
@@ -26,3 +30,37 @@ class Dialect(StrEnum):
     """A web site's `/.well-known/agent-skills/index.json`."""
     LOCAL = "local"
     """A folder on this machine."""
+
+
+AVAILABLE_DIALECTS: Final = (
+    Dialect.INDEX_JUNE,
+    Dialect.INDEX_APRIL,
+    Dialect.LIST_MARCH,
+    Dialect.PRIMITIVE,
+    Dialect.EXEC,
+    Dialect.PROMPT,
+    Dialect.WELL_KNOWN,
+)
+"""The dialects that a server can have beside `core`."""
+
+
+def parse_dialects(names: Iterable[str]) -> tuple[Dialect, ...]:
+    """Return the dialects with these names, without duplicates, in a fixed order.
+
+    Raises:
+        SkillError: A name is unknown, or two dialects exclude each other.
+    """
+    wanted: set[Dialect] = set()
+    for name in names:
+        if name not in AVAILABLE_DIALECTS:
+            raise SkillError(
+                f"there is no dialect {name!r} to be served",
+                fix=f"use {', '.join(AVAILABLE_DIALECTS)}; core is always served",
+            )
+        wanted.add(Dialect(name))
+    if {Dialect.INDEX_JUNE, Dialect.INDEX_APRIL} <= wanted:
+        raise SkillError(
+            "index-june and index-april are two forms of one resource, skill://index.json",
+            fix="choose one of them",
+        )
+    return tuple(dialect for dialect in AVAILABLE_DIALECTS if dialect in wanted)

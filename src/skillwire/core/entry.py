@@ -36,7 +36,7 @@ from skillwire.core.uri import (
     are_plain,
     canonical_uri,
 )
-from skillwire.core.yaml12 import MAX_DEPTH, MAX_NODES, Frontmatter, JsonValue
+from skillwire.core.yaml12 import MAX_DEPTH, MAX_NODES, NO_FIELDS, Frontmatter, JsonValue, unknown_fields
 
 # A fast path for untrusted entries of the common form.
 
@@ -177,7 +177,6 @@ JsonObject: TypeAlias = dict[str, JsonValue]
 
 _FIRST_SEGMENT = re.compile(r"[a-z0-9._-]+")
 _MAX_MESSAGES = 10
-_NOTHING: Mapping[str, JsonValue] = {}
 _RESOURCE_FIELDS = frozenset({"uri", "digest", "size"})
 
 
@@ -197,7 +196,7 @@ class SkillEntry:
     uri: SkillUri
     frontmatter: Frontmatter
     manifest: Manifest | None
-    extra: Mapping[str, JsonValue] = field(default_factory=lambda: _NOTHING)
+    extra: Mapping[str, JsonValue] = field(default_factory=lambda: NO_FIELDS)
     dynamic_files: tuple[str, ...] = ()
     is_summary: bool = False
     unpacked: Manifest | None = None
@@ -292,7 +291,7 @@ def check_entry(value: object, *, shortcuts: bool = True) -> tuple[SkillEntry | 
         findings += resource_problems
         if manifest is None:
             return None, findings
-    return SkillEntry(uri, frontmatter, manifest, _unknown(raw, _ENTRY_FIELDS)), findings
+    return SkillEntry(uri, frontmatter, manifest, unknown_fields(raw, _ENTRY_FIELDS)), findings
 
 
 def check_entries(values: Sequence[object]) -> Iterator[tuple[SkillEntry | None, list[Finding]]]:
@@ -302,7 +301,7 @@ def check_entries(values: Sequence[object]) -> Iterator[tuple[SkillEntry | None,
             yield check_entry(value)
         else:
             uri, fields, manifest = plain
-            yield SkillEntry(SkillUri(uri, uri), Frontmatter(fields), manifest, _NOTHING), []
+            yield SkillEntry(SkillUri(uri, uri), Frontmatter(fields), manifest, NO_FIELDS), []
 
 
 def entry_findings(entry: SkillEntry) -> list[Finding]:
@@ -450,17 +449,10 @@ def _check_resource(item: object, inside: str, files: dict[str, ManifestFile]) -
         return _broken("resource-invalid", f"{quoted(canonical)} has no well-formed sha256 digest")
     if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= MAX_JSON_SIZE:
         return _broken("resource-invalid", f"{quoted(canonical)} has no size in bytes")
-    extra = _unknown(line, _RESOURCE_FIELDS) or None
+    extra = unknown_fields(line, _RESOURCE_FIELDS) or None
     spelling = "" if uri == canonical else uri
     files[canonical] = ManifestFile(canonical, digest, size, spelling, extra)
     return None
-
-
-def _unknown(raw: Mapping[str, object], known: frozenset[str]) -> Mapping[str, JsonValue]:
-    """Return the fields of the wire this version does not know, so that a relay passes them on."""
-    if raw.keys() <= known:
-        return _NOTHING
-    return {key: cast(JsonValue, item) for key, item in raw.items() if key not in known}
 
 
 def _size_of(file: ManifestFile) -> JsonObject:

@@ -12,7 +12,7 @@ import orjson
 
 from skillwire.core.characters import quoted
 from skillwire.core.finding import Finding
-from skillwire.core.yaml12 import JsonValue
+from skillwire.core.yaml12 import JsonValue, unknown_fields
 
 JsonDict: TypeAlias = dict[str, Any]
 
@@ -291,7 +291,7 @@ class Members:
 
     def rest(self, *known: str) -> Mapping[str, JsonValue]:
         """Return the members this version does not know, so that a relay passes them on (NEG-19)."""
-        return {key: cast(JsonValue, item) for key, item in self.value.items() if key not in known}
+        return unknown_fields(self.value, known)
 
     def malformed(self, name: str, problem: str, *, code: str = "") -> None:
         """Add a finding about an optional member that is left out."""

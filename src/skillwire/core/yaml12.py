@@ -12,14 +12,15 @@ own constructors, and exposes every anchor, tag and line.
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias, cast
+from typing import Final, Protocol, TypeAlias, cast
 
 import yaml
 from yaml.cyaml import CParser  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType]  # the bundled stubs omit it
 
 JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
+NO_FIELDS: Final[Mapping[str, JsonValue]] = {}
 
 MAX_DEPTH = 32
 MAX_NODES = 10_000
@@ -101,6 +102,12 @@ class Frontmatter:
             or key not in other.fields
             or not same_value(self.fields[key], other.fields[key])
         ]
+
+
+def unknown_fields(raw: Mapping[str, object], known: Collection[str]) -> Mapping[str, JsonValue]:
+    """Return the fields of an untrusted object that are not `known`, for a relay to pass on (NEG-19)."""
+    found = {key: item for key, item in raw.items() if key not in known}
+    return cast("dict[str, JsonValue]", found) if found else NO_FIELDS
 
 
 def same_value(left: JsonValue, right: JsonValue) -> bool:

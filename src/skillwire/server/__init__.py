@@ -15,15 +15,15 @@ from skillwire.sources import DynamicSkill
 if TYPE_CHECKING:
     from skillwire.server.attach import add_skills
     from skillwire.server.http.app import HttpApp as HttpApp
-    from skillwire.server.http.server import listen_on as listen_on
     from skillwire.server.http.server import run_http as run_http
     from skillwire.server.http.server import serve_http as serve_http
     from skillwire.server.http.server import serve_with_workers as serve_with_workers
     from skillwire.server.http.server import url_of as url_of
     from skillwire.server.http.views import PATH as PATH
+    from skillwire.server.listener import EarlyHealth as EarlyHealth
+    from skillwire.server.listener import listen_on as listen_on
     from skillwire.server.meta import Annotate, Subject, with_format
     from skillwire.server.skills import Skills
-    from skillwire.server.skills import parse_dialects as parse_dialects
     from skillwire.server.stdio import serve_stdio as serve_stdio
     from skillwire.server.visibility import ListingRules, pointer_to
     from skillwire.server.wellknown.folder import INDEX as INDEX
@@ -38,10 +38,11 @@ else:
             "attach": "add_skills",
             "http.app": "HttpApp",
             "http.views": "PATH",
-            "http.server": "listen_on run_http serve_http serve_with_workers url_of",
+            "http.server": "run_http serve_http serve_with_workers url_of",
+            "listener": "EarlyHealth listen_on",
             "stdio": "serve_stdio",
             "meta": "Annotate Subject with_format",
-            "skills": "Skills parse_dialects",
+            "skills": "Skills",
             "visibility": "ListingRules pointer_to",
             "wellknown.folder": "INDEX SiteFolder",
             "wellknown.site": "Artifact PublishedSite Publisher",

@@ -29,6 +29,7 @@ from skillwire.core import (
     body_text,
     canonical_uri,
     media_type_of,
+    parse_dialects,
     segment_of,
 )
 from skillwire.search.index import index_file
@@ -63,30 +64,6 @@ MCP_DIALECTS: Final[dict[Dialect, type[DialectServer]]] = {
     Dialect.PROMPT: Prompts,
 }
 """The dialects over MCP. `well-known` is served over plain HTTP, by `HttpApp`."""
-
-AVAILABLE_DIALECTS: Final = (*MCP_DIALECTS, Dialect.WELL_KNOWN)
-
-
-def parse_dialects(names: Iterable[str]) -> tuple[Dialect, ...]:
-    """Return the dialects with these names, without duplicates, in a fixed order.
-
-    Raises:
-        SkillError: A name is unknown, or two dialects exclude each other.
-    """
-    wanted: set[Dialect] = set()
-    for name in names:
-        if name not in AVAILABLE_DIALECTS:
-            raise SkillError(
-                f"there is no dialect {name!r} to be served",
-                fix=f"use {', '.join(AVAILABLE_DIALECTS)}; core is always served",
-            )
-        wanted.add(Dialect(name))
-    if {Dialect.INDEX_JUNE, Dialect.INDEX_APRIL} <= wanted:
-        raise SkillError(
-            "index-june and index-april are two forms of one resource, skill://index.json",
-            fix="choose one of them",
-        )
-    return tuple(dialect for dialect in AVAILABLE_DIALECTS if dialect in wanted)
 
 
 def build_dialect_servers(dialects: Iterable[Dialect], skills: DialectSkills) -> tuple[DialectServer, ...]:

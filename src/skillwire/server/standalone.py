@@ -1,8 +1,5 @@
 """A server that serves nothing but skills: what `skillwire serve` runs."""
 
-import ctypes
-import gc
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -77,37 +74,3 @@ class SkillServer:
         assert listen is not None, "a new server serves no streams of its own"
         self.listen: ListenHandler = listen
         self.hot = HotAnswers(self.skills, self.server)
-
-
-# Memory settings of a serving process: malloc arenas and the garbage collector.
-
-
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
-_ANSWER_BYTES = 4 * 1024 * 1024
-
-
-def limit_malloc_arenas() -> None:
-    """Limit glibc to one malloc arena, and keep the memory of large answers.
-
-    By default glibc gives each thread its own arena, so memory that a scan in a
-    worker thread frees cannot be reused by other threads. Serving allocates too
-    little for contention. Freed memory of large answers is not returned to the
-    system: allocating it again would cost more than writing the answer.
-    """
-    if sys.platform == "linux":
-        # Other C libraries have no `mallopt`.
-        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-        if mallopt is not None:
-            mallopt(_M_ARENA_MAX, 1)
-            mallopt(_M_MMAP_THRESHOLD, _ANSWER_BYTES)
-            mallopt(_M_TRIM_THRESHOLD, _ANSWER_BYTES)
-
-
-def freeze_gc() -> None:
-    """Exclude all current objects from garbage collection; called once the skills are open.
-
-    A large catalog has many objects and no cycles. A full collection would
-    traverse all of them and delay a request.
-    """
-    gc.collect()
-    gc.freeze()

@@ -31,10 +31,10 @@ from skillwire.server.early import NOTHING_READ, Opening, take_opening
 from skillwire.server.fast.hot import HotAnswers
 from skillwire.server.fast.requests import FastRequest, response
 from skillwire.server.handshake import with_fixed_summary
-from skillwire.server.limits import MAX_MESSAGE_BYTES
+from skillwire.server.limits import MAX_MESSAGE_BYTES, freeze_gc, limit_malloc_arenas
 from skillwire.server.messages import MalformedMessageError, parse_message, too_large
 from skillwire.server.options import ServeOptions
-from skillwire.server.standalone import SkillServer, freeze_gc, limit_malloc_arenas
+from skillwire.server.standalone import SkillServer
 from skillwire.wire.core import READ_RESOURCE
 
 # `StdioConnection`: one client on a pair of pipes.

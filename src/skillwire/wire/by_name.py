@@ -16,6 +16,7 @@ from skillwire.core import (
     MAX_TEXT,
     MAX_TOTAL_SIZE,
     NO_ANNOTATIONS,
+    NO_FIELDS,
     AuthorAnnotations,
     Finding,
     Frontmatter,
@@ -39,7 +40,6 @@ RESOURCE_REFERENCE: Final = "ref/resource"
 MAX_NAME: Final = 256
 MAX_URI: Final = 2048
 
-_NOTHING: Mapping[str, JsonValue] = {}
 _ITEM = ("name", "title", "description", "version", "tags", "icons", "arguments", "dependencies", "_meta")
 _DEFINITION = ("instructions", "description", "dependencies", "files")
 # The members that every result may have.
@@ -81,7 +81,7 @@ class PrimitiveItem:
     arguments: tuple[SkillArgument, ...] = ()
     dependencies: SkillDependencies = field(default_factory=SkillDependencies)
     meta: Mapping[str, JsonValue] | None = None
-    extra: Mapping[str, JsonValue] = field(default_factory=lambda: _NOTHING)
+    extra: Mapping[str, JsonValue] = field(default_factory=lambda: NO_FIELDS)
 
     def to_json(self) -> JsonDict:
         return {
@@ -132,7 +132,7 @@ class SkillDefinition:
     description: str | None = None
     dependencies: SkillDependencies = field(default_factory=SkillDependencies)
     files: tuple[PrimitiveFile, ...] = ()
-    extra: Mapping[str, JsonValue] = field(default_factory=lambda: _NOTHING)
+    extra: Mapping[str, JsonValue] = field(default_factory=lambda: NO_FIELDS)
 
     def to_json(self) -> JsonDict:
         return {

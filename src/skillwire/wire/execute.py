@@ -18,6 +18,7 @@ from skillwire.core import (
     MAX_FILES,
     MAX_NAME,
     MAX_TOTAL_SIZE,
+    NO_FIELDS,
     Finding,
     InvalidUriError,
     JsonDict,
@@ -42,7 +43,6 @@ REFERENCE_NOT_FOUND: Final = -32004
 MAX_WORD: Final = 256
 MAX_URI: Final = 2048
 
-_NOTHING: Mapping[str, JsonValue] = {}
 _NAME = re.compile(r"[a-z0-9-]+")
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d(?:T\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?:Z|[+-]\d\d:\d\d)?)?")
 _MAX_BLOB = MAX_TOTAL_SIZE * 4 // 3 + 4
@@ -75,7 +75,7 @@ class ExecItem:
     title: str | None = None
     keywords: tuple[str, ...] = ()
     annotations: Annotations = field(default_factory=Annotations)
-    extra: Mapping[str, JsonValue] = field(default_factory=lambda: _NOTHING)
+    extra: Mapping[str, JsonValue] = field(default_factory=lambda: NO_FIELDS)
 
     def to_json(self) -> JsonDict:
         return {
@@ -124,7 +124,7 @@ class ExecSkill:
     references: tuple[ExecFile, ...] = ()
     assets: tuple[ExecFile, ...] = ()
     metadata: Mapping[str, JsonValue] | None = None
-    extra: Mapping[str, JsonValue] = field(default_factory=lambda: _NOTHING)
+    extra: Mapping[str, JsonValue] = field(default_factory=lambda: NO_FIELDS)
 
     def to_json(self) -> JsonDict:
         return {

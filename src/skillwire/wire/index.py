@@ -12,6 +12,7 @@ from typing import Final, Protocol, cast, runtime_checkable
 from skillwire.core import (
     MAX_DESCRIPTION,
     MAX_URI_LENGTH,
+    NO_FIELDS,
     Dialect,
     Finding,
     InvalidUriError,
@@ -24,12 +25,11 @@ from skillwire.core import (
     is_name,
     name_findings,
     quoted,
+    unknown_fields,
 )
 
 INDEX_URI: Final = "skill://index.json"
 INDEX_MEDIA_TYPE: Final = "application/json"
-
-_NOTHING: Mapping[str, JsonValue] = {}
 
 
 def index_shape(value: object) -> Dialect | None:
@@ -72,13 +72,6 @@ def checked_digest(value: object, url: str) -> tuple[str | None, Finding | None]
     return None, Finding("index-digest-invalid", f"{quoted(url)} has no well-formed sha256 digest", file="")
 
 
-def unknown_fields(raw: Mapping[str, object], known: frozenset[str]) -> Mapping[str, JsonValue]:
-    """Return the fields this version does not know, so that a relay passes them on (NEG-19)."""
-    if raw.keys() <= known:
-        return _NOTHING
-    return {key: cast(JsonValue, item) for key, item in raw.items() if key not in known}
-
-
 # The `index-june` dialect: entries with frontmatter, the digest of `SKILL.md`, and archives.
 
 
@@ -93,7 +86,7 @@ class JuneArchive:
     url: str
     media_type: str
     digest: str
-    extra: Mapping[str, JsonValue] = field(default_factory=lambda: _NOTHING)
+    extra: Mapping[str, JsonValue] = field(default_factory=lambda: NO_FIELDS)
 
     def to_json(self) -> JsonDict:
         return {"url": self.url, "mimeType": self.media_type, "digest": self.digest, **self.extra}
@@ -112,7 +105,7 @@ class JuneEntry:
     url: str | None
     digest: str | None
     archives: tuple[JuneArchive, ...] = ()
-    extra: Mapping[str, JsonValue] = field(default_factory=lambda: _NOTHING)
+    extra: Mapping[str, JsonValue] = field(default_factory=lambda: NO_FIELDS)
 
     def to_json(self) -> JsonDict:
         """Return the entry as the index carries it."""
@@ -302,7 +295,7 @@ class AprilEntry:
     description: str
     url: str
     digest: str | None = None
-    extra: Mapping[str, JsonValue] = field(default_factory=lambda: _NOTHING)
+    extra: Mapping[str, JsonValue] = field(default_factory=lambda: NO_FIELDS)
 
     def to_json(self) -> JsonDict:
         """Return the entry as the index carries it."""

@@ -18,6 +18,7 @@ from skillwire.core import (
     MAX_DESCRIPTION,
     MAX_FILES,
     MAX_URI_LENGTH,
+    NO_FIELDS,
     SKILL_FILE,
     Finding,
     JsonValue,
@@ -26,6 +27,7 @@ from skillwire.core import (
     is_name,
     path_findings,
     quoted,
+    unknown_fields,
 )
 
 SCHEMA: Final = "https://schemas.agentskills.io/discovery/0.2.0/schema.json"
@@ -35,7 +37,6 @@ MAX_ENTRIES: Final = 100_000
 
 JsonObject: TypeAlias = dict[str, JsonValue]
 
-_NOTHING: Mapping[str, JsonValue] = {}
 _INTERIM_VERSION = "0.2.0"
 # Characters a URL never contains unescaped: spaces, controls, quotes, backslashes, anything beyond ASCII.
 _UNUSABLE_IN_URL = re.compile(r"[^\x21-\x7e]|[\\\"<>^`{|}]")
@@ -75,7 +76,7 @@ class SitePackage:
 
     url: str
     digest: str
-    extra: Mapping[str, JsonValue] = field(default_factory=lambda: _NOTHING)
+    extra: Mapping[str, JsonValue] = field(default_factory=lambda: NO_FIELDS)
 
     def to_json(self) -> JsonObject:
         return {"url": self.url, "digest": self.digest, **self.extra}
@@ -93,7 +94,7 @@ class SiteEntry:
     description: str
     url: str
     digest: str
-    extra: Mapping[str, JsonValue] = field(default_factory=lambda: _NOTHING)
+    extra: Mapping[str, JsonValue] = field(default_factory=lambda: NO_FIELDS)
 
     def to_json(self) -> JsonObject:
         return {
@@ -118,7 +119,7 @@ class FilesEntry:
     files: tuple[SiteFile, ...]
     digest: str = ""
     package: SitePackage | None = None
-    extra: Mapping[str, JsonValue] = field(default_factory=lambda: _NOTHING)
+    extra: Mapping[str, JsonValue] = field(default_factory=lambda: NO_FIELDS)
 
     def to_json(self) -> JsonObject:
         files: list[JsonValue] = [
@@ -250,7 +251,7 @@ def _entry_of(value: object, form: SiteForm) -> AnyEntry:
                 return _artifact_entry(name, description, raw)
             case SiteForm.V0_1_0:
                 files = _files_of(raw.get("files"), with_digests=False)
-                extra = _extra(raw, "name", "description", "files")
+                extra = unknown_fields(raw, ("name", "description", "files"))
                 return FilesEntry(name, description, files, extra=extra)
             case SiteForm.INTERIM:
                 return _interim_entry(name, description, raw)
@@ -267,7 +268,7 @@ def _artifact_entry(name: str, description: str, raw: Mapping[str, object]) -> S
         type = ArtifactType(kind)
     except ValueError:
         raise _UnknownTypeError(f"has the unknown type {quoted(kind)}") from None
-    extra = _extra(raw, "name", "type", "description", "url", "digest")
+    extra = unknown_fields(raw, ("name", "type", "description", "url", "digest"))
     return SiteEntry(name, type, description, url, digest, extra)
 
 
@@ -281,8 +282,8 @@ def _interim_entry(name: str, description: str, raw: Mapping[str, object]) -> Fi
         if not isinstance(value, dict):
             raise _EntryError("has a `package` that is not a JSON object")
         parts = cast("Mapping[str, object]", value)
-        package = SitePackage(_url_of(parts), _digest_of(parts), _extra(parts, "url", "digest"))
-    extra = _extra(raw, "name", "description", "digest", "files", "package")
+        package = SitePackage(_url_of(parts), _digest_of(parts), unknown_fields(parts, ("url", "digest")))
+    extra = unknown_fields(raw, ("name", "description", "digest", "files", "package"))
     return FilesEntry(name, description, files, digest, package, extra)
 
 
@@ -354,11 +355,6 @@ def _without_duplicates(entries: list[AnyEntry]) -> tuple[list[AnyEntry], list[F
         _finding("site-entry-invalid", f"{count} entries share the name {quoted(name)}; none of them is used")
         for name, count in shared.items()
     ]
-
-
-def _extra(raw: Mapping[str, object], *known: str) -> Mapping[str, JsonValue]:
-    unknown = {key: value for key, value in raw.items() if key not in known}
-    return cast("Mapping[str, JsonValue]", unknown) if unknown else _NOTHING
 
 
 def _finding(code: str, message: str) -> Finding:

@@ -23,6 +23,7 @@ print("loaded:", *sorted(sys.modules), file=sys.stderr)
 """
 
 SDK = {"mcp", "mcp_types"}
+TERMINAL = {"rich.console", "rich.text", "rich.progress"}
 UNUSED = {
     "fastmcp",
     "skillwire.runner.proxy",
@@ -67,6 +68,7 @@ def test_a_command_that_needs_no_server_does_not_load_the_sdk(tmp_path: Path, ar
 
     assert "skillwire.cli.app" in loaded
     assert not loaded & SDK
+    assert not loaded & TERMINAL
 
 
 @pytest.mark.parametrize("args", ["list", "show one", "approve one", "load one"])
@@ -76,7 +78,7 @@ def test_a_command_of_the_host_loads_neither_the_sandbox_nor_a_server(tmp_path: 
     loaded = loaded_by(tmp_path, *args.split())
 
     assert loaded >= SDK
-    assert not loaded & UNUSED
+    assert not loaded & (UNUSED | TERMINAL)
 
 
 HANDSHAKE = """

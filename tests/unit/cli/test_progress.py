@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
+from rich.progress import Progress, TaskID
 
 from skillwire.cli import command as output
 from skillwire.cli.command import Output, ProgressMeter, progress
@@ -76,11 +77,11 @@ def test_steps_that_follow_each_other_quickly_are_not_all_drawn(monkeypatch: pyt
     monkeypatch.setattr(output, "time", SimpleNamespace(monotonic=lambda: next(moments)))
     drawn: list[str] = []
 
-    class Bar(output.Progress):
+    class Bar(Progress):
         def update(self, *_args: object, description: str | None = None, **_options: object) -> None:
             drawn.append(description or "")
 
-    meter = ProgressMeter(Bar(disable=True), output.TaskID(0))
+    meter = ProgressMeter(Bar(disable=True), TaskID(0))
     for step in (1, 2, 3):
         meter.show("reading", step)
 

@@ -35,7 +35,7 @@ from skillwire.server.hosts import AllowedHosts
 from skillwire.server.http.observe import note
 from skillwire.server.http.views import END_WATCH, PATH, Endpoint, SingleView, TooManyViewsError, View, Views
 from skillwire.server.limits import ConnectionCounts
-from skillwire.server.ops.metrics import ALIVE_PATH, METRICS_PATH, READY_PATH, Gauge, Health, WorkerMetrics
+from skillwire.server.ops.metrics import HEALTH_PATHS, METRICS_PATH, Gauge, Health, WorkerMetrics
 from skillwire.server.ops.peers import Proxies
 from skillwire.server.options import ServeOptions
 from skillwire.server.page import PageApp
@@ -172,7 +172,7 @@ class HttpApp:
             if scope["method"] in _READING and _is_browser(scope):
                 return await self._explain_endpoint(scope, receive, send)
             return await self._everyone(scope, receive, send)
-        if path in (ALIVE_PATH, READY_PATH):
+        if path in HEALTH_PATHS:
             return await self._health.respond(Request(scope))(scope, receive, send)
         if path in self._metadata_paths:
             return await self._send_metadata(scope, receive, send)

@@ -30,14 +30,20 @@ from skillwire.server.http.app import HttpApp
 from skillwire.server.http.guard import ConnectionTracker, LimitedConnection
 from skillwire.server.http.observe import ObservedApp, is_tracing
 from skillwire.server.http.views import PATH
-from skillwire.server.limits import ConnectionCounts, HttpConnectionLimits, raise_open_file_limit
+from skillwire.server.limits import (
+    ConnectionCounts,
+    HttpConnectionLimits,
+    freeze_gc,
+    limit_malloc_arenas,
+    raise_open_file_limit,
+)
+from skillwire.server.listener import EarlyHealth
 from skillwire.server.ops.accesslog import AccessLog, write_to_stderr
 from skillwire.server.ops.metrics import WorkerMetrics
 from skillwire.server.ops.peers import Proxies
 from skillwire.server.options import HttpOptions, ServeOptions
 from skillwire.server.outputs import Scripts
 from skillwire.server.skills import Skills
-from skillwire.server.standalone import freeze_gc, limit_malloc_arenas
 
 
 def http_protocol(tracker: ConnectionTracker) -> type[asyncio.Protocol]:
@@ -68,17 +74,39 @@ class HttpServer(uvicorn.Server):
     """A uvicorn server that calls `on_ready`, ends streams when it stops, and reloads on SIGHUP."""
 
     def __init__(
-        self, config: uvicorn.Config, app: HttpApp, live: LiveOptions, on_ready: Callable[[], None]
+        self,
+        config: uvicorn.Config,
+        app: HttpApp,
+        live: LiveOptions,
+        early: EarlyHealth | None,
+        on_ready: Callable[[], None],
     ) -> None:
         super().__init__(config)
+        self._early = early
         self._app = app
         self._live = live
         self._on_ready = on_ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        waiting = [] if self._early is None else self._early.stop()
         await super().startup(sockets)
+        for connection in waiting:
+            await self._serve_connection(connection)
         if self.started:
             self._on_ready()
+
+    async def _serve_connection(self, connection: socket.socket) -> None:
+        """Serve a connection that was accepted before this server was ready."""
+        new_protocol = partial(
+            self.config.http_protocol_class,
+            config=self.config,
+            server_state=self.server_state,
+            app_state=self.lifespan.state,
+        )
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(new_protocol, connection)
+        except OSError:
+            connection.close()  # The client has gone.
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Finish requests under way; close connections of clients that do not read in time."""
@@ -155,12 +183,14 @@ async def serve_http(
     listener: socket.socket,
     *,
     worker: Worker | None = None,
+    early: EarlyHealth | None = None,
     reread: Callable[[], ServeOptions] | None = None,
     on_ready: Callable[[Skills], None] = lambda skills: None,
 ) -> None:
     """Serve until SIGTERM or SIGINT, and finish requests under way. SIGHUP reloads.
 
-    `reread` reads the options again, if they come from a file.
+    `early` answers on `listener` until the skills are open. `reread` reads the
+    options again, if they come from a file.
 
     Raises:
         SkillError: The skills, or a file about access, cannot be opened.
@@ -207,7 +237,7 @@ async def serve_http(
         raise SkillError(f"the certificate cannot be used: {error}", fix=fix) from error
     # The process that starts the workers logs what is wrong with the file.
     live = LiveOptions(options, reread, is_logged=worker is None)
-    server = HttpServer(config, app, live, lambda: on_ready(app.skills))
+    server = HttpServer(config, app, live, early, lambda: on_ready(app.skills))
     # Uvicorn handles signals only while it serves, and raises them once more at its end.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, server.handle_exit)
@@ -224,24 +254,6 @@ def run_http(serve: Callable[[], Coroutine[Any, Any, None]]) -> None:
     limit_malloc_arenas()
     is_fast = importlib.util.find_spec("uvloop") is not None
     anyio.run(serve, backend_options={"use_uvloop": is_fast})
-
-
-def listen_on(host: str, port: int) -> socket.socket:
-    """Open the socket that clients connect to; port 0 takes any free port.
-
-    Raises:
-        OSError: The address is not available.
-    """
-    family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    listener = socket.socket(family, kind)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(2048)
-    except BaseException:
-        listener.close()
-        raise
-    return listener
 
 
 def url_of(listener: socket.socket, options: HttpOptions) -> str:

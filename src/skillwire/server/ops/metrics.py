@@ -23,6 +23,7 @@ from starlette.responses import Response
 
 from skillwire.core import SourceError, __version__
 from skillwire.server.limits import CloseReason
+from skillwire.server.listener import ALIVE_PATH, HEALTH_HEADERS, PLAIN_TEXT, READY_PATH
 
 # The metrics: every series with its labels, and its offset in the slot of a worker.
 
@@ -472,14 +473,11 @@ def _of_each(family: Family, rows: Sequence[SlotSnapshot | None], word: int) -> 
 # Endpoints for supervisors: liveness, readiness and metrics.
 
 
-ALIVE_PATH: Final = "/healthz"
-READY_PATH: Final = "/readyz"
 METRICS_PATH: Final = "/metrics"
-OPS_PATHS: Final = frozenset({ALIVE_PATH, READY_PATH, METRICS_PATH})
+HEALTH_PATHS: Final = frozenset({ALIVE_PATH, READY_PATH})
+OPS_PATHS: Final = HEALTH_PATHS | {METRICS_PATH}
 
 _METHODS: Final = ("GET", "HEAD")
-_PLAIN_TEXT: Final = "text/plain; charset=utf-8"
-_HEADERS: Final = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 
 
 class Health:
@@ -509,9 +507,9 @@ class Health:
             return _text_response(503, reason) if reason else _text_response(200, "ok")
         if path == METRICS_PATH:
             self._refresh()
-            return Response(exposition(self._meter), headers=_HEADERS, media_type=MEDIA_TYPE)
+            return Response(exposition(self._meter), headers=HEALTH_HEADERS, media_type=MEDIA_TYPE)
         return _text_response(404, "not found")
 
 
 def _text_response(status: int, words: str, **headers: str) -> Response:
-    return Response(f"{words}\n", status, {**_HEADERS, **headers}, media_type=_PLAIN_TEXT)
+    return Response(f"{words}\n", status, {**HEALTH_HEADERS, **headers}, media_type=PLAIN_TEXT)

@@ -5,14 +5,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.requests import Request
 from starlette.responses import Response
 
-from skillwire.server.ops.metrics import (
-    ALIVE_PATH,
-    METRICS_PATH,
-    OPS_PATHS,
-    READY_PATH,
-    Health,
-    WorkerMetrics,
-)
+from skillwire.server.listener import ALIVE_PATH, READY_PATH
+from skillwire.server.ops.metrics import METRICS_PATH, OPS_PATHS, Health, WorkerMetrics
 
 
 def ask(
