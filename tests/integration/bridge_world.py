@@ -14,8 +14,7 @@ from mcp.client.session import ElicitationFnT
 
 from hostile.hosting import DEADLINE, storage_in
 from skillwire.bridge.overview import Overview, StoredOverview
-from skillwire.bridge.run import BridgeOptions, open_bridge
-from skillwire.bridge.server import Bridge
+from skillwire.bridge.server import Bridge, BridgeOptions, open_bridge
 from skillwire.host import Ask, Host, HostLimits, LocalRoot, SealedFolder, ServerConfig
 
 NAME = "bridge-test"

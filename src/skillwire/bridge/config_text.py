@@ -14,9 +14,9 @@ from typing import TypeAlias, cast
 import yaml
 
 from skillwire.core.yaml12 import YamlRefusedError, parse_yaml
-from skillwire.host import ConfigError
 from skillwire.host.connect import config_edit
 from skillwire.host.connect.config_file import parse_json
+from skillwire.host.model import ConfigError
 
 Entry: TypeAlias = Mapping[str, object]
 """A server in a configuration: texts, numbers, booleans, and lists of texts."""

@@ -9,7 +9,9 @@ client with it at once, before any server has been asked.
 """
 
 import json
+import logging
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -20,7 +22,7 @@ from typing import Final, cast
 
 import platformdirs
 
-from skillwire.core import JsonDict, SkillError
+from skillwire.core import JsonDict, SkillError, __version__, encode
 from skillwire.host.listing.text import Wording
 from skillwire.host.state.vault import SealedFolder
 from skillwire.host.use.definitions import (
@@ -33,6 +35,7 @@ from skillwire.host.use.definitions import (
     ToolDefinition,
 )
 from skillwire.search.words import STOP_WORDS
+from skillwire.server.early import EarlyAnswers, is_usual_handshake, start_answering, usual_request
 
 # How much of each text clients show their models, as observed: see docs/agents/bridge.md.
 
@@ -280,3 +283,60 @@ def overview_name(args: Sequence[str]) -> str:
     words = [word for word in args if word not in _SWITCHES]
     key = json.dumps([str(Path.cwd()), *words]).encode("utf-8", "surrogateescape")
     return f"bridge-{blake2b(key, digest_size=16).hexdigest()}"
+
+
+# The first answers of a bridge, written before the MCP SDK is imported or a server is asked: some agents send
+# their first request to a model without the tools of a server that takes longer than a second. A thread
+# answers `initialize` and the lists that agents ask for next, while the main thread opens the host.
+
+
+SERVER_NAME: Final = "skillwire"
+CAPABILITIES: Final[JsonDict] = {
+    "prompts": {"listChanged": True},
+    "resources": {"subscribe": False, "listChanged": True},
+    "tools": {"listChanged": True},
+}
+"""What the bridge declares to clients of the handshake era, in the SDK's order."""
+
+
+class EarlyBridge:
+    """Answers the first requests of one client from an overview."""
+
+    def __init__(self, overview: Overview) -> None:
+        self._overview = overview
+        self._client: str | None = None
+
+    def answer(self, line: bytes) -> bytes | None:
+        """Return the answer to a request, or None if the SDK must answer it."""
+        request = usual_request(line)
+        result = None if request is None else self._result(request["method"], request["params"])
+        if request is None or result is None:
+            return None
+        return encode({"jsonrpc": "2.0", "id": request["id"], "result": result})
+
+    def _result(self, method: object, params: JsonDict) -> JsonDict | None:
+        if method == "initialize" and self._client is None and is_usual_handshake(params):
+            self._client = known_client(params["clientInfo"]["name"])
+            return {
+                "capabilities": CAPABILITIES,
+                "protocolVersion": params["protocolVersion"],
+                "serverInfo": {"name": SERVER_NAME, "version": __version__},
+                "instructions": self._overview.instructions(self._client),
+            }
+        if self._client is None or params.keys() - {"_meta"}:
+            return None
+        if method == "tools/list":
+            return {"tools": self._overview.tools(self._client)}
+        if method == "prompts/list":
+            return {"prompts": list(self._overview.prompts)}
+        return {"resources": []} if method == "resources/list" else None
+
+
+def answer_early(args: Sequence[str]) -> None:
+    """Answer the first requests on standard input, if `skillwire bridge` with `args` would serve it."""
+    is_other = any(word == "--http" or word.startswith(("--http=", "-h", "--help")) for word in args)
+    if is_other or sys.platform == "win32" or sys.stdin is None or sys.stdin.isatty():
+        return
+    # Until the command sets up logging, warnings would be printed as they are.
+    logging.getLogger("skillwire").addHandler(logging.NullHandler())
+    start_answering(EarlyAnswers(EarlyBridge(StoredOverview.of(args).overview).answer))

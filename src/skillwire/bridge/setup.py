@@ -17,9 +17,9 @@ from typing import Final, cast
 
 from skillwire.bridge.config_text import JSON, TOML, YAML, Entry, TextFormat, not_editable
 from skillwire.core import quoted
-from skillwire.host import ConfigError
 from skillwire.host.connect.config_edit import BYTE_ORDER_MARK, ConfigEdit
 from skillwire.host.connect.config_file import decoded, read_bytes
+from skillwire.host.model import ConfigError
 
 ENTRY_NAME: Final = "skillwire"
 """The name of the entry in every client; its tools are called after it there."""

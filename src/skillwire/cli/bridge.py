@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import socket
 import sys
-from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
-from importlib import import_module
-from typing import Annotated, Any
+from typing import Annotated
 
 import anyio
 import typer
 
-from skillwire.bridge.overview import StoredOverview
-from skillwire.bridge.setup import is_own
 from skillwire.cli.command import (
-    STYLES,
     Json,
     MisuseError,
     Output,
@@ -27,16 +21,11 @@ from skillwire.cli.command import (
     command_in,
     command_output,
     new_app,
-    progress,
 )
-from skillwire.cli.hosting import Config, Frozen, HostRequest, Lock, ResolvedTargets, host_of, resolve_targets
-from skillwire.cli.recent import RecentTargets
-from skillwire.core import SkillError
-from skillwire.host import FileTrust, ServerConfig, StdioEndpoint, Storage
+from skillwire.cli.hosting import Config, Frozen, HostRequest, Lock, bridge_module, bridge_options
 from skillwire.runner import Policy
 from skillwire.server.options import HttpOptions, OptionError
 
-_FIRST_SECONDS = 10.0
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 app = new_app()
@@ -89,78 +78,11 @@ def bridge(
                 "standard input is no MCP client",
                 fix="let an agent start it (`skillwire setup CLIENT`), or use --http 127.0.0.1:8000",
             )
-        running, options = _running(), bridge_options(output, wanted, sys.argv[2:])
+        running, options = bridge_module(), bridge_options(output, wanted, sys.argv[2:])
         if listener is None:
             anyio.run(running.run_stdio, options)
         else:
             anyio.run(running.run_http, options, listener, partial(_announce, output, listener))
-
-
-def _running() -> Any:
-    """Return the module that runs bridges; the SDK is not needed to complete or to explain this command."""
-    return import_module("skillwire.bridge.run")
-
-
-def bridge_options(output: Output, wanted: HostRequest, args: Sequence[str]) -> Any:
-    """Return the `BridgeOptions` for these arguments, and report what cannot be used."""
-    places, note = _trusted(resolve_targets(wanted))
-    if note:
-        output.message(("warning:", "yellow"), f" {note}")
-    servers = tuple(_without_environment(each) for each in places.servers if not _is_bridge(each))
-    RecentTargets().remember(places.typed, failed=())
-    # The commands that users type do not begin in this process, so they get an absolute path.
-    named = wanted if wanted.config is None else replace(wanted, config=wanted.config.absolute())
-    return _running().BridgeOptions(
-        partial(host_of, wanted, replace(places, servers=servers)),
-        named.command_line,
-        StoredOverview.of(args),
-        note,
-        has_scripts=wanted.scripts is not None,
-    )
-
-
-async def prepare_first_start(output: Output, wanted: HostRequest, args: Sequence[str]) -> None:
-    """Store the list of skills for the first start of the bridge in this folder; a failure is reported."""
-    try:
-        options = bridge_options(output, wanted, args)
-        with progress(output, "asking for skills, to list them at the first start"):
-            await _running().store_overview(options, seconds=_FIRST_SECONDS)
-    except SkillError as error:
-        output.message(("note:", STYLES["note"]), f" the skills are not listed at the first start: {error}")
-
-
-def _trusted(places: ResolvedTargets) -> tuple[ResolvedTargets, str]:
-    """Return what may be used, and what the user must know: nobody can be asked about a configuration."""
-    if places.found is None:
-        return places, ""
-    path, found = places.found
-    if not found.servers or FileTrust(Storage().state).is_trusted(path, found.digest):
-        return places, ""
-    note = (
-        f"The servers of {path.name} in this folder are not used, because it is not trusted. "
-        "The user can review and trust it with `skillwire trust` there, and then restart this server."
-    )
-    return replace(places, servers=()), note
-
-
-def _without_environment(server: ServerConfig) -> ServerConfig:
-    """Return a server that gets nothing of this environment, unless its configuration names it.
-
-    Agents hand over theirs to every server, with keys in it, also to one that
-    is typed as a command.
-    """
-    endpoint = server.endpoint
-    if server.is_label_given or not isinstance(endpoint, StdioEndpoint):
-        return server
-    return replace(server, endpoint=replace(endpoint, env={}))
-
-
-def _is_bridge(server: ServerConfig) -> bool:
-    """Return whether a configured server is this command, which agents have in the same files."""
-    endpoint = server.endpoint
-    return isinstance(endpoint, StdioEndpoint) and is_own(
-        {"command": endpoint.command, "args": list(endpoint.args)}
-    )
 
 
 def _listening(http: str) -> socket.socket:

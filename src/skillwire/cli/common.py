@@ -7,7 +7,7 @@ from importlib import import_module
 CONTEXT = {"help_option_names": ["-h", "--help"]}
 
 
-_ANSWERED_EARLY = {"serve": "skillwire.server.handshake", "bridge": "skillwire.bridge.early"}
+_ANSWERED_EARLY = {"serve": "skillwire.server.handshake", "bridge": "skillwire.bridge.overview"}
 """The modules that answer the first messages on standard input before a command is imported."""
 
 

@@ -9,14 +9,18 @@ import shlex
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 from urllib.parse import urlsplit
 
 import anyio
 import typer
 
 import skillwire.host
+from skillwire.bridge.overview import StoredOverview
+from skillwire.bridge.setup import is_own
 from skillwire.cli.command import STYLES, MisuseError, Output, one_of, plural, progress
 from skillwire.cli.prompt import require_trusted_config
 from skillwire.cli.recent import RecentTargets, TargetKind, TypedTarget
@@ -27,6 +31,7 @@ from skillwire.host import (
     REFUSALS,
     ApprovalRequiredError,
     Ask,
+    FileTrust,
     FolderTrust,
     HttpEndpoint,
     LocalRoot,
@@ -527,3 +532,63 @@ def _unknown(target: str, known: Servers) -> MisuseError:
     if refused is not None:
         return MisuseError(f"the configuration of {target} is invalid: {refused.detail}", fix=refused.remedy)
     return MisuseError(f"{target} is not a URL, a folder or a label of the configuration", fix=fix)
+
+
+# The host of a bridge, which nobody can be asked about when an agent starts it.
+
+
+def bridge_module() -> Any:
+    """Return the module that runs bridges; the SDK is not needed to complete or to explain this command."""
+    return import_module("skillwire.bridge.server")
+
+
+def bridge_options(output: Output, wanted: HostRequest, args: Sequence[str]) -> Any:
+    """Return the `BridgeOptions` for these arguments, and report what cannot be used."""
+    places, note = _trusted(resolve_targets(wanted))
+    if note:
+        output.message(("warning:", "yellow"), f" {note}")
+    servers = tuple(_without_environment(each) for each in places.servers if not _is_bridge(each))
+    RecentTargets().remember(places.typed, failed=())
+    # The commands that users type do not begin in this process, so they get an absolute path.
+    named = wanted if wanted.config is None else replace(wanted, config=wanted.config.absolute())
+    return bridge_module().BridgeOptions(
+        partial(host_of, wanted, replace(places, servers=servers)),
+        named.command_line,
+        StoredOverview.of(args),
+        note,
+        has_scripts=wanted.scripts is not None,
+    )
+
+
+def _trusted(places: ResolvedTargets) -> tuple[ResolvedTargets, str]:
+    """Return what may be used, and what the user must know: nobody can be asked about a configuration."""
+    if places.found is None:
+        return places, ""
+    path, found = places.found
+    if not found.servers or FileTrust(Storage().state).is_trusted(path, found.digest):
+        return places, ""
+    note = (
+        f"The servers of {path.name} in this folder are not used, because it is not trusted. "
+        "The user can review and trust it with `skillwire trust` there, and then restart this server."
+    )
+    return replace(places, servers=()), note
+
+
+def _without_environment(server: ServerConfig) -> ServerConfig:
+    """Return a server that gets nothing of this environment, unless its configuration names it.
+
+    Agents hand over theirs to every server, with keys in it, also to one that
+    is typed as a command.
+    """
+    endpoint = server.endpoint
+    if server.is_label_given or not isinstance(endpoint, StdioEndpoint):
+        return server
+    return replace(server, endpoint=replace(endpoint, env={}))
+
+
+def _is_bridge(server: ServerConfig) -> bool:
+    """Return whether a configured server is this command, which agents have in the same files."""
+    endpoint = server.endpoint
+    return isinstance(endpoint, StdioEndpoint) and is_own(
+        {"command": endpoint.command, "args": list(endpoint.args)}
+    )

@@ -19,9 +19,9 @@ from skillwire.bridge.setup import (
     bridge_command,
     setup_change,
 )
-from skillwire.cli.bridge import prepare_first_start
 from skillwire.cli.command import (
     END_OF_OPTIONS,
+    STYLES,
     Json,
     MisuseError,
     Output,
@@ -32,12 +32,15 @@ from skillwire.cli.command import (
     command_output,
     new_app,
     print_rows,
+    progress,
 )
 from skillwire.cli.common import ExitCode
-from skillwire.cli.hosting import Config, HostRequest, is_address
+from skillwire.cli.hosting import Config, HostRequest, bridge_module, bridge_options, is_address
 from skillwire.cli.prompt import NO, YES, TerminalAsk
-from skillwire.core import visible
+from skillwire.core import SkillError, visible
 from skillwire.host import ApprovalError, Paragraph, lines_of, read_servers
+
+_FIRST_SECONDS = 10.0
 
 app = new_app()
 
@@ -98,7 +101,17 @@ def setup(
         anyio.run(_apply, output, change, words, yes, file is None)
         if output.code is ExitCode.YES and not remove:
             wanted = HostRequest(config=config, targets=targets or (), command=command)
-            anyio.run(prepare_first_start, output, wanted, args)
+            anyio.run(_prepare_first_start, output, wanted, args)
+
+
+async def _prepare_first_start(output: Output, wanted: HostRequest, args: Sequence[str]) -> None:
+    """Store the list of skills for the first start of the bridge in this folder; a failure is reported."""
+    try:
+        options = bridge_options(output, wanted, args)
+        with progress(output, "asking for skills, to list them at the first start"):
+            await bridge_module().store_overview(options, seconds=_FIRST_SECONDS)
+    except SkillError as error:
+        output.message(("note:", STYLES["note"]), f" the skills are not listed at the first start: {error}")
 
 
 def _require_alone(*options: object) -> None:

@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving import handshake, legacy, modern
-from skillwire.bridge.early import CAPABILITIES, EarlyBridge
 from skillwire.bridge.overview import (
+    CAPABILITIES,
     CLIENTS,
     LEAD,
     ClientTexts,
+    EarlyBridge,
     Overview,
     StoredOverview,
     client_texts,
