@@ -22,20 +22,20 @@ from integration.test_bridge_process import answer_to, bridge, call, open_sessio
 from serving import StdioServer, legacy
 from skillwire.core import SkillError
 
-SCENARIOS = (
-    "asks_for_tools",
-    "bad_digest",
-    "breaks_out",
-    "claims",
-    "frontmatter_lies",
-    "named_in_instructions",
-    "nested",
-    "rude_errors",
-    "swapped_body",
-    "swapped_file",
-    "unlisted_reference",
-    "wants_input",
-)
+SCENARIOS: dict[str, dict[str, Any]] = {
+    "asks_for_tools": {},
+    "bad_digest": {"form": "short"},
+    "breaks_out": {"form": "markup"},
+    "claims": {},
+    "frontmatter_lies": {"form": "changed"},
+    "named_in_instructions": {},
+    "nested": {},
+    "rude_errors": {},
+    "swapped_body": {},
+    "swapped_file": {},
+    "unlisted_reference": {},
+    "wants_input": {},
+}
 _BOUNDARY = re.compile("[0-9a-f]{32}")
 
 
@@ -47,7 +47,7 @@ def normal(text: str) -> str:
 async def through_host(scenario: str, folder: Path) -> dict[str, str]:
     """Return what the model gets of each skill through a host: its text, or the code of the refusal."""
     found: dict[str, str] = {}
-    async with visiting(scenario, folder, user=User()) as visit:
+    async with visiting(scenario, folder, user=User(), **SCENARIOS[scenario]) as visit:
         for reference in {*visit.references(), REFUNDS}:
             try:
                 found[reference] = normal((await visit.host.load(reference)).text)
@@ -60,7 +60,7 @@ async def through_bridge(scenario: str, folder: Path) -> dict[str, str]:
     found: dict[str, str] = {}
     person = Person("always")
     async with (
-        hostile(scenario, transport="stdio", era="both") as peer,
+        hostile(scenario, transport="stdio", era="both", **SCENARIOS[scenario]) as peer,
         bridging(folder, config(peer)) as bridged,
         bridged.client("opencode", person=person) as client,
     ):

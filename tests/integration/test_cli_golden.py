@@ -9,6 +9,7 @@ machines (paths, times, ports, fingerprints, random tokens) by other placeholder
 
 import json
 import re
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
@@ -21,7 +22,7 @@ import pytest
 
 from folders import skill_md, write_files
 from integration.cli_world import World, local_skill
-from programs import http_server
+from programs import http_server, skillwire_command
 from skillwire import __version__
 from skillwire.cli.app import COMMANDS
 
@@ -216,6 +217,7 @@ RUNS = [
     run("doctor-ok", "doctor --config empty.json", empty_config),
     run("completion", "completion bash"),
     run("completion-unknown-shell", "completion tcsh"),
+    run("bridge-elsewhere", "bridge --http 0.0.0.0:8000"),
     run("serve-missing", "serve ../nowhere"),
     run("serve-unknown-dialect", "serve ../skills --dialect nothing"),
 ]
@@ -282,18 +284,33 @@ class Normalizer:
 def serve(world: World) -> Json:
     """Return the document of a server over HTTP, which prints it when it listens."""
     with http_server(world.root / "skills", "--json", "--no-watch", env=world.env) as server:
-        stdout = server.process.stdout
-        assert stdout is not None
-        lines = [stdout.readline()]
-        while lines[-1] not in (b"}\n", b""):
-            lines.append(stdout.readline())
+        return printed_by(server.process)
+
+
+def bridge(world: World) -> Json:
+    """Return the document of a bridge over HTTP."""
+    words = skillwire_command("bridge", "--http", "127.0.0.1:0", "--json")
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, cwd=world.project, env=world.env, stdout=pipe, stderr=pipe) as process:
+        try:
+            return printed_by(process)
+        finally:
+            process.terminate()
+
+
+def printed_by(process: "subprocess.Popen[bytes]") -> Json:
+    """Return the one document that a program prints, while it runs."""
+    assert process.stdout is not None
+    lines = [process.stdout.readline()]
+    while lines[-1] not in (b"}\n", b""):
+        lines.append(process.stdout.readline())
     return json.loads(b"".join(lines))
 
 
 def recorded(root: Path) -> dict[str, Json]:
     """Run everything in a new world below `root`, and return what came of it by the names of golden files."""
     world = new_world(root)
-    raw: dict[str, Json] = {"serve": {"document": serve(world)}}
+    raw: dict[str, Json] = {"serve": {"document": serve(world)}, "bridge": {"document": bridge(world)}}
     for step in RUNS:
         if step.before is not None:
             step.before(world)

@@ -25,6 +25,7 @@ import skillwire
 import skillwire.host
 from folders import write_skill
 from programs import http_server, words_of
+from skillwire.bridge.overview import Overview, StoredOverview
 from skillwire.core import MAX_FILES, MAX_TOTAL_SIZE
 from skillwire.core.manifest import digest_of
 from skillwire.core.refusals import REFUSALS
@@ -42,6 +43,8 @@ from skillwire.host import (
     Reply,
     ServerConfig,
     Storage,
+    SyncedFolders,
+    SyncTarget,
     ToolCall,
     ToolKind,
     Verdict,
@@ -525,6 +528,8 @@ async def test_state_and_cache_lie_where_the_page_says(empty_home: Path) -> None
         await here.host.load("team/refunds")
         await here.host.write_lock()
         await here.host.trust_folder(Path("project"))
+    SyncedFolders(Storage().state).change(lambda record: record.with_target(SyncTarget("/a", "/")))
+    StoredOverview.of([]).save(Overview.unknown(has_scripts=False))
 
     for place in documented:
         folder, name = Path(place).parent, Path(place).name

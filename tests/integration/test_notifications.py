@@ -527,6 +527,10 @@ async def test_subscribing_one_by_one_is_not_offered_to_modern_clients(server: A
 # What is never torn
 
 
+SEEN_WITHIN = 120.0
+"""Long, since other programs may use the machine; a server sees these changes within a second."""
+
+
 @asynccontextmanager
 async def replacing(files: Callable[[int], dict[Path, bytes]]) -> AsyncGenerator[None]:
     """Replace files, each in one step, again and again from a thread of its own."""
@@ -567,7 +571,7 @@ async def test_while_files_are_replaced_every_read_is_what_an_entry_promises(mod
     versions: set[str] = set()
     verified = 0
     async with connect(server, mode) as client, replacing(files):
-        with anyio.fail_after(20):
+        with anyio.fail_after(SEEN_WITHIN):
             while len(versions) < 4 or verified < 40:
                 held = (await skills_of(client))[REFUNDS]
                 for position, uri in enumerate((REFUNDS, POLICY)):
@@ -614,7 +618,7 @@ async def test_while_files_are_replaced_entry_and_frontmatter_are_of_one_moment(
     (root / "refunds/SKILL.md").write_bytes(document(0))
     seen: set[str] = set()
     async with connect(server, mode) as client, replacing(files):
-        with anyio.fail_after(20):
+        with anyio.fail_after(SEEN_WITHIN):
             while len(seen) < 4:
                 entries = [await get(client, REFUNDS), *(await skills_of(client)).values()]
                 for entry in entries:

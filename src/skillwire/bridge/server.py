@@ -68,8 +68,8 @@ PROMPT_SECONDS: Final = 20.0
 """How long a prompt waits for servers that have not answered yet."""
 
 _POLL_SECONDS = 0.1
-_FIRST_ATTEMPTS = 120
-_UNSETTLED_ATTEMPTS = 10
+_FIRST_ATTEMPTS = 60
+_UNSETTLED_ATTEMPTS = 5
 _PROMPT_BYTES = 240
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]+")
 _MOST_RESOURCES = 1_000
@@ -124,9 +124,11 @@ class Bridge:
         """Keep the overview up to date, store it and announce its changes, until cancelled."""
         async with anyio.create_task_group() as group:
             attempt = 0
-            while attempt < _FIRST_ATTEMPTS and (not attempt or self._host.unanswered_servers()):
-                await self._refresh(group, FIRST_SECONDS, attempt)
+            await self._refresh(group, FIRST_SECONDS, attempt)
+            while self._host.unanswered_servers() and attempt < _FIRST_ATTEMPTS:
                 attempt += 1
+                await anyio.sleep(FIRST_SECONDS)
+                await self._refresh(group, FIRST_SECONDS, attempt)
             while True:
                 await anyio.sleep(REFRESH_SECONDS)
                 await self._refresh(group, REFRESH_SECONDS, attempt)

@@ -284,7 +284,7 @@ class Conversation:
             framed = frame_skill(
                 window,
                 page,
-                page_length=self.page_length,
+                page_length=self._page_length or loader.page_length,
                 is_again=is_again,
                 is_offline=loader.files.is_offline(window.skill),
                 texts=loader.texts,
