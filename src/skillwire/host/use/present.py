@@ -63,7 +63,11 @@ class PagedText:
         A page has at most `MOST_PAGE_LINES` lines: some clients show no more, however short they are.
         """
         shown = revealed(text)
+        hidden = len(hidden_characters(text, most=MOST_HIDDEN))
         starts = [0]
+        # A character has at most four bytes.
+        if 4 * len(shown) <= length and shown.count("\n") <= MOST_PAGE_LINES:
+            return cls(shown, (0,), hidden)
         if shown.isascii():
             while (limit := _limit(shown, "\n", start := starts[-1], length)) < len(shown):
                 end = shown.rfind("\n", start, limit) + 1
@@ -75,7 +79,7 @@ class PagedText:
                 end = _page_end(data, position, limit - position)
                 starts.append(starts[-1] + len(data[position:end].decode("utf-8", "surrogatepass")))
                 position = end
-        return cls(shown, tuple(starts), len(hidden_characters(text, most=MOST_HIDDEN)))
+        return cls(shown, tuple(starts), hidden)
 
     def page(self, number: int) -> str:
         """Return the text of a page; the first is 1.
