@@ -405,7 +405,12 @@ def _differences(above: int, step: SyncStep, files: Mapping[str, bytes]) -> Iter
                 yield replace(file, omission=OmissionReason.TOO_LARGE)
                 continue
             new = found
+        file = replace(file, old=_sized(file.old, old), new=_sized(file.new, new), omission=None)
         if len(old) > MOST_FILE_BYTES:
             yield replace(file, omission=OmissionReason.TOO_LARGE)
         else:
-            yield with_lines(replace(file, omission=None), old, new)
+            yield with_lines(file, old, new)
+
+
+def _sized(line: ManifestFile | None, content: bytes) -> ManifestFile | None:
+    return None if line is None else replace(line, size=len(content))
