@@ -128,7 +128,8 @@ class Peer:
         return Reply(status, orjson.loads(content) if content.startswith(b"{") else {}, seconds)
 
     async def _exchange(self, request: bytes) -> tuple[int, bytes]:
-        assert self._stream is not None
+        if self._stream is None:  # A server that stops ends the connection with the answer before.
+            raise LostError(began=False)
         received = b""
         try:
             await self._stream.send(request)

@@ -117,7 +117,7 @@ Item = TypeVar("Item")
 # Some clients refuse a message of more than 1 MiB; the rest is for the envelope.
 MAX_PAGE_BYTES = 900_000
 # Enough for the pages that clients repeat. All pages of 10,000 skills take 10 MiB and 35 ms to write.
-_PAGE_BYTES = 2 * 1024 * 1024
+_PAGE_BYTES = 512 * 1024
 
 _ENTRY_URI = attrgetter("uri.text")
 
