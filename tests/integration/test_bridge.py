@@ -99,6 +99,7 @@ async def test_a_client_that_can_ask_its_user_does_and_the_choice_is_what_counts
     [question] = person.asked
     assert isinstance(question, types.ElicitRequestFormParams)
     lines = question.message.splitlines()
+    assert re.search("\nDigest of all files:\n  sha256:[0-9a-f]{64}\n", question.message)
     assert "From: MCP server billing" in question.message and "references/policy.md" in question.message
     assert lines[-2] == "Load billing/refunds from MCP server billing?"
     assert question.requested_schema["properties"]["answer"]["enum"] == ["deny", "once", "always"]

@@ -61,6 +61,7 @@ _CHOICES: Final = {
     Reply.ONCE: "Yes, for this session",
     Reply.ALWAYS: "Yes, and remember it for exactly these files",
 }
+_WIDTH: Final = 84
 _NOTE: Final = "skillwire asks this, not the model. Approve only what you want in the model's context."
 
 
@@ -163,7 +164,7 @@ class ClientConsent:
             if mode == "form":
                 found = await session.elicit_form(_text(question), _schema(question), context.request_id)
                 return _reply_in(found, question)
-            with self._pages.open(title, text_of_question(question), _labels(question)) as page:
+            with self._pages.open(title, _details(question), _labels(question)) as page:
                 found = await session.elicit_url(_url_text(question), page.url, page.name, context.request_id)
                 answer = await page.reply() if found.action == "accept" else None
                 await session.send_elicit_complete(page.name)
@@ -207,7 +208,16 @@ def _mode_of(capabilities: types.ClientCapabilities | None) -> str | None:
 
 
 def _text(question: Question) -> str:
-    return f"{text_of_question(question)}\n\n{final_question(question)}\n{_NOTE}"
+    return f"{_details(question)}\n\n{final_question(question)}\n{_NOTE}"
+
+
+def _details(question: Question) -> str:
+    """Return what the user needs to decide, origin first, with the digest of all files at the end."""
+    skill = question.skill
+    binding = "" if skill is None else binding_of(skill.entry.manifest)
+    digest = f"\nDigest of all files:\n  {binding}" if binding else ""
+    # Wrapped here, because each part of a line by a server must begin with the bar.
+    return f"{text_of_question(question, _WIDTH)}{digest}"
 
 
 def _url_text(question: Question) -> str:
@@ -267,8 +277,8 @@ _HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
 }
 _STYLE: Final = (
-    "body{font:1rem/1.5 system-ui,sans-serif;max-width:48rem;margin:2rem auto;padding:0 1rem;"
-    "color-scheme:light dark}pre{white-space:pre-wrap;overflow-wrap:anywhere;padding:1rem;"
+    "body{font:1rem/1.5 system-ui,sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem;"
+    "color-scheme:light dark}pre{overflow-x:auto;padding:1rem;"
     "border:1px solid}button{font:inherit;margin:0 .5rem .5rem 0;padding:.5rem 1rem}"
 )
 _MAX_BODY: Final = 1024
