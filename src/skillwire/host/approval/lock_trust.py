@@ -23,7 +23,7 @@ from skillwire.host.approval.lock import (
     read_lock_bytes,
     write_lock_bytes,
 )
-from skillwire.host.approval.store import id_row, parse_id
+from skillwire.host.approval.store import id_row, parse_id, site_row
 from skillwire.host.model import (
     Approval,
     LockUntrustedError,
@@ -34,7 +34,7 @@ from skillwire.host.model import (
     SkillId,
     binding_of,
 )
-from skillwire.host.state.vault import SealedFolder, fields, items, text
+from skillwire.host.state.vault import Row, SealedFolder, fields, items, text
 
 MAX_LOCKS = 256
 
@@ -44,7 +44,7 @@ Pin: TypeAlias = tuple[SkillId, str]
 _VERSION = 1
 _RECORD = frozenset({"version", "path", "contents", "revoked"})
 _PIN = frozenset({"label", "fingerprint", "uri", "binding"})
-_BY = frozenset({"by"})
+_OPTIONAL = frozenset({"by", "kind"})
 _USER = "user"
 _PREFIX = "lock-"
 
@@ -205,8 +205,13 @@ class LockTrust:
     def _save(self, path: Path, record: _LockRecord) -> None:
         self._record(path, is_locked=True)
         pins = [
-            {**id_row(pin[0]), "binding": pin[1], **({"by": _USER} if pin in record.withdrawn else {})}
-            for pin in record.revoked
+            {
+                **id_row(skill),
+                **site_row(skill),
+                "binding": binding,
+                **({"by": _USER} if (skill, binding) in record.withdrawn else {}),
+            }
+            for skill, binding in record.revoked
         ]
         document = {
             "version": _VERSION,
@@ -256,13 +261,17 @@ def _parse_record(content: bytes, lock_path: str) -> _LockRecord:
     contents = items(record["contents"], "contents")
     if record["version"] != _VERSION or record["path"] != lock_path or not contents:
         raise ValueError("it is not the record of this lock")
-    rows = [fields(row, _PIN, _BY) for row in items(record["revoked"], "revoked")]
-    pins = {(parse_id(row, OriginKind.SERVER), text(row, "binding")): row.get("by") for row in rows}
+    rows = [fields(row, _PIN, _OPTIONAL) for row in items(record["revoked"], "revoked")]
+    pins = {(parse_id(row, _kind_of(row)), text(row, "binding")): row.get("by") for row in rows}
     return _LockRecord(
         tuple(known.encode() for known in contents if isinstance(known, str)),
         frozenset(pins),
         frozenset(pin for pin, by in pins.items() if by == _USER),
     )
+
+
+def _kind_of(row: Row) -> OriginKind:
+    return OriginKind(text(row, "kind")) if "kind" in row else OriginKind.SERVER
 
 
 # A project's lock as the host applies it: frozen, trusted, or not reviewed yet.

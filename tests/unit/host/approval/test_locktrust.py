@@ -3,6 +3,7 @@
 import errno
 import os
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from skillwire.host.approval.lock import InvalidLockError, LockDifference, lock_
 from skillwire.host.approval.lock_trust import LockState, LockTrust
 from skillwire.host.model.approval import Approval, binding_of
 from skillwire.host.model.errors import LockUntrustedError
+from skillwire.host.model.origin import OriginKind
 
 
 @pytest.fixture
@@ -280,11 +282,15 @@ def test_a_lock_counts_only_with_bytes_that_were_trusted_last(
 
 
 @pytest.mark.requirement("APPR-02")
-def test_a_pin_that_ended_stays_so_until_the_user_looks_at_the_lock_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [OriginKind.SERVER, OriginKind.SITE])
+def test_a_pin_that_ended_stays_so_until_the_user_looks_at_the_lock_again(
+    tmp_path: Path, kind: OriginKind
+) -> None:
     path, state = tmp_path / "skills.lock", tmp_path / "state"
     trust = LockTrust(state)
-    lock = trust.write(path, [approval()])
-    pin = (skill_id(), binding_of(manifest()))
+    skill = replace(skill_id(), origin=replace(skill_id().origin, kind=kind))
+    lock = trust.write(path, [replace(approval(), skill=skill)])
+    pin = (skill, binding_of(manifest()))
 
     trust.revoke(path, pin)
     trust.revoke(path, pin)
