@@ -29,6 +29,7 @@ LAYERS: dict[str, list[set[str]]] = {
     ],
     "server": [
         {"early", "messages", "limits", "listener", "visibility", "meta", "browse", "hosts"},
+        {"listed"},
         {"answers", "archives", "changes", "outputs"},
         {"dialects"},
         {"search", "find_tool", "skills", "parameters", "methods"},
@@ -43,7 +44,7 @@ LAYERS: dict[str, list[set[str]]] = {
 """Folders and modules inside a package, from the bottom: each imports its own layer and those before it."""
 
 AT_MOST: dict[str, float] = {
-    "modules": 242,
+    "modules": 266,
     "own imports per module": 4.4,
     "longest import chain": 21,
     "class names defined twice": 2,

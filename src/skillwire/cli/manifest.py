@@ -62,7 +62,7 @@ class FolderFindings:
 class ScanResult:
     """The entries that would be published from a folder, what would not be, and remarks about both."""
 
-    entries: tuple[SkillEntry, ...]
+    entries: Sequence[SkillEntry]
     quarantined: tuple[FolderFindings, ...]
     remarks: tuple[FolderFindings, ...]
 

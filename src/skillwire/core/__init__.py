@@ -14,6 +14,7 @@ from skillwire.core.addresses import (
     literal,
     scope_of,
 )
+from skillwire.core.byte_cache import ByteCache
 from skillwire.core.characters import HiddenCharacter, hidden_characters, quoted, revealed, stripped, visible
 from skillwire.core.dialects import AVAILABLE_DIALECTS, Dialect, parse_dialects
 from skillwire.core.entry import (
@@ -173,6 +174,7 @@ __all__ = [
     "AddressScope",
     "ArchiveFormat",
     "AuthorAnnotations",
+    "ByteCache",
     "Content",
     "Coverage",
     "CredentialError",

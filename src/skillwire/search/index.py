@@ -14,9 +14,7 @@ by one process at a time; others use a file beside it.
 
 from __future__ import annotations
 
-import os
 import sqlite3
-import stat
 from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,6 +29,7 @@ from weakref import finalize
 
 import platformdirs
 
+from skillwire.search.database import open_derived
 from skillwire.search.scores import (
     MOST_RANKED,
     RERANKED,
@@ -57,8 +56,6 @@ MOST_STORED: Final = 2 * MOST_RANKED
 """For how many skills the weight of a word is stored: more than are used, so that some may be removed."""
 
 _FORMAT = 2
-_FILES = 8
-_PAGE_BYTES = 4096
 _CACHE_KIBIBYTES = 8 * 1024
 _BATCH = 1_500_000
 # With fewer changes, the index is never rebuilt.
@@ -82,7 +79,6 @@ _CREATE = (
     "CREATE TABLE terms (id INTEGER PRIMARY KEY, term TEXT NOT NULL UNIQUE, root TEXT NOT NULL, "
     "count INTEGER NOT NULL, best BLOB NOT NULL, rows BLOB)",
     "CREATE INDEX roots ON terms (root, count DESC, term)",
-    f"PRAGMA user_version = {_FORMAT}",
 )
 _INSERT_DOCUMENT = "INSERT INTO documents VALUES (?, ?, ?, ?)"
 _TERM = "SELECT id, count, best, rows FROM terms WHERE term = ?"
@@ -313,7 +309,13 @@ class SearchIndex:
 
     def _open(self, current: Mapping[str, Document]) -> list[int]:
         """Open the database, and return the rows of documents that are not current."""
-        self._database, self._file = _open_database(self._path, self._most_bytes)
+        self._database, self._file = open_derived(
+            self._path,
+            version=_FORMAT,
+            create=_CREATE,
+            most_bytes=self._most_bytes,
+            cache_kibibytes=_CACHE_KIBIBYTES,
+        )
         # If it is never closed, the database is closed with the object.
         self._release = finalize(self, self._database.close)
         stored: list[tuple[int, str, bytes]] = self._database.execute(
@@ -463,64 +465,3 @@ def _digest(document: Document) -> bytes:
         tags_of(frontmatter),
     )
     return blake2b("\0".join(texts).encode("utf-8", "replace"), digest_size=16).digest()
-
-
-def _open_database(path: Path | None, most_bytes: int) -> tuple[sqlite3.Connection, Path | None]:
-    """Open the first file that no other process uses, or else a temporary database."""
-    for number in range(_FILES if path is not None else 0):
-        assert path is not None, "else there are no files"
-        file = path.with_name(f"{path.name}-{number}.sqlite")
-        with suppress(OSError, sqlite3.OperationalError):
-            try:
-                return _open_file(file, most_bytes), file
-            except sqlite3.DatabaseError as error:
-                if isinstance(error, sqlite3.OperationalError):
-                    raise
-                file.unlink()
-                return _open_file(file, most_bytes), file
-    database = sqlite3.connect("", isolation_level=None, check_same_thread=False)
-    # On any error the whole database is dropped, so no rollback is needed.
-    database.execute("PRAGMA journal_mode = OFF")
-    _prepare(database, most_bytes)
-    return database, None
-
-
-def _open_file(file: Path, most_bytes: int) -> sqlite3.Connection:
-    """Open an index that only this user can write to.
-
-    Raises:
-        OSError: It is not such a file, or cannot be created.
-        sqlite3.OperationalError: Another process uses it.
-        sqlite3.DatabaseError: It is damaged.
-    """
-    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    file.touch(mode=0o600)
-    found = file.lstat()
-    foreign = hasattr(os, "geteuid") and found.st_uid != os.geteuid()
-    if foreign or not stat.S_ISREG(found.st_mode) or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise PermissionError(f"{file.name} is not a regular file that only this user can write to")
-    database = sqlite3.connect(file, isolation_level=None, check_same_thread=False, timeout=0)
-    try:
-        # The first transaction takes the lock, and keeps it until the database is closed.
-        database.execute("PRAGMA locking_mode = EXCLUSIVE")
-        database.execute("BEGIN EXCLUSIVE")
-        database.execute("COMMIT")
-        database.execute("PRAGMA journal_mode = TRUNCATE")
-        _prepare(database, most_bytes)
-    except BaseException:
-        database.close()
-        raise
-    return database
-
-
-def _prepare(database: sqlite3.Connection, most_bytes: int) -> None:
-    """Create the tables, unless this version has done so before."""
-    # After a crash of the machine, the index is rebuilt if it is damaged.
-    database.execute("PRAGMA synchronous = OFF")
-    database.execute(f"PRAGMA cache_size = -{_CACHE_KIBIBYTES}")
-    if database.execute("PRAGMA user_version").fetchall() != [(_FORMAT,)]:
-        database.execute("BEGIN")
-        for statement in _CREATE:
-            database.execute(statement)
-        database.execute("COMMIT")
-    database.execute(f"PRAGMA max_page_count = {max(most_bytes // _PAGE_BYTES, 1)}")

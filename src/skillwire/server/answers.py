@@ -5,15 +5,12 @@ This is the plain path; entries and pages of them are written once, as bytes.
 """
 
 import json
-import threading
-from bisect import bisect_left, bisect_right
-from collections import OrderedDict
-from collections.abc import Callable, Collection, Container, Iterator, Sequence
-from copy import copy
+from bisect import bisect_right
+from collections.abc import Collection, Container, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from operator import attrgetter, is_, itemgetter
-from typing import Any, Generic, TypeVar
+from operator import itemgetter
+from typing import Any
 
 from starlette.requests import Request
 
@@ -33,10 +30,11 @@ from skillwire.core import (
 )
 from skillwire.server.browse import MAX_COMPLETED, children_of, completions, schemes_of
 from skillwire.server.limits import DEFAULT_PAGE_SIZE
+from skillwire.server.listed import ListedSkills, StoredListing, cut
 from skillwire.server.meta import NO_ANNOTATIONS, MetaAnnotator
 from skillwire.server.visibility import EVERYTHING_LISTED, ListingRules
 from skillwire.sources.combined import CombinedSource, ServedFile
-from skillwire.sources.snapshot import Snapshot, possible_skills
+from skillwire.sources.snapshot import RangedEntries, Snapshot, entries_after, possible_skills
 from skillwire.wire.core import (
     LIST_RESOURCES,
     LIST_SKILLS,
@@ -48,220 +46,6 @@ from skillwire.wire.core import (
     write_cursor,
     write_entry,
 )
-
-# `ByteCache`: an LRU cache limited by bytes.
-
-
-Key = TypeVar("Key")
-Value = TypeVar("Value")
-
-
-class ByteCache(Generic[Key, Value]):
-    """Values by key; when they outgrow `limit` bytes, the least recently used go first.
-
-    Safe to use from several threads.
-    """
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._size = 0
-        self._values: OrderedDict[Key, tuple[Value, int]] = OrderedDict()
-        self._lock = threading.Lock()
-
-    @property
-    def size(self) -> int:
-        """The size of all values in bytes."""
-        return self._size
-
-    def get(self, key: Key) -> Value | None:
-        cached = self._values.get(key)
-        if cached is None:
-            return None
-        try:
-            self._values.move_to_end(key)
-        except KeyError:
-            pass  # Another thread dropped it in between.
-        return cached[0]
-
-    def put(self, key: Key, value: Value, size: int) -> None:
-        """Store a value of `size` bytes, unless it is larger than half the limit."""
-        if size > self._limit // 2:
-            return
-        with self._lock:
-            self._drop(key)
-            self._values[key] = (value, size)
-            self._size += size
-            while self._size > self._limit:
-                self._drop(next(iter(self._values)))
-
-    def items(self) -> list[tuple[Key, Value, int]]:
-        """Return all values, the least recently used first."""
-        with self._lock:
-            return [(key, value, size) for key, (value, size) in self._values.items()]
-
-    def discard(self, key: Key) -> None:
-        with self._lock:
-            self._drop(key)
-
-    def _drop(self, key: Key) -> None:
-        cached = self._values.pop(key, None)
-        if cached is not None:
-            self._size -= cached[1]
-
-
-# `ListedSkills`: which skills are listed, and the pages of them.
-
-
-Item = TypeVar("Item")
-
-# Some clients refuse a message of more than 1 MiB; the rest is for the envelope.
-MAX_PAGE_BYTES = 900_000
-# Enough for the pages that clients repeat. All pages of 10,000 skills take 10 MiB and 35 ms to write.
-_PAGE_BYTES = 512 * 1024
-
-_ENTRY_URI = attrgetter("uri.text")
-
-
-@dataclass(frozen=True, slots=True)
-class EntryPage:
-    """Entries `start` to `stop` of a listing, written as the members `skills` and `nextCursor` of an object.
-
-    The object is not closed, so that more members can follow.
-    """
-
-    start: int
-    stop: int
-    members: bytes
-    is_last: bool
-
-
-class ListedSkills:
-    """The listed skills of one snapshot, and their pages as `skills/list` carries them. Thread-safe.
-
-    `unlisted` are URIs to leave out besides those that the rules hide, and may
-    change between two updates. A page begins after a URI, not at a number, so
-    that a cursor works across snapshots and processes. `completed` adds `_meta`
-    to an entry. Written pages are cached: to write a page of 100 takes 580 us,
-    and over stdio the budget of a repeated page would be missed.
-    """
-
-    def __init__(
-        self,
-        rules: ListingRules = EVERYTHING_LISTED,
-        unlisted: Collection[str] = (),
-        *,
-        page_size: int = DEFAULT_PAGE_SIZE,
-        completed: Callable[[SkillEntry], SkillEntry] = NO_ANNOTATIONS.entry,
-    ) -> None:
-        self.entries: tuple[SkillEntry, ...] = ()
-        """The listed entries, sorted by URI."""
-        self._rules = rules
-        self._unlisted = unlisted
-        self._page_size = page_size
-        self._completed = completed
-        self._snapshot = Snapshot.of(())
-        # The ids of hidden and pinned entries; an id is unique because the snapshot holds the objects.
-        self._hidden: frozenset[int] = frozenset()
-        self._pinned: frozenset[int] = frozenset()
-        self._pages: ByteCache[int, EntryPage] = ByteCache(_PAGE_BYTES)
-
-    @property
-    def cached_bytes(self) -> int:
-        """The size of the cached pages in bytes."""
-        return self._pages.size
-
-    def update(self, snapshot: Snapshot) -> "ListedSkills":
-        """Return the listing of another snapshot.
-
-        Only new entries are checked, and pages whose entries are the same
-        objects are reused, so a change of one skill among many costs little.
-        """
-        if snapshot is self._snapshot:
-            return self
-        listing = copy(self)
-        listing._snapshot = snapshot
-        listing._check(self._snapshot.entries, snapshot.entries)
-        listing.entries = listing._listed(snapshot.entries)
-        listing._pages = ByteCache(_PAGE_BYTES)
-        before, now = self.entries, listing.entries
-        for start, page, size in self._pages.items():
-            same = len(now) >= page.stop and all(map(is_, before[start : page.stop], now[start : page.stop]))
-            if same and page.is_last == (page.stop == len(now)):
-                listing._pages.put(start, page, size)
-        return listing
-
-    def after(self, uri: str | None) -> EntryPage:
-        """Return the page that begins after the entry at `uri`, or the first."""
-        start = 0 if uri is None else bisect_right(self.entries, uri, key=_ENTRY_URI)
-        page = self._pages.get(start)
-        if page is None:
-            page = self._write_page(start)
-            self._pages.put(start, page, len(page.members))
-        return page
-
-    def includes(self, entry: SkillEntry) -> bool:
-        """Return whether a skill is listed."""
-        position = bisect_left(self.entries, entry.uri.text, key=_ENTRY_URI)
-        return position < len(self.entries) and self.entries[position].uri == entry.uri
-
-    def _check(self, before: tuple[SkillEntry, ...], entries: tuple[SkillEntry, ...]) -> None:
-        """Apply the rules to the entries that are new, and forget those that are gone."""
-        start = _common_length(before, entries)
-        end = _common_length(before[start:][::-1], entries[start:][::-1])
-        gone = {id(entry) for entry in before[start : len(before) - end]}
-        now = entries[start : len(entries) - end]
-        new = [entry for entry in now if id(entry) not in gone]
-        gone.difference_update(map(id, now))
-        rules = self._rules
-        hidden = {id(entry) for entry in new if rules.is_hidden(entry)}
-        pinned = {id(entry) for entry in new if rules.most is not None and rules.is_pinned(entry)}
-        self._hidden, self._pinned = self._hidden - gone | hidden, self._pinned - gone | pinned
-
-    def _listed(self, entries: tuple[SkillEntry, ...]) -> tuple[SkillEntry, ...]:
-        listed, hidden, unlisted, most = entries, self._hidden, self._unlisted, self._rules.most
-        if hidden or unlisted:
-            shown = [e for e in entries if id(e) not in hidden and e.uri.text not in unlisted]
-            listed = entries if len(shown) == len(entries) else tuple(shown)
-        if most is None or len(listed) <= most:
-            return listed
-        return tuple([entry for entry in listed if id(entry) in self._pinned])
-
-    def _write_page(self, start: int) -> EntryPage:
-        entries = self.entries
-        written, stop = cut(
-            entries, start, self._page_size, lambda entry: write_entry(self._completed(entry))
-        )
-        is_last = stop == len(entries)
-        cursor = "" if is_last else write_cursor(LIST_SKILLS, entries[stop - 1].uri.text)
-        ending = b"]" if is_last else f'],"nextCursor":"{cursor}"'.encode()
-        return EntryPage(start, stop, b"".join((b'"skills":[', b",".join(written), ending)), is_last)
-
-
-def _common_length(some: Sequence[object], others: Sequence[object]) -> int:
-    """Return the length of the common prefix, compared by identity."""
-    same = map(is_, some, others)
-    return next((index for index, is_same in enumerate(same) if not is_same), min(len(some), len(others)))
-
-
-def cut(
-    items: Sequence[Item], start: int, count: int, write: Callable[[Item], bytes]
-) -> tuple[list[bytes], int]:
-    """Write items from `start` on until a page is full; return them and the end position.
-
-    A page has at least one item, however large.
-    """
-    written: list[bytes] = []
-    room = MAX_PAGE_BYTES
-    stop = start
-    for item in items[start : start + count]:
-        text = write(item)
-        room -= len(text) + 1
-        if room < 0 and written:
-            break
-        written.append(text)
-        stop += 1
-    return written, stop
-
 
 _URI = itemgetter("uri")
 _MAX_COMPLETIONS = 100
@@ -315,17 +99,20 @@ class Answers:
         self.source = source
         self.settings = settings
         self.annotator = annotator
-        self._listing = ListedSkills(
-            listing, unlisted, page_size=settings.page_size, completed=annotator.entry
+        entries, size = source.snapshot.entries, settings.page_size
+        self._listing: ListedSkills | StoredListing = (
+            StoredListing(listing, entries, page_size=size, annotator=annotator)
+            if isinstance(entries, RangedEntries)
+            else ListedSkills(listing, unlisted, page_size=size, annotator=annotator)
         )
 
     @property
-    def listing(self) -> ListedSkills:
+    def listing(self) -> ListedSkills | StoredListing:
         """The current listing."""
         listing = self._listing = self._listing.update(self.source.snapshot)
         return listing
 
-    def listed_of(self, snapshot: Snapshot) -> tuple[SkillEntry, ...]:
+    def listed_of(self, snapshot: Snapshot) -> Sequence[SkillEntry]:
         """Return the listed entries of a snapshot, sorted by URI."""
         return self.listing.update(snapshot).entries
 
@@ -340,7 +127,7 @@ class Answers:
         Raises:
             InvalidCursorError: The cursor is not from this listing.
         """
-        return self.listing.after(None if cursor is None else read_cursor(LIST_SKILLS, cursor)).members
+        return self.listing.after(None if cursor is None else read_cursor(LIST_SKILLS, cursor))
 
     def list_skills(self, cursor: str | None, *, modern: bool) -> JsonDict:
         """Answer `skills/list`.
@@ -461,15 +248,13 @@ class Answers:
         Raises:
             InvalidCursorError: The cursor is not from this listing.
         """
-        entries = self.listing.entries
-        start = 0
-        if cursor is not None:
-            start = bisect_right(entries, read_cursor(LIST_RESOURCES, cursor), key=_ENTRY_URI)
-        few = [self.describe(entry) for entry in entries[start : start + self.settings.page_size]]
-        taken = cut(few, 0, len(few), encode)[1]
-        result: JsonDict = {"resources": few[:taken]}
-        if start + taken < len(entries):
-            result["nextCursor"] = write_cursor(LIST_RESOURCES, entries[start + taken - 1].uri.text)
+        after = None if cursor is None else read_cursor(LIST_RESOURCES, cursor)
+        few = entries_after(self.listing.entries, after)[: self.settings.page_size + 1]
+        described = [self.describe(entry) for entry in few[: self.settings.page_size]]
+        taken = cut(described, 0, len(described), encode)[1]
+        result: JsonDict = {"resources": described[:taken]}
+        if taken < len(few):
+            result["nextCursor"] = write_cursor(LIST_RESOURCES, few[taken - 1].uri.text)
         return result
 
     def templates(self) -> list[JsonDict]:

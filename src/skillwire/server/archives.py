@@ -13,6 +13,7 @@ import anyio.to_thread
 
 from skillwire.core import (
     ArchiveFormat,
+    ByteCache,
     Manifest,
     NotFoundError,
     SkillEntry,
@@ -21,7 +22,6 @@ from skillwire.core import (
     digest_of,
 )
 from skillwire.core.archive import pack
-from skillwire.server.answers import ByteCache
 from skillwire.sources.combined import CombinedSource
 
 _KEPT_BYTES = 32 * 1024 * 1024

@@ -1,13 +1,11 @@
 """Directories implied by the files of a snapshot: their children, and path completion."""
 
-from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from itertools import islice, repeat, takewhile
-from operator import attrgetter
 from typing import Final
 
 from skillwire.core import DIRECTORY_MEDIA_TYPE, JsonDict, SkillEntry, media_type_of
-from skillwire.sources.snapshot import Snapshot
+from skillwire.sources.snapshot import AFTER_SLASH, Snapshot, entries_below
 from skillwire.wire.core import directory_resource, file_resource, skill_resource
 
 Describe = Callable[[SkillEntry], JsonDict]
@@ -15,10 +13,6 @@ Describe = Callable[[SkillEntry], JsonDict]
 
 MAX_COMPLETED: Final = 10_000
 """The maximum number of completions that are counted."""
-
-_TEXT = attrgetter("uri.text")
-# The character after the slash: the end of the range of everything below a directory.
-_AFTER = "0"
 
 
 def children_of(
@@ -35,7 +29,7 @@ def children_of(
     if skill is None:
         if not has_skills_below(snapshot, directory):
             return None
-        return map(directory_resource, _prefixes(snapshot, directory, after + _AFTER if after else ""))
+        return map(directory_resource, _prefixes(snapshot, directory, after + AFTER_SLASH if after else ""))
     found = _inside(snapshot, skill, directory, describe)
     if not found and directory not in snapshot.folders:
         return None
@@ -63,23 +57,17 @@ def completions(snapshot: Snapshot, scheme: str, typed: str, most: int = MAX_COM
 
 def schemes_of(snapshot: Snapshot) -> list[str]:
     """Return the schemes under which skills are served, sorted."""
-    entries, found, position = snapshot.entries, list[str](), 0
-    while position < len(entries):
-        found.append(entries[position].uri.scheme)
-        position = bisect_left(entries, f"{found[-1]}:/{_AFTER}", position, key=_TEXT)
+    found: list[str] = []
+    low = ""
+    while uri := snapshot.first_uri(low):
+        found.append(uri.partition(":")[0])
+        low = f"{found[-1]}:/{AFTER_SLASH}"
     return sorted(found)
-
-
-def skills_below(entries: Sequence[SkillEntry], directory: str) -> Sequence[SkillEntry]:
-    """Return the entries, sorted by URI, that are in a directory or have it as their root."""
-    first, end = _range_of(entries, directory)
-    return entries[first:end]
 
 
 def has_skills_below(snapshot: Snapshot, directory: str) -> bool:
     """Return whether any skill is in a directory or has it as its root."""
-    first, end = _range_of(snapshot.entries, directory)
-    return first < end
+    return snapshot.first_uri(f"{directory}/", directory + AFTER_SLASH) is not None
 
 
 def skill_around(snapshot: Snapshot, directory: str) -> SkillEntry | None:
@@ -87,23 +75,14 @@ def skill_around(snapshot: Snapshot, directory: str) -> SkillEntry | None:
     return next(snapshot.skills_around(directory), None)
 
 
-def _range_of(entries: Sequence[SkillEntry], directory: str) -> tuple[int, int]:
-    first = bisect_left(entries, directory + "/", key=_TEXT)
-    return first, bisect_left(entries, directory + _AFTER, first, key=_TEXT)
-
-
 def _prefixes(snapshot: Snapshot, directory: str, start: str) -> Iterator[str]:
     """Yield the children of a directory outside all skills, beginning at `start`."""
-    entries, inside = snapshot.entries, directory + "/"
-    position, end = _range_of(entries, directory)
-    position = max(position, bisect_left(entries, start, key=_TEXT))
-    while position < end:
-        child = inside + entries[position].uri.text[len(inside) :].partition("/")[0]
+    inside, end = directory + "/", directory + AFTER_SLASH
+    position = max(inside, start)
+    while uri := snapshot.first_uri(position, end):
+        child = inside + uri[len(inside) :].partition("/")[0]
         yield child
-        position += 1
-        # Most children are skills without nested skills, so the search is rarely needed.
-        if position < end and entries[position].uri.text.startswith(child + "/"):
-            position = bisect_left(entries, child + _AFTER, position, end, key=_TEXT)
+        position = child + AFTER_SLASH
 
 
 def _inside(snapshot: Snapshot, skill: SkillEntry, directory: str, describe: Describe) -> dict[str, JsonDict]:
@@ -120,17 +99,16 @@ def _inside(snapshot: Snapshot, skill: SkillEntry, directory: str, describe: Des
         else:
             media_type = snapshot.media_types.get(child) or media_type_of(child)
             found[child] = file_resource(child, media_type=media_type, size=size)
-    for entry in skills_below(snapshot.entries, directory):
+    for entry in entries_below(snapshot.entries, directory):
         name, slash, _ = entry.uri.text[len(inside) :].partition("/")
         child = inside + name
         if not slash:
             found[child] = describe(entry)
         elif child not in found:
             found[child] = directory_resource(child)
-    for folder in snapshot.folders:
-        if folder.startswith(inside):
-            child = inside + folder[len(inside) :].partition("/")[0]
-            found.setdefault(child, directory_resource(child))
+    for folder in snapshot.folders_below(directory):
+        child = inside + folder[len(inside) :].partition("/")[0]
+        found.setdefault(child, directory_resource(child))
     return found
 
 

@@ -127,10 +127,10 @@ class ListingRules:
         object.__setattr__(self, "pins", merge_prefixes(map(parse_prefix, self.pins)))
         object.__setattr__(self, "unlisted", merge_prefixes(map(parse_prefix, self.unlisted)))
 
-    def of(self, entries: tuple[SkillEntry, ...], unlisted: Collection[str] = ()) -> tuple[SkillEntry, ...]:
+    def of(self, entries: Sequence[SkillEntry], unlisted: Collection[str] = ()) -> Sequence[SkillEntry]:
         """Return the listed entries in their order; `unlisted` are URIs to leave out as well.
 
-        When all are listed, it is the same tuple.
+        When all are listed, it is the same sequence.
         """
         shown = [e for e in entries if not self.is_hidden(e) and e.uri.text not in unlisted]
         listed = entries if len(shown) == len(entries) else tuple(shown)

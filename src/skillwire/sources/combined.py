@@ -2,7 +2,7 @@
 
 import logging
 from bisect import bisect_left
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -36,6 +36,7 @@ from skillwire.sources.snapshot import (
     Source,
     complete_nested_manifests,
     enclosures,
+    entries_below,
     has_files_below,
     over_limits,
     self_and_ancestors,
@@ -52,10 +53,10 @@ class MergedSnapshots:
     """The result of merging snapshots: the entries that are served, and the refused ones with findings."""
 
     parts: tuple[Snapshot, ...]
-    entries: tuple[SkillEntry, ...]
+    entries: Sequence[SkillEntry]
     by_uri: Mapping[str, SkillEntry]
     media_types: Mapping[str, str]
-    folders: frozenset[str]
+    folders: Set[str]
     refused: Mapping[str, tuple[Finding, ...]]
 
 
@@ -94,6 +95,8 @@ def reuse_only_part(parts: Sequence[Snapshot], whole: Sequence[bool]) -> MergedS
     are distinct, their manifests complete, and no skill exceeds a limit.
     """
     filled = [(part, ready) for part, ready in zip(parts, whole, strict=True) if part.entries]
+    if len(filled) > 1 and any(part.is_stored for part in parts):
+        raise SourceError("a catalog is served alone", fix="publish the other skills into the catalog")
     if len(filled) > 1 or not all(ready for _, ready in filled):
         return None
     part = filled[0][0] if filled else Snapshot.of(())
@@ -199,7 +202,7 @@ def _span(entries: Sequence[SkillEntry], top: str) -> tuple[int, int]:
 
 
 def _spliced(
-    entries: tuple[SkillEntry, ...], tops: Iterable[str], region: Iterable[SkillEntry]
+    entries: Sequence[SkillEntry], tops: Iterable[str], region: Iterable[SkillEntry]
 ) -> tuple[SkillEntry, ...]:
     """Replace the entries below `tops` by those of `region`."""
     spliced = list(entries)
@@ -298,14 +301,7 @@ def is_reserved(uri: str, reserved: Collection[str]) -> bool:
 
 def reserved_entries(part: Snapshot, reserved: Collection[str]) -> list[SkillEntry]:
     """Return the skills of a snapshot that are below reserved URIs, by binary search."""
-    found: list[SkillEntry] = []
-    for taken in sorted(reserved):
-        prefix = f"{taken}/"
-        for entry in part.entries[bisect_left(part.entries, prefix, key=BY_URI) :]:
-            if not entry.uri.text.startswith(prefix):
-                break
-            found.append(entry)
-    return found
+    return [entry for taken in sorted(reserved) for entry in entries_below(part.entries, taken)]
 
 
 def reserved_finding(entry: SkillEntry) -> Finding:
@@ -323,13 +319,7 @@ def without_entry(part: Snapshot, entry: SkillEntry, report: Report) -> Snapshot
         replace(other, uri=None) if other.uri is not None and other.uri.text == entry.uri.text else other
         for other in part.reports
     ]
-    return Snapshot.of(
-        (other for other in part.entries if other is not entry),
-        reports=[*reports, report],
-        revision=part.revision,
-        media_types=part.media_types,
-        folders=part.folders,
-    )
+    return replace(part.without(entry), reports=tuple(sorted([*reports, report], key=BY_PLACE)))
 
 
 logger = logging.getLogger(__name__)
@@ -374,6 +364,11 @@ class CombinedSource(SnapshotSource):
         self._read_now: tuple[Callable[[SkillEntry, ManifestFile], bytes | None] | None, ...] = tuple(
             getattr(source, "read_now", None) for source in self._sources
         )
+        self._catching_up: tuple[tuple[int, Callable[[], Awaitable[Snapshot]]], ...] = tuple(
+            (position, catch_up)
+            for position, source in enumerate(self._sources)
+            if (catch_up := getattr(source, "catch_up", None)) is not None
+        )
         self._merged = merge([Snapshot.of(())] * len(self._sources))
         self._merging = anyio.Lock()
         super().__init__()
@@ -413,6 +408,11 @@ class CombinedSource(SnapshotSource):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
         return await self._stack.__aexit__(kind, error, trace)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether a source is shared with other processes, so that `catch_up` is needed before answers."""
+        return bool(self._catching_up)
 
     @property
     def sources(self) -> Sequence[Source]:
@@ -504,6 +504,18 @@ class CombinedSource(SnapshotSource):
             return False
         return any(wanted.startswith(SkillUri(refused).root + "/") for refused in self._merged.refused)
 
+    async def catch_up(self) -> None:
+        """Serve what the sources that are shared with other processes contain at this moment.
+
+        A source with a method `catch_up` asks the others; if they do not answer
+        in time, its last known state stays.
+        """
+        for position, catch_up in self._catching_up:
+            part = await catch_up()
+            if part.revision > self._merged.parts[position].revision:
+                async with self._merging:
+                    await self._take(position, part)
+
     async def refresh(self) -> Snapshot:
         """Merge again what the sources serve now."""
         listed = await self._list_plain_sources()
@@ -545,12 +557,16 @@ class CombinedSource(SnapshotSource):
             while True:
                 part = await source.wait_for_change(self._merged.parts[position].revision)
                 async with self._merging:
-                    parts = list(self._merged.parts)
-                    if part.revision > parts[position].revision:  # A refresh may have updated it already.
-                        parts[position] = part
-                        await self._merge(parts)
+                    await self._take(position, part)
         except Exception:
             logger.exception("source %d is no longer watched; serving its last state", position + 1)
+
+    async def _take(self, position: int, part: Snapshot) -> None:
+        """Publish a new part, unless another task did; the caller holds the lock."""
+        parts = list(self._merged.parts)
+        if part.revision > parts[position].revision:
+            parts[position] = part
+            await self._merge(parts)
 
     async def _merge(self, parts: Sequence[Snapshot]) -> Snapshot:
         """Merge and publish `parts`; the caller holds the lock, so that revisions are in order."""
@@ -591,8 +607,11 @@ class CombinedSource(SnapshotSource):
             logger.warning("%s is not served: %s", uri, merged.refused[uri][0].message)
         self._merged = merged
         revision = self._snapshot.revision + 1 if self._snapshot else 1
+        stored = next((part for part in merged.parts if part.is_stored), None)
         self._replace_snapshot(
             Snapshot(revision, merged.entries, reports, merged.by_uri, merged.media_types, merged.folders)
+            if stored is None
+            else replace(stored, revision=revision, reports=reports)
         )
         return self.snapshot
 

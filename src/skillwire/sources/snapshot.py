@@ -1,11 +1,12 @@
 """`Snapshot`: everything a source publishes at one moment, immutable."""
 
+from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from operator import attrgetter
-from typing import Final, Protocol, runtime_checkable
+from typing import Final, Protocol, Self, runtime_checkable
 
 import anyio
 
@@ -32,6 +33,9 @@ BY_PLACE = attrgetter("place")
 
 MAX_ENCLOSING: Final = 64
 """How many directories around a file are checked for an unlisted skill that may contain it."""
+
+AFTER_SLASH: Final = "0"
+"""The character after the slash: a directory and this is the end of the range of everything below it."""
 
 # URIs with more slashes than this are first shortened to the part they share with a skill.
 _DEEP = 32
@@ -62,6 +66,51 @@ class Changes:
         return bool(self.added or self.removed or self.changed)
 
 
+class RangedEntries(Sequence[SkillEntry], ABC):
+    """Entries, sorted by URI, that are read from a database when they are needed.
+
+    To find a position takes long, so `between` is used to begin at a URI.
+    """
+
+    @abstractmethod
+    def between(self, low: str, high: str) -> Self:
+        """Return the entries from the URI `low` on and before `high`, if that is not empty."""
+
+    @abstractmethod
+    def listed(
+        self, *, unlisted: Iterable[str] = (), pins: Iterable[str] = (), most: int | None = None
+    ) -> Self:
+        """Return the entries that are listed.
+
+        That are those that neither their author nor a directory in `unlisted`
+        hides; if they are more than `most`, those in `pins`, or pinned by their
+        authors.
+        """
+
+    @abstractmethod
+    def written(self, count: int) -> list[tuple[str, bytes]]:
+        """Return the first URIs, each with its entry as `skills/list` carries it."""
+
+
+def entries_between(entries: Sequence[SkillEntry], low: str, high: str = "") -> Sequence[SkillEntry]:
+    """Return the entries from the URI `low` on and before `high`, if that is not empty."""
+    if isinstance(entries, RangedEntries):
+        return entries.between(low, high)
+    start = bisect_left(entries, low, key=BY_URI)
+    return entries[start : bisect_left(entries, high, start, key=BY_URI) if high else None]
+
+
+def entries_after(entries: Sequence[SkillEntry], uri: str | None) -> Sequence[SkillEntry]:
+    """Return the entries after the one at a URI; all if it is None."""
+    # No URI has a control character, so nothing is between a URI and its longer form.
+    return entries if uri is None else entries_between(entries, f"{uri}\x01")
+
+
+def entries_below(entries: Sequence[SkillEntry], directory: str) -> Sequence[SkillEntry]:
+    """Return the entries that are in a directory or have it as their root."""
+    return entries_between(entries, f"{directory}/", directory + AFTER_SLASH)
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """The published entries at one moment, sorted by URI, with reports about invalid skills.
@@ -74,11 +123,11 @@ class Snapshot:
     """
 
     revision: int
-    entries: tuple[SkillEntry, ...]
+    entries: Sequence[SkillEntry]
     reports: tuple[Report, ...]
     by_uri: Mapping[str, SkillEntry]
     media_types: Mapping[str, str] = field(default_factory=dict[str, str])
-    folders: frozenset[str] = frozenset()
+    folders: Set[str] = frozenset()
 
     @classmethod
     def of(
@@ -95,6 +144,11 @@ class Snapshot:
         by_uri = {entry.uri.text: entry for entry in ordered}
         sorted_reports = tuple(sorted(reports, key=BY_PLACE))
         return cls(revision, ordered, sorted_reports, by_uri, media_types or {}, frozenset(folders))
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether the entries are read from a database when they are needed."""
+        return isinstance(self.entries, RangedEntries)
 
     @property
     def quarantined(self) -> tuple[Report, ...]:
@@ -151,11 +205,49 @@ class Snapshot:
 
         No other URI shares more with it than one of its two neighbours in sorted order.
         """
-        position = bisect_left(self.entries, directory, key=BY_URI)
-        neighbours = self.entries[max(0, position - 1) : position + 1]
-        length = max((_shared_length(directory, entry.uri.text) for entry in neighbours), default=0)
+        length = max((_shared_length(directory, uri) for uri in self._neighbours(directory)), default=0)
         part = directory[:length]
         return part if directory[length : length + 1] in ("", "/") else part.rpartition("/")[0]
+
+    def visible(self, prefixes: Iterable[str], revision: int) -> "Snapshot":
+        """Return the part below directories, with another revision.
+
+        The directories do not contain each other. Reports about places from
+        which nothing is published are not visible, because they have no URI.
+        """
+        # With the trailing slash they sort like the entries.
+        inside = tuple(sorted(f"{prefix}/" for prefix in prefixes))
+        entries = tuple(entry for place in inside for entry in entries_below(self.entries, place[:-1]))
+        by_uri = {entry.uri.text: entry for entry in entries}
+        return Snapshot(
+            revision,
+            entries,
+            tuple(report for report in self.reports if report.uri and report.uri.text in by_uri),
+            by_uri,
+            {uri: kind for uri, kind in self.media_types.items() if uri.startswith(inside)},
+            frozenset(folder for folder in self.folders if folder.startswith(inside)),
+        )
+
+    def without(self, skill: SkillEntry) -> "Snapshot":
+        """Return the snapshot without one skill."""
+        entries = tuple(entry for entry in self.entries if entry is not skill)
+        return replace(self, entries=entries, by_uri={entry.uri.text: entry for entry in entries})
+
+    def first_uri(self, low: str, high: str = "") -> str | None:
+        """Return the URI of the first skill from `low` on and before `high`, if that is not empty."""
+        position = bisect_left(self.entries, low, key=BY_URI)
+        uri = self.entries[position].uri.text if position < len(self.entries) else ""
+        return uri if uri and (not high or uri < high) else None
+
+    def _neighbours(self, directory: str) -> Sequence[str]:
+        """Return the URIs of the skills before and after the position of a URI in the order of all."""
+        position = bisect_left(self.entries, directory, key=BY_URI)
+        return [entry.uri.text for entry in self.entries[max(0, position - 1) : position + 1]]
+
+    def folders_below(self, directory: str) -> Iterable[str]:
+        """Return the empty directories below a directory inside a skill, at any depth."""
+        inside = f"{directory}/"
+        return (folder for folder in self.folders if folder.startswith(inside))
 
     def changes_since(self, older: "Snapshot") -> Changes:
         """Return which skills were added, removed, or changed."""

@@ -17,10 +17,10 @@ from skillwire.core.entry import SkillEntry
 from skillwire.core.manifest import Manifest, ManifestFile
 from skillwire.core.skill import Skill
 from skillwire.core.uri import SkillUri
-from skillwire.server import answers as pages_module
-from skillwire.server.answers import MAX_PAGE_BYTES, ListedSkills
+from skillwire.server import listed as pages_module
 from skillwire.server.fast.hot import MODERN_VERSION, HotAnswers
 from skillwire.server.fast.requests import FastRequest, RequestReader, parse_request, response
+from skillwire.server.listed import MAX_PAGE_BYTES, ListedSkills
 from skillwire.server.options import ServeOptions
 from skillwire.server.standalone import SkillServer
 from skillwire.sources import DynamicSkill, Snapshot
@@ -125,10 +125,9 @@ def walk(pages: ListedSkills) -> list[list[Any]]:
     while True:
         assert len(found) <= len(pages.entries), "there are never more pages than entries"
         page = pages.after(after)
-        whole = json.loads(b"{%b}" % page.members)
+        whole = json.loads(b"{%b}" % page)
         found.append(whole["skills"])
-        assert ("nextCursor" in whole) == (not page.is_last)
-        if page.is_last:
+        if "nextCursor" not in whole:
             return found
         after = read_cursor("skills/list", whole["nextCursor"])
 
@@ -166,7 +165,7 @@ def test_a_page_of_large_entries_stays_below_a_mebibyte() -> None:
     found = walk(pages)
 
     assert [len(page) for page in found] == [8, 8, 8, 6]
-    assert len(pages.after(None).members) <= MAX_PAGE_BYTES < 1024 * 1024
+    assert len(pages.after(None)) <= MAX_PAGE_BYTES < 1024 * 1024
 
 
 def test_an_entry_larger_than_any_page_is_a_page_of_its_own() -> None:
@@ -181,7 +180,7 @@ def test_an_entry_larger_than_any_page_is_a_page_of_its_own() -> None:
 def test_the_only_page_of_nothing_is_empty() -> None:
     page = listing((), 10).after(None)
 
-    assert (page.members, page.is_last) == (b'"skills":[]', True)
+    assert page == b'"skills":[]'
 
 
 @settings(deadline=None, max_examples=150)

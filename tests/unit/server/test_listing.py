@@ -12,7 +12,7 @@ from skillwire.core.entry import SkillEntry
 from skillwire.core.errors import InvalidUriError
 from skillwire.core.uri import SkillUri
 from skillwire.core.yaml12 import JsonValue
-from skillwire.server.answers import ListedSkills
+from skillwire.server.listed import ListedSkills
 from skillwire.server.visibility import EVERYTHING_LISTED, ListingRules, pointer_to
 from skillwire.sources import Snapshot
 

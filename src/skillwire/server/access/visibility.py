@@ -1,13 +1,12 @@
 """`VisibleSource`: the skills that a caller may see, as a source of its own."""
 
-from bisect import bisect_left
 from collections.abc import AsyncIterator, Sequence
-from itertools import chain
+from dataclasses import replace
 
 from skillwire.core import InvalidUriError, ManifestFile, NotFoundError, SkillEntry, SkillUri, canonical_uri
 from skillwire.server.visibility import Visibility
 from skillwire.sources.combined import CombinedSource
-from skillwire.sources.snapshot import BY_URI, Snapshot, SnapshotSource
+from skillwire.sources.snapshot import Snapshot, SnapshotSource
 
 
 class VisibleSource(SnapshotSource):
@@ -41,6 +40,11 @@ class VisibleSource(SnapshotSource):
         seen = "" if self._visibility.is_unrestricted else "\n".join(sorted(self._visibility.prefixes))
         return f"{key}\n{seen}" if key else ""
 
+    async def catch_up(self) -> Snapshot:
+        """Return the visible entries that the underlying source has at this moment."""
+        await self._catalog.catch_up()
+        return self.snapshot
+
     async def wait_for_change(self, revision: int) -> Snapshot:
         while self.snapshot.revision <= revision:
             await self._catalog.wait_for_change(self._catalog.snapshot.revision)
@@ -69,19 +73,11 @@ class VisibleSource(SnapshotSource):
         return self._catalog.order_of(uri)
 
     def _filter(self, whole: Snapshot, revision: int) -> Snapshot:
-        if self._visibility.is_unrestricted:
-            entries, by_uri = whole.entries, whole.by_uri
-            media_types, folders = whole.media_types, whole.folders
-        else:
-            # With the trailing slash they sort like the entries.
-            inside = tuple(sorted(f"{one}/" for one in self._visibility.prefixes))
-            entries = tuple(chain.from_iterable(_below(whole.entries, place) for place in inside))
-            by_uri = {entry.uri.text: entry for entry in entries}
-            media_types = {uri: kind for uri, kind in whole.media_types.items() if uri.startswith(inside)}
-            folders = frozenset(folder for folder in whole.folders if folder.startswith(inside))
+        if not self._visibility.is_unrestricted:
+            return whole.visible(self._visibility.prefixes, revision)
         # Skills that are not published have no URI, so their reports are not visible.
-        reports = tuple(report for report in whole.reports if report.uri and report.uri.text in by_uri)
-        return Snapshot(revision, entries, reports, by_uri, media_types, folders)
+        reports = tuple(report for report in whole.reports if report.uri)
+        return replace(whole, revision=revision, reports=reports)
 
 
 class VisibleUnlistedSource:
@@ -123,14 +119,9 @@ class VisibleUnlistedSource:
         return await self._catalog.read_file(uri)
 
 
-def _below(entries: Sequence[SkillEntry], place: str) -> Sequence[SkillEntry]:
-    """Return the entries whose URIs begin with `place`, which ends in a slash; they are contiguous."""
-    start = bisect_left(entries, place, key=BY_URI)
-    after = f"{place[:-1]}{chr(ord('/') + 1)}"
-    return entries[start : bisect_left(entries, after, start, key=BY_URI)]
-
-
 def _same(before: Snapshot, now: Snapshot) -> bool:
+    if now.is_stored:
+        return before.is_stored and not now.changes_since(before)
     return (
         len(before.entries) == len(now.entries)
         and all(old is new for old, new in zip(before.entries, now.entries, strict=True))

@@ -13,6 +13,7 @@ from mcp.server.subscriptions import PromptsListChanged, ServerEvent
 
 from skillwire.core import (
     SKILL_FILE,
+    ByteCache,
     Dialect,
     InvalidSkillError,
     JsonDict,
@@ -25,7 +26,6 @@ from skillwire.core import (
     encode,
     quoted,
 )
-from skillwire.server.answers import ByteCache, cut
 from skillwire.server.dialects.base import (
     Binding,
     Context,
@@ -36,6 +36,7 @@ from skillwire.server.dialects.base import (
     merged_cache_fields,
     names_of,
 )
+from skillwire.server.listed import cut
 from skillwire.server.messages import invalid_params, peer_error, wire_errors
 from skillwire.sources.background import LogFilter
 from skillwire.sources.combined import CombinedSource

@@ -1,6 +1,5 @@
 """`list-march`: `resources/list` scoped to one URI."""
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import ClassVar, Final, TypeVar
@@ -15,10 +14,10 @@ from skillwire.core import (
     encode,
     media_type_of,
 )
-from skillwire.server.answers import cut
-from skillwire.server.browse import has_skills_below, skill_around, skills_below
+from skillwire.server.browse import has_skills_below, skill_around
 from skillwire.server.dialects.base import DialectServer
-from skillwire.sources.snapshot import Snapshot
+from skillwire.server.listed import cut
+from skillwire.sources.snapshot import Snapshot, entries_after, entries_below
 from skillwire.wire.core import file_resource, read_cursor, skill_resource, write_cursor
 
 SCOPED: Final = "resources/list/scoped"
@@ -51,20 +50,20 @@ class ListMarch(DialectServer):
         if not separator or not _is_known(snapshot, scheme.lower()):
             return None
         if not rest:
-            return self._skills_page(
-                _skills_of_scheme(self.skills.answers.listing.entries, scheme.lower()), after
-            )
+            # A scheme and a slash, like a directory, begin every URI below them.
+            return self._skills_page(f"{scheme.lower()}:/", after)
         try:
             directory = canonical_uri(uri.rstrip("/"))
         except InvalidUriError:
             return {"resources": []}
         skill = skill_around(snapshot, directory)
         if skill is None:
-            return self._skills_page(skills_below(self.skills.answers.listing.entries, directory), after)
+            return self._skills_page(directory, after)
         return self._files_page(snapshot, skill, directory, after)
 
-    def _skills_page(self, entries: Sequence[SkillEntry], after: str | None) -> JsonDict:
-        return self._page(entries, _ENTRY_URI, self._describe, after)
+    def _skills_page(self, directory: str, after: str | None) -> JsonDict:
+        entries = entries_below(self.skills.answers.listing.entries, directory)
+        return self._page(entries_after(entries, after), _ENTRY_URI, self._describe)
 
     def _files_page(
         self, snapshot: Snapshot, skill: SkillEntry, directory: str, after: str | None
@@ -82,22 +81,21 @@ class ListMarch(DialectServer):
             media_type = snapshot.media_types.get(uri) or media_type_of(uri)
             return file_resource(uri, media_type=media_type, size=sizes[uri])
 
-        uris = sorted(uri for uri in sizes if uri.startswith(inside))
-        return self._page(uris, str, describe, after)
+        uris = sorted(uri for uri in sizes if uri.startswith(inside) and (after is None or uri > after))
+        return self._page(uris, str, describe)
 
     def _page(
         self,
         items: Sequence[Item],
         uri_of: Callable[[Item], str],
         describe: Callable[[Item], JsonDict],
-        after: str | None,
     ) -> JsonDict:
-        start = 0 if after is None else bisect_right(items, after, key=uri_of)
-        few = [describe(item) for item in items[start : start + self.skills.answers.settings.page_size]]
-        taken = cut(few, 0, len(few), encode)[1]
-        result: JsonDict = {"resources": few[:taken]}
-        if start + taken < len(items):
-            result["nextCursor"] = write_cursor(SCOPED, uri_of(items[start + taken - 1]))
+        few = items[: self.skills.answers.settings.page_size + 1]
+        described = [describe(item) for item in few[: self.skills.answers.settings.page_size]]
+        taken = cut(described, 0, len(described), encode)[1]
+        result: JsonDict = {"resources": described[:taken]}
+        if taken < len(few):
+            result["nextCursor"] = write_cursor(SCOPED, uri_of(few[taken - 1]))
         return result
 
     def _describe(self, entry: SkillEntry) -> JsonDict:
@@ -106,9 +104,3 @@ class ListMarch(DialectServer):
 
 def _is_known(snapshot: Snapshot, scheme: str) -> bool:
     return scheme == DEFAULT_SCHEME or has_skills_below(snapshot, f"{scheme}:/")
-
-
-def _skills_of_scheme(entries: Sequence[SkillEntry], scheme: str) -> Sequence[SkillEntry]:
-    first = bisect_left(entries, f"{scheme}://", key=_ENTRY_URI)
-    # The character after the slash ends the range of everything under the scheme.
-    return entries[first : bisect_left(entries, f"{scheme}:/0", key=_ENTRY_URI)]

@@ -35,7 +35,7 @@ from skillwire.core import (
     quoted,
 )
 from skillwire.server.answers import FileContent, ResultSettings
-from skillwire.server.browse import skill_around, skills_below
+from skillwire.server.browse import skill_around
 from skillwire.server.dialects.base import Context, Handler, as_json, is_modern
 from skillwire.server.messages import wire_errors
 from skillwire.server.methods import (
@@ -47,7 +47,7 @@ from skillwire.server.methods import (
 from skillwire.server.outputs import Caller, caller_of
 from skillwire.server.parameters import ListSkillsRequestParams
 from skillwire.server.skills import Skills
-from skillwire.sources.snapshot import Snapshot
+from skillwire.sources.snapshot import Snapshot, entries_below
 from skillwire.wire.core import GET_SKILL, LIST_RESOURCES, READ_DIRECTORY, READ_RESOURCE, CacheScope
 
 AnyFastMCP: TypeAlias = FastMCP[Any]
@@ -133,7 +133,7 @@ class ResourceVisibility:
         skill = skill_around(snapshot, directory)
         if skill is not None:
             return [skill]
-        return skills_below(snapshot.entries, directory)
+        return entries_below(snapshot.entries, directory)
 
 
 class VisibleSkillMethods(SkillMethods):

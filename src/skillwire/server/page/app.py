@@ -18,6 +18,7 @@ from starlette.responses import Response
 
 from skillwire.core import (
     SKILL_FILE,
+    ByteCache,
     Manifest,
     NotFoundError,
     SkillEntry,
@@ -27,7 +28,7 @@ from skillwire.core import (
     digest_of,
     segment_of,
 )
-from skillwire.server.answers import Answers, ByteCache, FileContent, etag_matches
+from skillwire.server.answers import Answers, FileContent, etag_matches
 from skillwire.server.fast.hot import MODERN_VERSION
 from skillwire.server.page import templates as addresses
 from skillwire.server.page.catalog import (

@@ -18,10 +18,9 @@ from skillwire.core import (
     segment_of,
 )
 from skillwire.runner import scripts_of
-from skillwire.server.browse import skills_below
 from skillwire.server.page.templates import place_of
 from skillwire.server.search import SkillSearchPage
-from skillwire.sources.snapshot import Report, Snapshot
+from skillwire.sources.snapshot import Report, Snapshot, entries_below
 
 # `PageIndex`: folders and relations derived from a snapshot, cached until it changes.
 
@@ -82,14 +81,14 @@ class _SnapshotIndex:
         return None
 
 
-def entries_below(snapshot: Snapshot, directory: str) -> Sequence[SkillEntry]:
+def _entries_in(snapshot: Snapshot, directory: str) -> Sequence[SkillEntry]:
     """Return the skills below a directory, at any depth, sorted by URI; all if it is empty."""
-    return skills_below(snapshot.entries, directory) if directory else snapshot.entries
+    return entries_below(snapshot.entries, directory) if directory else snapshot.entries
 
 
 def _folders_below(snapshot: Snapshot, directory: str) -> tuple[SkillFolder, ...]:
     counts: Counter[str] = Counter()
-    for entry in entries_below(snapshot, directory):
+    for entry in _entries_in(snapshot, directory):
         text = entry.uri.text
         start = len(directory) + 1 if directory else text.index("://") + 3
         counts[text[: text.index("/", start)] if "/" in text[start:] else directory] += 1
@@ -160,7 +159,7 @@ def folder_values(
     Raises:
         NotFoundError: No skill is in it, or the list has no such page.
     """
-    entries = entries_below(snapshot, directory)
+    entries = _entries_in(snapshot, directory)
     if directory and not entries:
         raise NotFoundError("no skill is served there", uri=directory)
     folders = index.folders(snapshot, directory)

@@ -25,11 +25,10 @@ from skillwire.core import (
 )
 from skillwire.runner import scripts_of
 from skillwire.server.answers import FileContent
-from skillwire.server.browse import skills_below
 from skillwire.server.page.catalog import TOOLS_FIELD, SkillRow, counts_of, crumbs_to, row_of
 from skillwire.server.page.markdown import Rendered, Resolve, render
 from skillwire.server.page.templates import FILES, place_of, safe, shortened
-from skillwire.sources.snapshot import Report, Snapshot
+from skillwire.sources.snapshot import Report, Snapshot, entries_below
 
 MAX_FINDINGS: Final = 200
 MAX_FIELDS: Final = 60
@@ -109,7 +108,7 @@ def skill_values(
         *findings,
     ]
     found = sorted(dict.fromkeys(found), key=lambda finding: _SEVERITIES.index(finding.severity))
-    nested = skills_below(snapshot.entries, entry.uri.root)
+    nested = entries_below(snapshot.entries, entry.uri.root)
     neighbours = [
         RelatedSkills(
             "Skills inside this one", [e for e in _rows(nested, reports) if e.place != _root(entry)]

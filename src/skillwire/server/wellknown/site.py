@@ -3,7 +3,7 @@
 import itertools
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -34,11 +34,11 @@ SKILL_MEDIA_TYPE: Final = "text/markdown; charset=utf-8"
 
 _ATTEMPTS = 3
 
-ListedOf: TypeAlias = Callable[[Snapshot], tuple[SkillEntry, ...]]
+ListedOf: TypeAlias = Callable[[Snapshot], Sequence[SkillEntry]]
 """Returns the listed entries of a snapshot."""
 
 
-def listed_by_authors(snapshot: Snapshot) -> tuple[SkillEntry, ...]:
+def listed_by_authors(snapshot: Snapshot) -> Sequence[SkillEntry]:
     """Return all entries except those that their authors hide from listings."""
     return EVERYTHING_LISTED.of(snapshot.entries)
 
@@ -146,7 +146,7 @@ class Publisher:
         return data
 
     async def _build(
-        self, snapshot: Snapshot, listed: tuple[SkillEntry, ...], catalog: CombinedSource
+        self, snapshot: Snapshot, listed: Sequence[SkillEntry], catalog: CombinedSource
     ) -> tuple[PublishedSite, bool]:
         """Build the site of a snapshot, and return it and whether all skills could be read."""
         entries, left_out = await anyio.to_thread.run_sync(_select, snapshot, listed)
@@ -188,7 +188,7 @@ class Publisher:
                 logger.warning("%s is not on the web site: %s", report.place, report.findings[0].message)
 
 
-def _select(snapshot: Snapshot, listed: tuple[SkillEntry, ...]) -> tuple[list[SkillEntry], list[Report]]:
+def _select(snapshot: Snapshot, listed: Sequence[SkillEntry]) -> tuple[list[SkillEntry], list[Report]]:
     """Return the listed entries that a site can have, sorted by name, and reports about the others."""
     nested = enclosures(snapshot.entries)
     left_out: list[Report] = []
