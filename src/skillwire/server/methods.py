@@ -54,6 +54,7 @@ class HandshakeMiddleware:
         self._skills = skills
 
     async def __call__(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        await self._skills.catch_up()
         result = await call_next(ctx)
         for dialect in self._skills.dialect_servers:
             await dialect.after_message(ctx)

@@ -382,6 +382,16 @@ class Skills:
         """
         return self.answers.source
 
+    async def catch_up(self) -> None:
+        """Serve what sources that are shared with other processes contain at this moment."""
+        if self._answers is not None and self._answers.source.is_shared:
+            await self._answers.source.catch_up()
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether a source is shared with other processes, so that `catch_up` comes before an answer."""
+        return any(hasattr(source, "catch_up") for source in self._sources)
+
     @property
     def state(self) -> object:
         """The object that answers depend on, replaced with every change; None when closed."""

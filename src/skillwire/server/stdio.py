@@ -212,6 +212,16 @@ class StdioConnection:
         is_of_this_era = request.has_envelope if self.is_modern else "_meta" not in request.params
         return request if is_of_this_era else None
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether `catch_up` is needed before `answer`."""
+        return self._hot is not None and self._hot.is_shared
+
+    async def catch_up(self) -> None:
+        """Serve what sources that are shared with other processes contain at this moment."""
+        if self._hot is not None:
+            await self._hot.catch_up()
+
     def answer(self, line: bytes) -> bool:
         """Write the answer to a common request if it is cached; return whether it was written."""
         if self._hot is None or self._reader is None:
@@ -343,6 +353,8 @@ class _StdinReader:
     def _handle(self, line: bytes) -> None:
         request = None
         try:
+            if self._connection.is_shared:
+                self._portal.call(self._connection.catch_up)
             if self._connection.answer(line):
                 return
             request = self._connection.read_fast(line)

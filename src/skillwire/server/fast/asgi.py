@@ -45,6 +45,7 @@ class FastPath:
         self._check_host = check_host
         self._meter = meter
         self._hot = hot
+        self._is_shared = hot.is_shared
         self._reader = hot.new_reader()
         self._path = path
 
@@ -63,6 +64,8 @@ class FastPath:
         message = await receive()
         answer = None
         if message["type"] == "http.request" and not message.get("more_body"):
+            if self._is_shared:
+                await self._hot.catch_up()
             body, state = message.get("body", b""), self._hot.state
             known = self._reader.cached_reply(body, state)
             if known is None:

@@ -53,6 +53,15 @@ class HotAnswers:
         """The object that all answers depend on; while it is the same, answers are the same."""
         return self._skills.state
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether `catch_up` is needed before `state` and `result`."""
+        return self._skills.is_shared
+
+    async def catch_up(self) -> None:
+        """Serve what sources that are shared with other processes contain at this moment."""
+        await self._skills.catch_up()
+
     def new_reader(self) -> RequestReader:
         """Return a reader of requests for one connection or one server."""
         return RequestReader(self.is_valid_envelope)

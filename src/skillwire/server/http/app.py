@@ -203,6 +203,7 @@ class HttpApp:
         path = scope["path"]
         if path == PATH:
             return await self._pass_on(view, admitted, scope, receive, send)
+        await view.skills.catch_up()
         request = Request(scope)
         if path.startswith(SITE_PATH) and view.site is not None:
             response = await view.site.respond(request, is_private=self._admission is not None)

@@ -282,7 +282,8 @@ class View:
         if self.skills.state is None:
             return _VIEW_BYTES  # It has failed and is being removed.
         kept = self.endpoint.cached_bytes + (0 if self.site is None else self.site.cached_bytes)
-        return _VIEW_BYTES + _SKILL_BYTES * len(self.skills.source.snapshot.entries) + kept
+        snapshot = self.skills.source.snapshot
+        return _VIEW_BYTES + (0 if snapshot.is_stored else _SKILL_BYTES * len(snapshot.entries)) + kept
 
     @contextmanager
     def in_use(self) -> Generator[None]:
