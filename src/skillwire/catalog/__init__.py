@@ -1,0 +1,73 @@
+"""Catalogs: skills of many publishers in a database, with every revision, for many servers.
+
+A catalog is on SQLite or PostgreSQL, with the files of skills in a store of
+blobs. This package publishes, keeps the history and reads what changed; it
+does not speak MCP, and decides nothing about who may do what.
+"""
+
+from typing import TYPE_CHECKING
+
+from skillwire.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from skillwire.catalog.blobs import BlobStore
+    from skillwire.catalog.catalog import Catalog, RowChanges, open_catalog
+    from skillwire.catalog.database import Database, Transaction, open_database
+    from skillwire.catalog.drafts import DraftSet, drafts_of, is_version, open_drafts, version_uri
+    from skillwire.catalog.model import (
+        FOREVER,
+        AuditEvent,
+        CatalogConflictError,
+        CatalogError,
+        ChangeKind,
+        Draft,
+        NewerSchemaError,
+        Publication,
+        PublishPlan,
+        Revision,
+        SkillChange,
+        SkillRow,
+        SkillVersion,
+    )
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "blobs": "BlobStore",
+            "catalog": "Catalog RowChanges open_catalog",
+            "database": "Database Transaction open_database",
+            "drafts": "DraftSet drafts_of is_version open_drafts version_uri",
+            "model": (
+                "AuditEvent CatalogConflictError CatalogError ChangeKind Draft FOREVER NewerSchemaError "
+                "Publication PublishPlan Revision SkillChange SkillRow SkillVersion"
+            ),
+        },
+    )
+
+__all__ = [
+    "FOREVER",
+    "AuditEvent",
+    "BlobStore",
+    "Catalog",
+    "CatalogConflictError",
+    "CatalogError",
+    "ChangeKind",
+    "Database",
+    "Draft",
+    "DraftSet",
+    "NewerSchemaError",
+    "Publication",
+    "PublishPlan",
+    "Revision",
+    "RowChanges",
+    "SkillChange",
+    "SkillRow",
+    "SkillVersion",
+    "Transaction",
+    "drafts_of",
+    "is_version",
+    "open_catalog",
+    "open_database",
+    "open_drafts",
+    "version_uri",
+]
