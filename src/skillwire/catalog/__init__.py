@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         SkillRow,
         SkillVersion,
     )
+    from skillwire.catalog.source import CatalogSource
 else:
     __getattr__ = lazy_names(
         __name__,
@@ -41,6 +42,7 @@ else:
                 "AuditEvent CatalogConflictError CatalogError ChangeKind Draft FOREVER NewerSchemaError "
                 "Publication PublishPlan Revision SkillChange SkillRow SkillVersion"
             ),
+            "source": "CatalogSource",
         },
     )
 
@@ -51,6 +53,7 @@ __all__ = [
     "Catalog",
     "CatalogConflictError",
     "CatalogError",
+    "CatalogSource",
     "ChangeKind",
     "Database",
     "Draft",

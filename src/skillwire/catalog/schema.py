@@ -6,16 +6,22 @@ from typing import Final
 
 from skillwire.catalog.database import POSTGRESQL, SQLITE, Database, Transaction
 from skillwire.catalog.model import FOREVER, CatalogError, NewerSchemaError
+from skillwire.sources.stored import READ_INDEX
+
+VERSIONS: Final = (
+    "CREATE TABLE versions (uri {text} NOT NULL, since {integer} NOT NULL, until {integer} NOT NULL, "
+    "namespace {text} NOT NULL, name {text} NOT NULL, entry {blob} NOT NULL, digest {text} NOT NULL, "
+    "details {text} NOT NULL, modified {real}, listed {integer} NOT NULL, pinned {integer} NOT NULL, "
+    "is_pin {integer} NOT NULL, version {text} NOT NULL, source {text} NOT NULL, "
+    "PRIMARY KEY (uri, since))"
+)
 
 MIGRATIONS: Final[Sequence[Sequence[str]]] = (
     (
         "CREATE TABLE meta (key {text} PRIMARY KEY, value {text} NOT NULL)",
         "CREATE TABLE state (one {integer} PRIMARY KEY CHECK (one = 1), revision {integer} NOT NULL)",
-        "CREATE TABLE versions (uri {text} NOT NULL, since {integer} NOT NULL, until {integer} NOT NULL, "
-        "namespace {text} NOT NULL, name {text} NOT NULL, entry {blob} NOT NULL, digest {text} NOT NULL, "
-        "details {text} NOT NULL, modified {real}, listed {integer} NOT NULL, pinned {integer} NOT NULL, "
-        "is_pin {integer} NOT NULL, version {text} NOT NULL, source {text} NOT NULL, "
-        "PRIMARY KEY (uri, since))",
+        VERSIONS,
+        READ_INDEX,
         f"CREATE UNIQUE INDEX versions_current ON versions (uri) WHERE until = {FOREVER}",
         f"CREATE UNIQUE INDEX versions_name ON versions (namespace, name) "
         f"WHERE until = {FOREVER} AND is_pin = 0",
