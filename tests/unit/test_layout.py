@@ -27,16 +27,36 @@ MAY_IMPORT: dict[str, set[str]] = {
     "runner": {"core", "lazy"},
     "search": {"core"},
     "sources": {"core", "lazy", "wire"},
+    "catalog": {"core", "lazy", "search", "sources", "wire"},
     "server": {"core", "lazy", "runner", "search", "sources", "wire"},
     "host": {"core", "lazy", "runner", "search", "sources", "wire"},
     "gateway": {"core", "host", "lazy", "runner", "search", "server", "sources", "wire"},
     "bridge": {"core", "host", "lazy", "runner", "search", "server", "wire"},
-    "cli": {"bridge", "core", "gateway", "host", "lazy", "runner", "search", "server", "sources", "wire"},
+    "cli": {
+        "bridge",
+        "catalog",
+        "core",
+        "gateway",
+        "host",
+        "lazy",
+        "runner",
+        "search",
+        "server",
+        "sources",
+        "wire",
+    },
     "__init__": {"core", "lazy"},
     "__main__": {"cli"},
 }
 
-LAZY = ["skillwire.host", "skillwire.host.model", "skillwire.runner", "skillwire.server", "skillwire.sources"]
+LAZY = [
+    "skillwire.catalog",
+    "skillwire.host",
+    "skillwire.host.model",
+    "skillwire.runner",
+    "skillwire.server",
+    "skillwire.sources",
+]
 
 
 def is_own(node: ast.AST) -> bool:
