@@ -6,28 +6,28 @@ import re
 import secrets
 import stat
 import time
-from collections.abc import AsyncIterator, Collection, Generator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from importlib import import_module
 from itertools import groupby
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import anyio.to_thread
 
+from skillwire.catalog.database import Database, Transaction
 from skillwire.catalog.model import CatalogError
+from skillwire.catalog.schema import FOLDER, S3, TABLE
 from skillwire.core import MAX_TOTAL_SIZE, digest_of, is_digest
 
 MAX_BLOB_BYTES: Final = MAX_TOTAL_SIZE
 AT_ONCE: Final = 16
 """How many requests to one store of blobs wait at once."""
 
-FOLDER, TABLE = "folder", "table"
-
 _TEMPORARY = "new"
 _STALE_SECONDS = 3600.0
 _BATCH = 1_000
+_PARAMETERS = 500
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 _OPEN_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _NOFOLLOW
 _READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | _NOFOLLOW
@@ -36,8 +36,7 @@ _CHUNK = 1024 * 1024
 _SHARD = re.compile(r"[0-9a-f]{2}")
 
 
-@dataclass(frozen=True, slots=True)
-class StoredBlob:
+class StoredBlob(NamedTuple):
     """The digest and size of a stored blob, and when it was stored, in POSIX seconds."""
 
     digest: str
@@ -87,8 +86,11 @@ class BlobStore(Protocol):
         """Yield all blobs, in batches."""
         ...
 
-    async def remove(self, digests: Collection[str]) -> None:
-        """Remove blobs; those that do not exist are ignored."""
+    async def remove(self, digests: Collection[str], within: Transaction | None = None) -> None:
+        """Remove blobs; those that do not exist are ignored.
+
+        A store in the database of the catalog does so as a part of the transaction `within`.
+        """
         ...
 
 
@@ -129,26 +131,34 @@ def checked(digest: str, content: bytes, location: str) -> bytes:
     return content
 
 
-def open_blobs(location: str, database: object, folder: Path | None) -> BlobStore:
-    """Return the store of blobs at a location: `folder`, `table` or `s3://bucket/prefix`.
+def open_blobs(location: str, database: Database) -> BlobStore:
+    """Return the store of blobs at a location that a catalog has in `meta`.
 
     Raises:
         CatalogError: There is no such location, or what it needs is missing.
     """
-    if location == FOLDER and folder is not None:
-        return FolderBlobs(folder)
-    if location.startswith("s3://"):
-        try:
-            module = import_module("skillwire.catalog.s3")
-        except ModuleNotFoundError as error:
-            raise CatalogError(
-                "blobs in S3 need an optional package", fix='pip install "skillwire[s3]"'
-            ) from error
-        return module.S3Blobs(location)
+    if location == TABLE:
+        return TableBlobs(database)
+    if location == FOLDER and database.path is not None:
+        return FolderBlobs(database.path.with_name(f"{database.path.name}.blobs"))
+    if location.startswith(S3):
+        return _s3_opener()(location)
     raise CatalogError(
         "the location of the blobs is not known, or not possible with this database",
         fix="use folder (SQLite only), table, or s3://BUCKET/PREFIX",
     )
+
+
+def _s3_opener() -> Callable[[str], BlobStore]:
+    try:
+        return import_module("skillwire.catalog.s3").S3Blobs
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] != "obstore":
+            raise
+        raise CatalogError(
+            "blobs in S3 need obstore, which is not installed",
+            fix="install the extra: pip install 'skillwire[s3]'",
+        ) from error
 
 
 class FolderBlobs:
@@ -201,7 +211,7 @@ class FolderBlobs:
             for start in range(0, len(found), _BATCH):
                 yield found[start : start + _BATCH]
 
-    async def remove(self, digests: Collection[str]) -> None:
+    async def remove(self, digests: Collection[str], within: Transaction | None = None) -> None:
         """Remove blobs, and what interrupted writes left; those that do not exist are ignored."""
         check_digests(digests)
         await anyio.to_thread.run_sync(self._remove, sorted(digests))
@@ -360,3 +370,87 @@ def _statuses(folder: int) -> Iterator[tuple[str, os.stat_result]]:
         for entry in entries:
             with suppress(FileNotFoundError):
                 yield entry.name, entry.stat(follow_symlinks=False)
+
+
+class TableBlobs:
+    """Blobs in the table `blobs` of the catalog's database."""
+
+    location = TABLE
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def check(self) -> None:
+        """Check that the table can be read.
+
+        Raises:
+            CatalogError: It cannot be.
+        """
+        await self._database.read("SELECT digest FROM blobs LIMIT 1")
+
+    async def has(self, digests: Collection[str]) -> set[str]:
+        """Return those of the digests that are stored."""
+        check_digests(digests)
+        stored: set[str] = set()
+        for batch in _batches_of(sorted(digests)):
+            sql = f"SELECT digest FROM blobs WHERE digest IN ({_marks(batch)})"
+            stored.update(digest for (digest,) in await self._database.read(sql, batch))
+        return stored
+
+    async def put(self, digest: str, content: bytes) -> None:
+        """Store a blob; if it is stored already, only its time is renewed.
+
+        Raises:
+            CatalogError: The content is not the one of the digest, or it cannot be written.
+        """
+        await anyio.to_thread.run_sync(check_content, digest, content)
+        async with self._database.transaction(write=True) as transaction:
+            await transaction.execute(
+                f"INSERT INTO blobs (digest, size, at, content) VALUES (?, ?, {self._database.clock}, ?) "
+                "ON CONFLICT (digest) DO UPDATE SET at = excluded.at",
+                (digest, len(content), content),
+            )
+
+    async def get(self, digest: str) -> bytes:
+        """Return the bytes of a blob, which match its digest.
+
+        Raises:
+            BlobMissingError: There is no such blob.
+            CatalogError: The stored bytes differ, or cannot be read.
+        """
+        check_digests((digest,))
+        rows = await self._database.read(
+            "SELECT CASE WHEN length(content) <= ? THEN content END FROM blobs WHERE digest = ?",
+            (MAX_BLOB_BYTES, digest),
+        )
+        if not rows:
+            raise BlobMissingError(digest, self.location)
+        return await anyio.to_thread.run_sync(checked, digest, bytes(rows[0][0] or b""), self.location)
+
+    async def digests(self) -> AsyncIterator[list[StoredBlob]]:
+        """Yield all blobs, in batches."""
+        last = ""
+        while rows := await self._database.read(
+            "SELECT digest, size, at FROM blobs WHERE digest > ? ORDER BY digest LIMIT ?", (last, _BATCH)
+        ):
+            last = rows[-1][0]
+            yield [StoredBlob(*row) for row in rows]
+
+    async def remove(self, digests: Collection[str], within: Transaction | None = None) -> None:
+        """Remove blobs; those that do not exist are ignored."""
+        check_digests(digests)
+        if within is None:
+            async with self._database.transaction(write=True) as transaction:
+                await self.remove(digests, transaction)
+            return
+        for batch in _batches_of(sorted(digests)):
+            await within.execute(f"DELETE FROM blobs WHERE digest IN ({_marks(batch)})", batch)
+
+
+def _batches_of(digests: list[str]) -> Iterator[list[str]]:
+    # Older versions of SQLite take at most 999 parameters.
+    return (digests[start : start + _PARAMETERS] for start in range(0, len(digests), _PARAMETERS))
+
+
+def _marks(values: list[str]) -> str:
+    return ", ".join("?" * len(values))

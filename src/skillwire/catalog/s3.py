@@ -26,6 +26,7 @@ from skillwire.catalog.blobs import (
     check_digests,
     checked,
 )
+from skillwire.catalog.database import Transaction
 from skillwire.catalog.model import CatalogError
 from skillwire.core import is_digest
 
@@ -129,7 +130,7 @@ class S3Blobs:
                 if is_digest(digest := f"sha256:{found['path']}")
             ]
 
-    async def remove(self, digests: Collection[str]) -> None:
+    async def remove(self, digests: Collection[str], within: Transaction | None = None) -> None:
         """Remove blobs; those that do not exist are ignored."""
         check_digests(digests)
         keys = [_key(digest) for digest in digests]

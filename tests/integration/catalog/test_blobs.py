@@ -10,15 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from integration.catalog.blob_places import DIGEST, ONE, Place, run_script, s3_server
+from integration.catalog.blob_places import DIGEST, ONE, Place, postgres_server, run_script, s3_server
 from skillwire.catalog.blobs import (
     MAX_BLOB_BYTES,
     BlobMissingError,
     BlobStore,
     FolderBlobs,
+    TableBlobs,
     open_blobs,
 )
+from skillwire.catalog.database import SqliteDatabase
 from skillwire.catalog.model import CatalogError
+from skillwire.catalog.s3 import S3Blobs
 from skillwire.core import digest_of
 
 NO_DIGESTS = [
@@ -55,14 +58,21 @@ def s3() -> Generator[dict[str, str]]:
         yield environment
 
 
-@pytest.fixture(params=["folder", "s3"])
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
+    with postgres_server(tmp_path_factory.mktemp("postgres")) as url:
+        yield url
+
+
+@pytest.fixture(params=["folder", "sqlite-table", "s3"])
 def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    url = f"sqlite:///{tmp_path}/skills.db"
     if request.param == "s3":
         environment: dict[str, str] = request.getfixturevalue("s3")
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
-        return Place(f"s3://files/{secrets.token_hex(4)}/blobs", tmp_path, environment)
-    return Place(request.param, tmp_path / "blobs")
+        return Place(url, f"s3://files/{secrets.token_hex(4)}/blobs", environment)
+    return Place(url, request.param.removeprefix("sqlite-"))
 
 
 @pytest.fixture
@@ -155,16 +165,10 @@ async def test_names_that_are_no_digests_are_refused_before_anything_is_asked(
 ) -> None:
     # Stores that cannot answer: the error is about the name all the same.
     (tmp_path / "file").touch()
-    for store in (
-        open_blobs("folder", None, tmp_path / "file"),
-        open_blobs("s3://no-such-bucket/x", None, None),
-    ):
-        for call in (
-            store.has([DIGEST, name]),
-            store.put(name, ONE),
-            store.get(name),
-            store.remove([DIGEST, name]),
-        ):
+    database = SqliteDatabase(tmp_path / "none", "", create=False)
+    for store in (FolderBlobs(tmp_path / "file"), TableBlobs(database), S3Blobs("s3://no-such-bucket/x")):
+        calls = (store.has([DIGEST, name]), store.put(name, ONE), store.get(name), store.remove([name]))
+        for call in calls:
             with pytest.raises(CatalogError, match="not a digest"):
                 await call
 
@@ -192,13 +196,13 @@ async def test_all_blobs_are_listed_in_bounded_batches(store: BlobStore) -> None
 
 PUT_MANY = """
 import anyio, sys
-from pathlib import Path
 from skillwire.catalog.blobs import open_blobs
+from skillwire.catalog.database import open_database
 from skillwire.core import digest_of
 
 async def main():
-    store = open_blobs(sys.argv[1], None, Path(sys.argv[2]))
-    async with anyio.create_task_group() as group:
+    async with open_database(sys.argv[1]) as database, anyio.create_task_group() as group:
+        store = open_blobs(sys.argv[2], database)
         for number in range(40):
             content = b"%d" % number * 10_000
             group.start_soon(store.put, digest_of(content), content)
@@ -212,7 +216,8 @@ async def test_several_processes_may_store_the_same_blobs_at_once(place: Place, 
 
     ended = [(process.communicate(timeout=60)[1], process.returncode) for process in processes]
 
-    assert ended == [("", 0)] * 4
+    assert [error[-700:] for error, _ in ended] == [""] * 4
+    assert [code for _, code in ended] == [0] * 4
     contents = [b"%d" % number * 10_000 for number in range(40)]
     assert await store.has([digest_of(content) for content in contents]) == set(map(digest_of, contents))
     for content in contents:
@@ -251,7 +256,7 @@ def die_before(step):
         setattr(os, name, wrapped(getattr(os, name)))
 
 for step in range(1, 200):
-    root = Path(sys.argv[2]) / str(step)
+    root = Path(sys.argv[1]) / str(step)
     child = os.fork()
     if child == 0:
         store = FolderBlobs(root)
@@ -275,7 +280,7 @@ for step in range(1, 200):
 
 
 async def test_a_process_killed_at_any_step_leaves_nothing_or_the_whole_file(tmp_path: Path) -> None:
-    process = run_script(Place("folder", tmp_path), PUT_AND_DIE)
+    process = run_script(Place(str(tmp_path), "folder"), PUT_AND_DIE)
 
     output, errors = process.communicate(timeout=60)
 
@@ -369,7 +374,7 @@ async def test_a_bucket_that_cannot_be_used_is_an_error_without_secrets(
 ) -> None:
     for name, value in (s3 | change).items():
         monkeypatch.setenv(name, value)
-    store = open_blobs(f"s3://{change.get('bucket', 'files')}/x", None, None)
+    store = S3Blobs(f"s3://{change.get('bucket', 'files')}/x")
 
     for call in (store.check(), store.put(DIGEST, ONE), store.get(DIGEST)):
         with pytest.raises(CatalogError) as caught:
@@ -383,18 +388,18 @@ async def test_a_bucket_that_cannot_be_used_is_an_error_without_secrets(
 @pytest.mark.parametrize("location", NO_LOCATIONS)
 async def test_other_locations_are_refused(tmp_path: Path, location: str) -> None:
     with pytest.raises(CatalogError) as caught:
-        open_blobs(location, None, tmp_path)
+        open_blobs(location, SqliteDatabase(tmp_path / "none", "", create=False))
 
     assert "SECRET" not in f"{caught.value} {caught.value.fix}"
 
 
-async def test_without_the_extra_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_the_extra_the_error_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "skillwire.catalog.s3", raising=False)
     monkeypatch.setitem(sys.modules, "obstore", None)
     monkeypatch.setitem(sys.modules, "obstore.store", None)
     monkeypatch.setitem(sys.modules, "obstore.exceptions", None)
 
     with pytest.raises(CatalogError) as caught:
-        open_blobs("s3://bucket/x", None, None)
+        open_blobs("s3://bucket/x", SqliteDatabase(tmp_path / "none", "", create=False))
 
     assert "skillwire[s3]" in caught.value.fix
