@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING
 from skillwire.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from skillwire.catalog.blobs import BlobStore
+    from skillwire.catalog.catalog import Catalog, RowChanges, open_catalog
+    from skillwire.catalog.database import Database, Transaction, open_database
+    from skillwire.catalog.drafts import DraftSet, drafts_of, is_version, open_drafts, version_uri
     from skillwire.catalog.model import (
+        FOREVER,
         AuditEvent,
         CatalogConflictError,
         CatalogError,
@@ -28,24 +33,41 @@ else:
     __getattr__ = lazy_names(
         __name__,
         {
+            "blobs": "BlobStore",
+            "catalog": "Catalog RowChanges open_catalog",
+            "database": "Database Transaction open_database",
+            "drafts": "DraftSet drafts_of is_version open_drafts version_uri",
             "model": (
-                "AuditEvent CatalogConflictError CatalogError ChangeKind Draft NewerSchemaError Publication "
-                "PublishPlan Revision SkillChange SkillRow SkillVersion"
+                "AuditEvent CatalogConflictError CatalogError ChangeKind Draft FOREVER NewerSchemaError "
+                "Publication PublishPlan Revision SkillChange SkillRow SkillVersion"
             ),
         },
     )
 
 __all__ = [
+    "FOREVER",
     "AuditEvent",
+    "BlobStore",
+    "Catalog",
     "CatalogConflictError",
     "CatalogError",
     "ChangeKind",
+    "Database",
     "Draft",
+    "DraftSet",
     "NewerSchemaError",
     "Publication",
     "PublishPlan",
     "Revision",
+    "RowChanges",
     "SkillChange",
     "SkillRow",
     "SkillVersion",
+    "Transaction",
+    "drafts_of",
+    "is_version",
+    "open_catalog",
+    "open_database",
+    "open_drafts",
+    "version_uri",
 ]

@@ -83,13 +83,17 @@ class Draft:
     """A skill to be published: its entry, and how to read its files.
 
     `read` is called for the lines of the entry's manifest whose bytes the
-    catalog does not have yet. With a `version`, the skill is also published as
-    an immutable version beside the moving one.
+    catalog does not have yet. `media_types` are those that the names of files do
+    not imply, by URI, `folders` the URIs of empty ones, `order` the paths of
+    files in the order of their author, and `modified` is when `SKILL.md` was. With
+    a `version`, an immutable version is also published beside the moving skill.
     """
 
     entry: SkillEntry
     read: ReadLine
-    details: str = "{}"
+    media_types: Mapping[str, str] = field(default_factory=dict[str, str])
+    folders: tuple[str, ...] = ()
+    order: tuple[str, ...] = ()
     modified: float | None = None
     version: str = ""
 

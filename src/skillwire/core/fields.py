@@ -60,6 +60,22 @@ def suggest_name(text: str) -> str:
     return name or "my-skill"
 
 
+LISTED: Final = "skillwire/listed"
+PINNED: Final = "skillwire/pinned"
+
+
+def metadata_flag(frontmatter: Frontmatter, key: str) -> bool | None:
+    """Return a flag in `metadata`; None when it is absent or not a boolean.
+
+    `metadata` maps strings to strings, and authors forget the quotes, so both are read.
+    """
+    metadata = frontmatter.fields.get("metadata")
+    value = metadata.get(key) if isinstance(metadata, dict) else None
+    if isinstance(value, bool):
+        return value
+    return {"true": True, "false": False}.get(value.strip().lower()) if isinstance(value, str) else None
+
+
 def no_line(*_path: str) -> Line:
     """Return None: a `LineOf` for frontmatter without a file."""
     return None

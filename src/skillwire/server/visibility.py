@@ -13,7 +13,17 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from skillwire.core import SKILL_FILE, InvalidUriError, JsonValue, SkillEntry, SkillUri, quoted, visible
+from skillwire.core import (
+    LISTED,
+    PINNED,
+    SKILL_FILE,
+    InvalidUriError,
+    SkillEntry,
+    SkillUri,
+    metadata_flag,
+    quoted,
+    visible,
+)
 from skillwire.wire.core import LIST_SKILLS
 
 # `Visibility`: which skills a caller may see, and whose scripts they may run.
@@ -97,9 +107,6 @@ def _covers(places: tuple[str, ...], uri: SkillUri) -> bool:
 ALL: Final = Visibility((EVERYTHING,), (EVERYTHING,), can_operate=True)
 NOTHING: Final = Visibility()
 
-LISTED: Final = "skillwire/listed"
-PINNED: Final = "skillwire/pinned"
-
 
 @dataclass(frozen=True, slots=True)
 class ListingRules:
@@ -142,29 +149,14 @@ class ListingRules:
         """Return whether a skill is never listed."""
         if self.unlisted and Visibility(self.unlisted).includes(entry.uri):
             return True
-        return _metadata_flag(entry, LISTED) is False
+        return metadata_flag(entry.frontmatter, LISTED) is False
 
     def is_pinned(self, entry: SkillEntry) -> bool:
         """Return whether a skill is listed even when there are too many."""
-        return bool(_metadata_flag(entry, PINNED)) or Visibility(self.pins).includes(entry.uri)
+        return bool(metadata_flag(entry.frontmatter, PINNED)) or Visibility(self.pins).includes(entry.uri)
 
 
 EVERYTHING_LISTED: Final = ListingRules()
-
-
-def _metadata_flag(entry: SkillEntry, key: str) -> bool | None:
-    """Return a flag in the `metadata` of a skill; None when it is absent or not a boolean."""
-    metadata = entry.frontmatter.fields.get("metadata")
-    if not isinstance(metadata, dict) or key not in metadata:
-        return None
-    return _parse_flag(metadata[key])
-
-
-def _parse_flag(value: JsonValue) -> bool | None:
-    """Parse a boolean or its text: `metadata` maps strings to strings, and authors forget the quotes."""
-    if isinstance(value, bool):
-        return value
-    return {"true": True, "false": False}.get(value.strip().lower()) if isinstance(value, str) else None
 
 
 # Summaries of skills for the `instructions` of a server, which a model reads before any listing.
