@@ -76,6 +76,13 @@ def link(name: str, target: str, kind: bytes = tarfile.SYMTYPE) -> tarfile.TarIn
     return info
 
 
+def is_running(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().split()[2] != "Z"
+    except OSError:
+        return False
+
+
 async def names(kind: ManagedKind, location: str, prefix: str = "acme") -> dict[str, bytes]:
     """Return the SKILL.md of each fetched skill, by path; all of its files can be read."""
     found: dict[str, bytes] = {}
@@ -165,7 +172,7 @@ async def test_hooks_filters_and_configuration_of_others_are_not_used(
     home.mkdir()
     (home / ".gitconfig").write_text(
         f'[core]\nhooksPath={tmp_path}/hooks\nfsmonitor={script}\n[filter "x"]\nsmudge={script}\n'
-        f'[init]\ntemplateDir={tmp_path}/template\n[tar "tar.gz"]\ncommand={script}\n[alias]\nfetch=!{script}\n'
+        f'[init]\ntemplateDir={tmp_path}/template\n[tar "tar.gz"]\ncommand={script}\n'
     )
     for folder in (tmp_path / "hooks", tmp_path / "template" / "hooks"):
         folder.mkdir(parents=True)
@@ -235,11 +242,10 @@ async def test_git_that_hangs_is_ended_with_everything_it_started(
 
     assert time.monotonic() - start < 10
     child = int((tmp_path / "child").read_text())
-    with anyio.fail_after(10):
-        while (
-            Path(f"/proc/{child}").exists() and "Z" not in Path(f"/proc/{child}/stat").read_text().split()[2]
-        ):
-            await anyio.sleep(0.02)
+    deadline = time.monotonic() + 10
+    while is_running(child):
+        assert time.monotonic() < deadline
+        await anyio.sleep(0.02)
 
 
 async def test_a_repository_with_more_than_the_limit_is_refused(
@@ -282,7 +288,7 @@ BAD_ARCHIVES = {
     "not an archive": b"hello" * 100,
     "truncated": tar_gz(FILES)[:-30],
     "upwards": tar_gz({"../out.md": b"x"}),
-    "absolute": tar_gz({"/tmp/skillwire-out.md": b"x"}),
+    "absolute": tar_gz({"/out.md": b"x"}),
     "twice": tar_gz({"a/b.md": b"x"}, tarfile.TarInfo("a/b.md")),
     "file and folder": tar_gz({"a": b"x", "a/b.md": b"y"}),
     "deep": tar_gz({"a/" * 40 + "b": b"x"}),
@@ -297,7 +303,7 @@ async def test_bad_archives_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises((InvalidArchiveError, LimitError)):
         await names(ManagedKind.ARCHIVE, str(tmp_path / "bad.tar.gz"))
 
-    assert not (tmp_path / "out.md").exists() and not Path("/tmp/skillwire-out.md").exists()
+    assert {path.name for path in tmp_path.iterdir()} == {"temporary", "bad.tar.gz"}
 
 
 async def test_nothing_is_written_through_a_link_of_an_archive(tmp_path: Path) -> None:
@@ -312,6 +318,17 @@ async def test_nothing_is_written_through_a_link_of_an_archive(tmp_path: Path) -
     (tmp_path / "bad.tar.gz").write_bytes(data.getvalue())
 
     await names(ManagedKind.ARCHIVE, str(tmp_path / "bad.tar.gz"))
+
+    assert list(outside.iterdir()) == []
+
+
+async def test_no_link_is_created_below_another(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (tmp_path / "bad.tar.gz").write_bytes(tar_gz({}, link("a", str(outside)), link("a/b", "/etc/passwd")))
+
+    with pytest.raises(InvalidArchiveError):
+        await names(ManagedKind.ARCHIVE, str(tmp_path / "bad.tar.gz"))
 
     assert list(outside.iterdir()) == []
 
