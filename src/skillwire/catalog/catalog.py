@@ -288,6 +288,13 @@ class Catalog:
         )
         return [_version(row) for row in rows]
 
+    async def named(self, name: str) -> list[SkillUri]:
+        """Return the skills with a name, or if there is none, those that had it before they were removed."""
+        query = "SELECT DISTINCT uri FROM versions WHERE name = ? AND is_pin = 0"
+        rows = await self.database.read(f"{query} AND until = {FOREVER} ORDER BY uri", (name,))
+        rows = rows or await self.database.read(f"{query} ORDER BY uri", (name,))
+        return [SkillUri(uri) for (uri,) in rows]
+
     @asynccontextmanager
     async def rows_since(self, revision: int, *, batch: int = 1000) -> AsyncGenerator[RowChanges]:
         """Read the rows that were added or closed after a revision, in any order, at one consistent state.
