@@ -63,7 +63,7 @@ def discard_output(error: OSError) -> None:
 
 
 COMMANDS = {
-    "serve": "Publish folders of skills over MCP.",
+    "serve": "Publish folders of skills, or a catalog, over MCP.",
     "validate": "Check skills against the Agent Skills format.",
     "new": "Create a skill that validates.",
     "manifest": "Print what a server would publish about skills.",

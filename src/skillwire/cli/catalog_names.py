@@ -7,16 +7,18 @@ import os
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Final, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 from urllib.parse import quote
 
 import platformdirs
 import typer
 
-from skillwire.catalog.catalog import Catalog
 from skillwire.catalog.model import ChangeKind, SkillChange
 from skillwire.cli.command import MisuseError, Output, plural
 from skillwire.core import SKILL_FILE, InvalidUriError, NotFoundError, SkillError, SkillUri, quoted
+
+if TYPE_CHECKING:
+    from skillwire.catalog import Catalog
 
 DEFAULT: Final = "default"
 """The word for the user's own catalog, where a URL is expected."""
