@@ -192,8 +192,15 @@ async def verify(catalog: Catalog, progress: ReportProgress | None = None) -> Ve
             progress(done, len(lines))
 
     await for_each(sorted(lines.values(), key=lambda line: line.digest), check)
-    problems = [tuple(sorted(found, key=lambda one: one.name)) for found in (missing, damaged)]
-    return Verification(revision, references.rows, len(lines), size, *problems, tuple(references.unreadable))
+    return Verification(
+        revision,
+        references.rows,
+        len(lines),
+        size,
+        tuple(sorted(missing)),
+        tuple(sorted(damaged)),
+        tuple(references.unreadable),
+    )
 
 
 async def for_each(items: Collection[Item], act: Callable[[Item], Awaitable[object]]) -> None:

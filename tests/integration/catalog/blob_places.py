@@ -1,6 +1,7 @@
 """Places for blobs that tests use: a folder, tables of both engines, and a bucket of a real server."""
 
 import os
+import secrets
 import socket
 import subprocess
 import sys
@@ -13,7 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import obstore
+import psycopg
 from obstore.store import S3Store
+from psycopg import sql
 
 from skillwire.catalog.blobs import BlobStore, open_blobs
 from skillwire.catalog.database import open_database
@@ -72,6 +75,19 @@ def postgres_server(folder: Path) -> Generator[str]:
         yield server.get_uri()
     finally:
         server.cleanup()
+
+
+@contextmanager
+def postgres_database(server: str) -> Generator[str]:
+    """Create a database on a server, and yield its URL."""
+    name = f"test_{secrets.token_hex(6)}"
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+        path, mark, query = server.partition("?")
+        try:
+            yield f"{path.rpartition('/')[0]}/{name}{mark}{query}"
+        finally:
+            connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
 
 
 @contextmanager

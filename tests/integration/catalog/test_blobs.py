@@ -10,7 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from integration.catalog.blob_places import DIGEST, ONE, Place, postgres_server, run_script, s3_server
+from integration.catalog.blob_places import (
+    DIGEST,
+    ONE,
+    Place,
+    postgres_database,
+    postgres_server,
+    run_script,
+    s3_server,
+)
 from skillwire.catalog.blobs import (
     MAX_BLOB_BYTES,
     BlobMissingError,
@@ -64,15 +72,21 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
         yield url
 
 
-@pytest.fixture(params=["folder", "sqlite-table", "s3"])
-def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+@pytest.fixture(params=["folder", "sqlite-table", "postgres-table", "s3"])
+def place(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Generator[Place]:
     url = f"sqlite:///{tmp_path}/skills.db"
     if request.param == "s3":
         environment: dict[str, str] = request.getfixturevalue("s3")
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
-        return Place(url, f"s3://files/{secrets.token_hex(4)}/blobs", environment)
-    return Place(url, request.param.removeprefix("sqlite-"))
+        yield Place(url, f"s3://files/{secrets.token_hex(4)}/blobs", environment)
+    elif request.param == "postgres-table":
+        with postgres_database(request.getfixturevalue("postgres")) as database:
+            yield Place(database, "table")
+    else:
+        yield Place(url, request.param.removeprefix("sqlite-"))
 
 
 @pytest.fixture

@@ -303,7 +303,7 @@ async def test_bad_archives_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises((InvalidArchiveError, LimitError)):
         await names(ManagedKind.ARCHIVE, str(tmp_path / "bad.tar.gz"))
 
-    assert {path.name for path in tmp_path.iterdir()} == {"temporary", "bad.tar.gz"}
+    assert set(os.listdir(tmp_path)) == {"temporary", "bad.tar.gz"}
 
 
 async def test_nothing_is_written_through_a_link_of_an_archive(tmp_path: Path) -> None:
