@@ -143,7 +143,7 @@ class Catalog:
         """
         if not plan.changes:
             return Publication(await self.revision(), ())
-        async with self._no_collection():
+        async with self.no_collection():
             # A file may have been removed since the plan was made.
             await self._upload(plan, await self._missing(plan.files), progress)
             action = "sync" if plan.source else "publish"
@@ -224,8 +224,10 @@ class Catalog:
             raise failures[0]
 
     @asynccontextmanager
-    async def _no_collection(self) -> AsyncGenerator[None]:
+    async def no_collection(self, seconds: float = LEASE_SECONDS) -> AsyncGenerator[None]:
         """Exclude the removal of unused files during the block; wait until one that is going on ends.
+
+        `seconds` is how long they stay excluded after this process was killed.
 
         Raises:
             CatalogError: It did not end in time.
@@ -233,7 +235,7 @@ class Catalog:
         query = f"SELECT holder FROM leases WHERE name = ? AND until > {self.database.clock}"
         deadline = time.monotonic() + SECONDS
         while True:
-            async with self.lease(f"{PUBLISHERS}{secrets.token_hex(16)}"):
+            async with self.lease(f"{PUBLISHERS}{secrets.token_hex(16)}", seconds):
                 if not await self.database.read(query, (COLLECTION,)):
                     yield
                     return
