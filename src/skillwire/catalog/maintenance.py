@@ -265,7 +265,8 @@ async def gc(
                 unused[blob.digest] = blob
     removed = list(unused.values()) if dry_run else []
     if not dry_run:
-        for digests in in_batches(unused) if unused else [[]]:
+        await catalog.store.remove([])  # What interrupted writes left.
+        for digests in in_batches(unused):
             removed += [unused[one] for one in await _remove(catalog, digests, revision)]
         detail = f"{len(removed)} files with {sum(blob.size for blob in removed)} bytes removed"
         await catalog.record("gc", actor="", detail=detail)
