@@ -21,6 +21,8 @@ from skillwire.core.version import __version__
 
 def simplify_arguments(command: Any) -> Any:
     """Return a command whose help has `DIR...` where Typer has `{DIR}...` and `DIR <list[Path]>`."""
+    for inner in getattr(command, "commands", {}).values():
+        simplify_arguments(inner)
     for parameter in command.params:
         if type(parameter) is TyperArgument:
             parameter.__class__ = _Argument
@@ -72,6 +74,7 @@ COMMANDS = {
     "history": "Show the revisions of a catalog or of a skill.",
     "rollback": "Publish an earlier state of a skill again.",
     "unpublish": "Remove skills from a catalog.",
+    "catalog": "Check, clean, back up or restore a catalog.",
     "token": "Create, list or revoke tokens for a server.",
     "add": "Add a server to the configuration.",
     "trust": "Trust a folder: its own skills, and its configuration.",

@@ -119,6 +119,9 @@ def publish(
     A skill with a semantic version in metadata.version is also published as an
     immutable version, such as skill://acme/v1.2.0/refunds/SKILL.md.
 
+    `skillwire search WORDS --catalog default` searches your own catalog, and
+    `skillwire serve --catalog default` serves it.
+
     With --static it writes a web site: OUT is the root of a web server, and
     the site goes to .well-known/agent-skills in it. No two skills may share a
     name. Other files are never touched.

@@ -87,9 +87,7 @@ def search(
     with command_output("search", json=json, verbose=verbose) as output:
         if catalog:
             if targets or command_in(context) or config or lock or frozen or archives:
-                raise MisuseError(
-                    "a catalog is searched alone", fix="leave out targets and options of servers"
-                )
+                raise MisuseError("a catalog is searched alone", fix="leave out what is for servers")
             # A server's search takes memory and time that others do not need.
             module = import_module("skillwire.cli.catalog_search")
             module.search_catalog(output, catalog, query, limit, cursor, everything=everything)
