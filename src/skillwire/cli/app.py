@@ -71,7 +71,7 @@ COMMANDS = {
     "manifest": "Print what a server would publish about skills.",
     "pack": "Pack a skill into one reproducible archive.",
     "publish": "Publish folders of skills into a catalog, or as a web site.",
-    "history": "Show the revisions of a catalog or of a skill.",
+    "history": "Show the revisions of a catalog, or of one of its skills.",
     "rollback": "Publish an earlier state of a skill again.",
     "unpublish": "Remove skills from a catalog.",
     "catalog": "Check, clean, back up or restore a catalog.",

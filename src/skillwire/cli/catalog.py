@@ -45,7 +45,7 @@ app = new_app()
 
 @app.callback()
 def catalog() -> None:
-    """Show figures of a catalog, check, clean, back up or restore it."""
+    """Check, clean, back up or restore a catalog."""
 
 
 @app.command()

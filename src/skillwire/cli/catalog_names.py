@@ -155,7 +155,7 @@ async def skill_named(catalog: Catalog, name: str) -> SkillUri:
 def print_changes(output: Output, changes: Iterable[SkillChange]) -> None:
     """Print a line for each change with the digests of the entry, and a line for each file that differs."""
     for change in changes:
-        digests = " -> ".join(filter(None, (change.before, change.after)))
+        digests = " -> ".join(dict.fromkeys(filter(None, (change.before, change.after))))
         kind = (change.kind.value, _STYLES[change.kind])
         output.line(kind, f"  {change.uri}  {digests}", "  immutable" if change.is_pin else "", wrap=False)
         for file in change.files:

@@ -36,10 +36,11 @@ def history(
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Show the revisions of a catalog, or of one skill, the newest first.
+    """Show the revisions of a catalog, or of one of its skills.
 
-    For a skill, each line has the digest of its entry at that revision. The
-    path of an immutable version, such as acme/v1.2.0/refunds, works too.
+    The newest comes first. For a skill, each line has the digest of its entry
+    at that revision. The path of an immutable version, such as
+    acme/v1.2.0/refunds, works too.
     """
     with command_output("history", json=json, verbose=verbose) as output:
         url = catalog_url(catalog)

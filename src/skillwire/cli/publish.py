@@ -109,7 +109,7 @@ def publish(
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Publish folders of skills into a catalog.
+    """Publish folders of skills into a catalog, or as a web site.
 
     All skills are validated first, and when one has errors, or another
     publisher has changed one at the same time, nothing is written. Otherwise

@@ -41,11 +41,12 @@ def rollback(
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Publish the state that a skill had at a revision again.
+    """Publish an earlier state of a skill again.
 
-    It becomes a new revision; the ones between stay in the history. NAME is a
-    path such as acme/billing/refunds, a URI, or a name that is unique. A skill
-    that was removed comes back. `skillwire history NAME` lists the revisions.
+    The state that it had at revision REV becomes a new revision; the ones
+    between stay in the history. NAME is a path such as acme/billing/refunds, a
+    URI, or a name that is unique. A skill that was removed comes back.
+    `skillwire history NAME` lists the revisions.
     """
     with command_output("rollback", json=json, verbose=verbose) as output:
         name, _, number = version.rpartition("@")

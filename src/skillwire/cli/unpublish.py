@@ -40,10 +40,11 @@ def unpublish(
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Remove skills from a catalog, all or none.
+    """Remove skills from a catalog.
 
-    Their history stays, and `skillwire rollback` publishes them again.
-    Immutable versions stay published, unless they are named: acme/v1.2.0/refunds.
+    All are removed, or none. Their history stays, and `skillwire rollback`
+    publishes them again. Immutable versions stay published, unless they are
+    named: acme/v1.2.0/refunds.
     """
     with command_output("unpublish", json=json, verbose=verbose) as output:
         url = catalog_url(catalog)
