@@ -38,7 +38,7 @@ from skillwire.catalog.model import (
     SkillVersion,
 )
 from skillwire.catalog.schema import prepare
-from skillwire.core import ManifestFile, NotFoundError, SkillUri, VerificationError, digest_of
+from skillwire.core import ManifestFile, NotFoundError, SkillUri, VerificationError
 from skillwire.sources.background import FailureLog, run_in_background
 
 logger = logging.getLogger(__name__)
@@ -83,9 +83,10 @@ async def open_catalog(
     """
     async with open_database(url, create=create) as database:
         meta = await prepare(database, create=create, blobs=blobs)
-        yield Catalog(
-            database, open_blobs(meta["blobs"], database), identity=meta["id"], poll_seconds=poll_seconds
-        )
+        store = open_blobs(meta["blobs"], database)
+        if create:
+            await store.check()
+        yield Catalog(database, store, identity=meta["id"], poll_seconds=poll_seconds)
 
 
 class Catalog:
@@ -309,10 +310,7 @@ class Catalog:
         Raises:
             CatalogError: The catalog does not have it, or it is damaged.
         """
-        content = await self.store.get(digest)
-        if digest_of(content) != digest:
-            raise CatalogError(f"the file {digest} of the catalog is damaged", fix="restore it from a backup")
-        return content
+        return await self.store.get(digest)
 
     async def wait_for_change(self, revision: int, *, seconds: float) -> int:
         """Wait until there is a revision newer than this one, and return the newest that is known.
