@@ -353,6 +353,19 @@ def _completed(entry: SkillEntry, lines: Mapping[str, ManifestFile]) -> SkillEnt
     )
 
 
+@dataclass(frozen=True, slots=True)
+class SharedState:
+    """What a source that is shared with other processes serves: a revision, and how far it is behind.
+
+    `behind` counts the newer revisions that are known, and `silent_seconds` is how
+    long ago the shared store answered.
+    """
+
+    revision: int
+    behind: int
+    silent_seconds: float
+
+
 # The protocols of sources.
 
 
