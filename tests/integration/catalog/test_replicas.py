@@ -20,7 +20,18 @@ import anyio
 import psycopg
 
 from integration.catalog.catalog_world import draft, drop_database, new_database, start_postgres
-from serving import Connection, HttpServer, Json, environment, http_server, modern, next_event, wait_until
+from serving import (
+    Connection,
+    HttpServer,
+    Json,
+    environment,
+    handshake,
+    http_server,
+    legacy,
+    modern,
+    next_event,
+    wait_until,
+)
 from skillwire.catalog import Draft, Publication, open_catalog
 from skillwire.core import SkillUri, digest_of
 
@@ -247,6 +258,19 @@ def test_streams_on_every_replica_hear_of_a_change_made_elsewhere(postgres_url: 
                 event = next_event(stream)
                 assert event is not None
                 methods.add(event["method"])
+
+
+def test_an_older_client_needs_no_session_so_each_of_its_requests_may_reach_another_replica(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    publish(postgres_url, draft("acme/refunds", files_of(0)))
+    with replicas(postgres_url, tmp_path, 2) as [one, other]:
+        with one.connection() as connection:
+            opened = connection.post(handshake())
+            assert opened.status == 200 and "mcp-session-id" not in opened.headers
+        answer = other.call(legacy("skills/list"), mcp_protocol_version="2025-11-25")
+
+    assert [skill["uri"] for skill in answer["result"]["skills"]] == ["skill://acme/refunds/SKILL.md"]
 
 
 def kill_listeners(url: str) -> int:
