@@ -244,6 +244,10 @@ class Snapshot:
         position = bisect_left(self.entries, directory, key=BY_URI)
         return [entry.uri.text for entry in self.entries[max(0, position - 1) : position + 1]]
 
+    def versions(self) -> Iterator[tuple[SkillEntry, str]]:
+        """Yield the skills that are immutable versions of others, each with its version."""
+        return iter(())
+
     def folders_below(self, directory: str) -> Iterable[str]:
         """Return the empty directories below a directory inside a skill, at any depth."""
         inside = f"{directory}/"
