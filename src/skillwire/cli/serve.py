@@ -292,6 +292,7 @@ def _serve(output: Output, options: ServeOptions, layers: OptionLayers) -> None:
         default_name=implied_name(options),
         policy=options.script_rules,
         more_sources=_more_sources(options),
+        is_replicated=bool(options.catalog) and catalog_url(options.catalog).startswith("postgres"),
         # For measurements only: shows what the plain path of the SDK would cost.
         is_fast=os.environ.get("SKILLWIRE_FAST") != "0",
     )

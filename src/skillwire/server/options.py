@@ -376,6 +376,8 @@ class ServeOptions:
     """A text for the instructions that stands for the summary of the skills."""
     policy: Policy | None = None
     """What scripts may use, with `scripts`; by default that of `script_policy`."""
+    is_replicated: bool = False
+    """Whether servers on other machines serve the same skills, behind a balancer."""
     more_sources: Callable[[], Sequence[Source]] | None = None
     """Creates further sources, in the process that serves them."""
     is_fast: bool = True
