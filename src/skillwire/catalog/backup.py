@@ -380,11 +380,12 @@ class _BackupReader:
             return "", 0
         try:
             info = tarfile.TarInfo.frombuf(header, "ascii", "strict")
+            plain = tarfile.TarInfo(info.name)
+            plain.size = info.size
+            is_plain = info.size >= 0 and plain.tobuf(tarfile.USTAR_FORMAT) == header
         except (tarfile.HeaderError, ValueError) as error:
             raise _invalid("a header cannot be read") from error
-        plain = tarfile.TarInfo(info.name)
-        plain.size = info.size
-        if info.size < 0 or plain.tobuf(tarfile.USTAR_FORMAT) != header:
+        if not is_plain:
             raise _invalid("a header is not one of a backup")
         return info.name, info.size
 
