@@ -26,7 +26,7 @@ from mcp.server.context import CallNext, HandlerResult
 from mcp.server.lowlevel import Server
 from mcp.server.subscriptions import ListenHandler, PromptsListChanged, ToolsListChanged
 
-from skillwire.bridge.consent import ClientConsent, ConsentPages, Context
+from skillwire.bridge.consent import ClientConsent, Context
 from skillwire.bridge.overview import (
     ANY_CLIENT,
     CAPABILITIES,
@@ -388,13 +388,14 @@ async def open_bridge(options: BridgeOptions) -> AsyncGenerator[Bridge]:
     Raises:
         SkillError: The host cannot be opened.
     """
-    async with ConsentPages() as pages:
+    async with anyio.create_task_group() as pages:
         consent = ClientConsent(options.command_line, pages)
         async with options.new_host(consent.ask) as host, anyio.create_task_group() as group:
             bridge = Bridge(host, consent, options.stored, note=options.note, has_scripts=options.has_scripts)
             group.start_soon(bridge.follow)
             yield bridge
             group.cancel_scope.cancel()
+        pages.cancel_scope.cancel()
 
 
 async def store_overview(options: BridgeOptions, *, seconds: float) -> None:
