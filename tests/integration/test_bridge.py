@@ -7,6 +7,7 @@ from typing import Any
 import anyio
 import mcp_types as types
 import pytest
+from mcp.client import Client
 from mcp.shared.exceptions import MCPError
 
 from folders import skill_md, write_files
@@ -21,8 +22,10 @@ from integration.bridge_world import (
 )
 from integration.hosting_serve import at, put, serving
 from skillwire.bridge import consent
+from skillwire.bridge import server as bridge_server
 from skillwire.bridge.overview import CLIENTS
 from skillwire.host import Grant
+from skillwire.wire.core import write_cursor
 
 REFUNDS = "billing/refunds"
 SKILLS = {
@@ -349,6 +352,49 @@ async def test_a_prompt_gives_the_person_the_same_bytes_as_loading(
     assert isinstance(message.content, types.TextContent) and message.role == "user"
     assert message.content.text == text_of(loaded)
     assert sorted(names) == ["billing--letters", "billing--refunds"]
+
+
+async def test_every_skill_is_a_prompt_in_pages_and_a_cursor_outlives_a_change_of_the_list(
+    folder: Path, tmp_path: Path, env: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bridge_server, "PROMPTS_PER_PAGE", 3)
+    monkeypatch.setattr(bridge_server, "REFRESH_SECONDS", 0.2)
+    paths = ["alike", "a.b/apply", "a-b/apply", "apply", "browse", "cook"]
+    write_files(folder, {f"{path}/SKILL.md": skill_md(path.rpartition("/")[2]) for path in paths})
+    with serving(folder, env, watch=True) as server:
+        async with bridging(tmp_path, at(server)) as bridged:
+            await approve(bridged)
+        async with bridging(tmp_path, at(server)) as bridged:
+            await told_of(bridged, "refunds")
+            async with bridged.client() as client:
+                first = await client.list_prompts()
+                whole = [first, *await rest_of(client, first)]
+                await approve(bridged, "billing/letters")
+                write_files(folder, {f"{name}/SKILL.md": skill_md(name) for name in ("0th", "zoom")})
+                await told_of(bridged, "zoom")
+                later = await rest_of(client, first)
+                for cursor in ("", "x", "é", first.next_cursor or "", write_cursor("skills/list", "0")):
+                    if cursor != first.next_cursor:
+                        with pytest.raises(MCPError) as caught:
+                            await client.list_prompts(cursor=cursor)
+                        assert caught.value.code == types.INVALID_PARAMS
+
+    pages = [[prompt.name for prompt in page.prompts] for page in whole]
+    assert pages[0][0] == "billing--refunds" and [len(page) for page in pages] == [3, 3, 2]
+    assert len({name for page in pages for name in page}) == 8
+    assert all(name.startswith("billing--a-b--apply-") for name in pages[0][1:]), "two names are alike"
+    before = {name for page in pages[1:] for name in page}
+    after = {prompt.name for page in later for prompt in page.prompts}
+    assert after == before - {"billing--letters"} | {"billing--zoom"}
+
+
+async def rest_of(client: Client, page: types.ListPromptsResult) -> list[types.ListPromptsResult]:
+    """Return the pages of prompts after one."""
+    pages: list[types.ListPromptsResult] = []
+    while page.next_cursor is not None:
+        page = await client.list_prompts(cursor=page.next_cursor)
+        pages.append(page)
+    return pages
 
 
 async def test_the_files_of_loaded_skills_are_resources_and_nothing_else_is(
