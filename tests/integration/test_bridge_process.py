@@ -10,10 +10,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import anyio
 import httpx
 import pytest
+from mcp.client import Client
+from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from folders import skill_md, write_files
+from hostile.hosting import DEADLINE
+from integration import bridge_world
+from integration.bridge_world import PageReader, declare_urls_only
 from integration.cli_world import World
 from integration.test_first_answer import HELD
 from programs import skillwire_command
@@ -237,6 +243,25 @@ def test_a_client_that_only_opens_urls_shows_the_question_on_a_page_of_this_mach
     assert "Pay back." in text_in(told[-1])
     approved = world.run("approve", REFUNDS, "--config", world.root / "mcp.json")
     assert approved.out.startswith("already approved")
+
+
+@pytest.mark.requirement("APPR-01")
+async def test_the_sdk_of_revision_2026_07_28_opens_the_page_of_a_bridge_and_gets_the_skill(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declare_urls_only(monkeypatch)
+    person, program = PageReader("always"), [*BRIDGE, "--config", str(configured(world))]
+    start = StdioServerParameters(
+        command=program[0], args=program[1:], env=dict(world.env), cwd=world.project
+    )
+    with anyio.fail_after(DEADLINE):
+        async with Client(stdio_client(start), mode="2026-07-28", elicitation_callback=person) as client:
+            loaded = await bridge_world.call(client, "load_skill", skill=REFUNDS)
+            again = await bridge_world.call(client, "load_skill", skill=REFUNDS)
+
+    assert "Pay back." in bridge_world.text_of(loaded) and "Pay back." in bridge_world.text_of(again)
+    assert len(person.urls) == 1 and person.urls[0].startswith("http://127.0.0.1:")
+    assert world.run("approve", REFUNDS, "--config", world.root / "mcp.json").out.startswith("already")
 
 
 def test_the_configuration_of_a_folder_is_used_once_it_is_trusted(world: World) -> None:

@@ -1,7 +1,7 @@
 """`Overview`: what clients are shown of the skills before they call a tool, and where it is stored.
 
 That are the server's instructions, the tools with their descriptions, and the
-prompts. Models see the first bytes of the instructions and descriptions, and
+first page of prompts. Models see the first bytes of the instructions and descriptions, and
 some find tools only by words of these, so both list the skills.
 
 An overview is stored when it changes. The next start of the bridge answers its
@@ -77,9 +77,6 @@ def known_client(name: object) -> str:
 # What they are shown.
 
 
-MAX_PROMPTS: Final = 500
-"""How many prompts are listed at most; approved skills come first."""
-
 INTRODUCTION: Final = (
     "Agent Skills of MCP servers and local folders, provided by skillwire. It verifies files and asks the "
     "user for approval, but cannot see your other tools: while a skill of a server is loaded, ask the user "
@@ -110,7 +107,7 @@ _RUNS: Final = {
     "idempotentHint": False,
     "openWorldHint": True,
 }
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 # Options that do not change what is shown.
 _SWITCHES: Final = frozenset({"-v", "--verbose", "--json"})
 _ALSO: Final = "Other skills here are about: "
@@ -129,17 +126,18 @@ class ClientTexts:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """The texts by client, the prompts as they are listed, and whether scripts can be run."""
+    """The texts by client, the first page of prompts with a digest of all, and whether scripts can be run."""
 
     texts: Mapping[str, ClientTexts]
-    prompts: Sequence[JsonDict] = ()
+    prompts: JsonDict = field(default_factory=lambda: {"prompts": []})
+    prompts_digest: str = ""
     has_scripts: bool = False
 
     @classmethod
     def unknown(cls, *, has_scripts: bool) -> "Overview":
         """Return the overview before servers have answered for the first time."""
         texts = ClientTexts(f"{INTRODUCTION}\n\n{UNKNOWN}")
-        return cls(dict.fromkeys(CLIENTS, texts), (), has_scripts)
+        return cls(dict.fromkeys(CLIENTS, texts), has_scripts=has_scripts)
 
     @property
     def is_unknown(self) -> bool:
@@ -162,7 +160,8 @@ class Overview:
         fields = {
             "format": _FORMAT,
             "texts": texts,
-            "prompts": list(self.prompts),
+            "prompts": self.prompts,
+            "digest": self.prompts_digest,
             "scripts": self.has_scripts,
         }
         return json.dumps(fields, ensure_ascii=False).encode("utf-8", "replace")
@@ -179,7 +178,7 @@ class Overview:
         if fields.get("format") != _FORMAT or fields["texts"].keys() != CLIENTS.keys():
             raise ValueError("an overview of another version")
         texts = {name: ClientTexts(*fields["texts"][name]) for name in CLIENTS}
-        return cls(texts, tuple(fields["prompts"]), fields["scripts"])
+        return cls(texts, fields["prompts"], fields["digest"], fields["scripts"])
 
 
 def _tool(definition: ToolDefinition, added: str) -> JsonDict:
@@ -328,7 +327,7 @@ class EarlyBridge:
         if method == "tools/list":
             return {"tools": self._overview.tools(self._client)}
         if method == "prompts/list":
-            return {"prompts": list(self._overview.prompts)}
+            return self._overview.prompts
         return {"resources": []} if method == "resources/list" else None
 
 

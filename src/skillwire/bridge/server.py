@@ -8,11 +8,14 @@ else they show a model, and errors can be recognized in the text.
 import logging
 import re
 import socket
-from collections.abc import AsyncGenerator, Callable, Mapping
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import islice
+from operator import itemgetter
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -26,12 +29,11 @@ from mcp.server.context import CallNext, HandlerResult
 from mcp.server.lowlevel import Server
 from mcp.server.subscriptions import ListenHandler, PromptsListChanged, ToolsListChanged
 
-from skillwire.bridge.consent import ClientConsent, ConsentPages, Context
+from skillwire.bridge.consent import ClientConsent, Context
 from skillwire.bridge.overview import (
     ANY_CLIENT,
     CAPABILITIES,
     CLIENTS,
-    MAX_PROMPTS,
     SERVER_NAME,
     ClientTexts,
     Overview,
@@ -40,7 +42,7 @@ from skillwire.bridge.overview import (
     known_client,
     words_of,
 )
-from skillwire.core import SKILL_FILE, JsonDict, NotFoundError, SkillError, __version__
+from skillwire.core import SKILL_FILE, JsonDict, NotFoundError, SkillError, __version__, digest_of
 from skillwire.host import (
     Ask,
     Conversation,
@@ -59,13 +61,15 @@ from skillwire.server.early import take_opening
 from skillwire.server.limits import limit_malloc_arenas
 from skillwire.server.messages import invalid_params, wire_errors
 from skillwire.server.stdio import StdioConnection, run_until_signal, standard_streams
+from skillwire.wire.core import LIST_PROMPTS, read_cursor, write_cursor
 
 FIRST_SECONDS: Final = 0.5
 """How often the overview is looked after until every server has answered."""
 REFRESH_SECONDS: Final = 10.0
 """How often servers are asked afterwards whose listing is no longer fresh."""
 PROMPT_SECONDS: Final = 20.0
-"""How long a prompt waits for servers that have not answered yet."""
+"""How long a prompt, or a page of prompts after the first, waits for servers that have not answered yet."""
+PROMPTS_PER_PAGE = 500
 
 _POLL_SECONDS = 0.1
 _FIRST_ATTEMPTS = 60
@@ -95,7 +99,7 @@ class Bridge:
         self._note = note
         self._has_scripts = has_scripts
         self._overview = stored.overview
-        self._prompts: Mapping[str, KnownSkill] = {}
+        self._prompts = PromptList()
         self._shown: object = None
         self.settled = anyio.Event()
         """Set once the overview of this run is stored, or will not be."""
@@ -175,9 +179,8 @@ class Bridge:
         for name, limits in CLIENTS.items():
             texts[name] = client_texts(limits, listing, words, self._note)
             await anyio.lowlevel.checkpoint()  # With many skills, each takes a while.
-        self._prompts = prompts_by_name(self._host)
-        listed = [_prompt_item(*item) for item in islice(self._prompts.items(), MAX_PROMPTS)]
-        return Overview(texts, tuple(listed), self._has_scripts)
+        self._prompts = PromptList.of(self._host)
+        return Overview(texts, self._prompts.page(), self._prompts.digest(), self._has_scripts)
 
     # Requests
 
@@ -220,8 +223,14 @@ class Bridge:
     async def _list_prompts(
         self, ctx: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListPromptsResult:
-        prompts = [types.Prompt.model_validate(item) for item in self._overview.prompts]
-        return types.ListPromptsResult(prompts=prompts)
+        page = self._overview.prompts
+        if params is not None and params.cursor is not None:
+            with wire_errors():
+                after = read_cursor(LIST_PROMPTS, params.cursor)
+            with anyio.move_on_after(PROMPT_SECONDS):  # The page before may be of an earlier start.
+                await self.settled.wait()
+            page = self._prompts.page(after)
+        return types.ListPromptsResult.model_validate(page)
 
     async def _get_prompt(
         self, ctx: Context, params: types.GetPromptRequestParams
@@ -242,13 +251,14 @@ class Bridge:
 
     async def _skill_of_prompt(self, name: str) -> KnownSkill:
         """Return the skill of a prompt, which is listed from the start, before its server has answered."""
+        prompts = self._prompts
         with anyio.move_on_after(PROMPT_SECONDS):
-            while name not in self._prompts:
-                self._prompts = prompts_by_name(self._host)
-                if name in self._prompts or not self._host.unanswered_servers():
+            while name not in prompts.skills:
+                prompts = PromptList.of(self._host)
+                if name in prompts.skills or not self._host.unanswered_servers():
                     break
                 await anyio.sleep(_POLL_SECONDS)
-        skill = self._prompts.get(name)
+        skill = prompts.skills.get(name)
         if skill is None:
             raise invalid_params(f"there is no prompt {name}")
         return skill
@@ -326,18 +336,45 @@ def text_of_refusal(error: SkillError) -> str:
     return f"{error}. {error.fix}" if error.fix else str(error)
 
 
-def prompts_by_name(host: Host) -> dict[str, KnownSkill]:
-    """Return the skills that people may load, by prompt name: approved and local ones first."""
-    approved = {approval.skill for approval in host.approvals}
-    skills = sorted(
-        host.offered_skills(to_user=True),
-        key=lambda skill: (skill.is_remote and skill.id not in approved, skill.reference),
-    )
-    found: dict[str, KnownSkill] = {}
-    for skill in skills:
-        name = _NOT_IN_A_NAME.sub("-", skill.reference.replace("/", "--"))
-        found.setdefault(name, skill)
-    return found
+@dataclass(frozen=True, slots=True)
+class PromptList:
+    """The skills that people may load, by prompt name: approved and local ones first.
+
+    `keys` are what they are sorted by. A cursor has the key of the last prompt
+    before it, so it stays valid when the list changes.
+    """
+
+    skills: Mapping[str, KnownSkill] = field(default_factory=dict[str, KnownSkill])
+    keys: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, host: Host) -> "PromptList":
+        """Return the prompts for the skills of a host as they are known now."""
+        approved = {approval.skill for approval in host.approvals}
+        offered = host.offered_skills(to_user=True)
+        keys = (f"{one.is_remote and one.id not in approved:d}{one.reference}" for one in offered)
+        rows = sorted(zip(keys, offered, strict=True), key=itemgetter(0))
+        names = [_NOT_IN_A_NAME.sub("-", skill.reference.replace("/", "--")) for _, skill in rows]
+        count = Counter(names)
+        found = {
+            name if count[name] == 1 else f"{name}-{digest_of(skill.reference.encode())[-8:]}": skill
+            for name, (_, skill) in zip(names, rows, strict=True)
+        }
+        return cls(found, [key for key, _ in rows])
+
+    def page(self, after: str = "") -> JsonDict:
+        """Return a page of prompts, which follow a key."""
+        start = bisect_right(self.keys, after)
+        stop = start + PROMPTS_PER_PAGE
+        page: JsonDict = {"prompts": [_prompt_item(*one) for one in islice(self.skills.items(), start, stop)]}
+        if self.keys[stop:]:
+            page["nextCursor"] = write_cursor(LIST_PROMPTS, self.keys[stop - 1])
+        return page
+
+    def digest(self) -> str:
+        """Return a digest of all prompts, which shows changes beyond the first page."""
+        shown = ((name, one.description, declared_arguments(one)) for name, one in self.skills.items())
+        return digest_of(repr([*shown]).encode())
 
 
 def _prompt_item(name: str, skill: KnownSkill) -> JsonDict:
@@ -388,13 +425,14 @@ async def open_bridge(options: BridgeOptions) -> AsyncGenerator[Bridge]:
     Raises:
         SkillError: The host cannot be opened.
     """
-    async with ConsentPages() as pages:
+    async with anyio.create_task_group() as pages:
         consent = ClientConsent(options.command_line, pages)
         async with options.new_host(consent.ask) as host, anyio.create_task_group() as group:
             bridge = Bridge(host, consent, options.stored, note=options.note, has_scripts=options.has_scripts)
             group.start_soon(bridge.follow)
             yield bridge
             group.cancel_scope.cancel()
+        pages.cancel_scope.cancel()
 
 
 async def store_overview(options: BridgeOptions, *, seconds: float) -> None:

@@ -26,7 +26,8 @@ from skillwire.bridge.overview import (
 from skillwire.host import SealedFolder
 
 TEXTS = ClientTexts("Skills.", {"load_skill": "- team/refunds: pays back"})
-OVERVIEW = Overview(dict.fromkeys(CLIENTS, TEXTS), ({"name": "team--refunds"},), has_scripts=True)
+PROMPTS = {"prompts": [{"name": "team--refunds"}], "nextCursor": "more"}
+OVERVIEW = Overview(dict.fromkeys(CLIENTS, TEXTS), PROMPTS, "digest", has_scripts=True)
 
 
 def lines_within(lines: list[str]) -> Callable[[int], str]:
@@ -96,7 +97,7 @@ def test_an_overview_is_stored_and_read_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"[]", b"{}", b'{"format": 0}', b'{"format": 1, "texts": {}}', b"\xff", b"null"]
+    "content", [b"", b"[]", b"{}", b'{"format": 0}', b'{"format": 2, "texts": {}}', b"\xff", b"null"]
 )
 def test_what_is_no_overview_of_this_version_counts_as_none(tmp_path: Path, content: bytes) -> None:
     folder = SealedFolder(tmp_path)
@@ -130,7 +131,7 @@ def test_the_handshake_and_the_first_lists_are_answered_early() -> None:
     assert first["capabilities"] == CAPABILITIES and first["instructions"] == "Skills."
     assert len(tools["tools"]) == 5
     assert tools["tools"][0]["description"].endswith("- team/refunds: pays back")
-    assert answered(early, legacy("prompts/list", 2)) == {"prompts": [{"name": "team--refunds"}]}
+    assert answered(early, legacy("prompts/list", 2)) == PROMPTS
     assert answered(early, legacy("resources/list", 3)) == {"resources": []}
 
 
@@ -154,6 +155,7 @@ def test_anything_unusual_at_the_start_is_left_to_the_sdk(message: dict[str, Any
     [
         handshake(1),
         legacy("tools/list", 1, cursor="x"),
+        legacy("prompts/list", 1, cursor="more"),
         legacy("tools/call", 1, name="load_skill", arguments={}),
         legacy("ping", 1),
         {"jsonrpc": "2.0", "method": "tools/list"},
