@@ -10,6 +10,7 @@ client with it at once, before any server has been asked.
 
 import json
 import logging
+import os
 import re
 import sys
 from collections import Counter
@@ -17,13 +18,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from itertools import pairwise
 from pathlib import Path
 from typing import Final, cast
 
 import platformdirs
 
-from skillwire.core import JsonDict, SkillError, __version__, encode
+from skillwire.core import JsonDict, SkillError, __version__, digest_of, encode
+from skillwire.host.connect.config_file import find_config, parse_json, read_bytes, table_in
 from skillwire.host.listing.text import Wording
+from skillwire.host.model import ConfigError
+from skillwire.host.state.trust import FOLDERS, FileTrust
 from skillwire.host.state.vault import SealedFolder
 from skillwire.host.use.definitions import (
     HEADER_BYTES,
@@ -249,9 +254,13 @@ def _ranked(counts: Mapping[str, int], words: Iterable[str]) -> list[str]:
     return sorted(words, key=lambda word: (-counts[word], word))
 
 
+MAX_STORED: Final = 100
+"""How many overviews are stored; the oldest are removed."""
+
+
 @dataclass(frozen=True, slots=True)
 class StoredOverview:
-    """The overview of a bridge that ran here before with the same arguments, and where it is stored."""
+    """The overview of a bridge that ran before in front of the same servers, and where it is stored."""
 
     folder: SealedFolder
     name: str
@@ -259,9 +268,9 @@ class StoredOverview:
 
     @classmethod
     def of(cls, args: Sequence[str]) -> "StoredOverview":
-        """Return what the bridge with these arguments knew of the skills when it ran here before."""
-        folder = SealedFolder(Path(platformdirs.user_state_dir("skillwire")))
-        name, found = overview_name(args), None
+        """Return what a bridge that is started here with these arguments knows of the skills from before."""
+        state = Path(platformdirs.user_state_dir("skillwire"))
+        folder, name, found = SealedFolder(state), overview_name(args, state), None
         with suppress(SkillError):
             found = folder.load(name, Overview.from_bytes)
         return cls(folder, name, found or Overview.unknown(has_scripts="--scripts" in args))
@@ -275,13 +284,42 @@ class StoredOverview:
         with self.folder.locked():
             self.folder.load_locked(self.name, Overview.from_bytes)
             self.folder.save(self.name, overview.to_bytes())
+            stored = sorted(self.folder.directory.glob("bridge-*"), key=lambda path: path.stat().st_mtime)
+            for path in stored[:-MAX_STORED]:
+                path.unlink(missing_ok=True)
 
 
-def overview_name(args: Sequence[str]) -> str:
-    """Return the name of the file for a bridge that was started here with these arguments."""
+def overview_name(args: Sequence[str], state: Path) -> str:
+    """Return the name of the file for a bridge that is started here with these arguments.
+
+    It depends on what the configuration says and whether it is trusted, so an
+    overview is never one of other servers. The folder counts only where the
+    list may depend on it: if skills or targets are in it, or programs run in it.
+    """
     words = [word for word in args if word not in _SWITCHES]
-    key = json.dumps([str(Path.cwd()), *words]).encode("utf-8", "surrogateescape")
+    given = [after for word, after in pairwise(words) if word == "--config"]
+    given += [word.removeprefix("--config=") for word in words if word.startswith("--config=")]
+    path = Path(given[-1]) if given else find_config(Path.cwd())
+    content, runs_here = b"", "--" in words or any(map(os.path.isdir, (*words, *FOLDERS)))
+    is_trusted = True
+    if path is not None:
+        with suppress(ConfigError):
+            content = read_bytes(path)
+        runs_here |= b"workspaceFolder" in content or not _is_remote(content)
+        is_trusted = bool(given) or FileTrust(state).is_trusted(path, digest_of(content))
+    place = str(Path.cwd()) if runs_here else ""
+    key = json.dumps([words, digest_of(content), is_trusted, place]).encode("utf-8", "surrogateescape")
     return f"bridge-{blake2b(key, digest_size=16).hexdigest()}"
+
+
+def _is_remote(content: bytes) -> bool:
+    """Return whether no server of a configuration is a program."""
+    try:
+        document = cast(JsonDict, parse_json(content, "configuration"))
+        servers: JsonDict = document[table_in(document) or ""]
+        return not any("command" in entry for entry in servers.values())
+    except (SkillError, LookupError, TypeError, AttributeError):
+        return False
 
 
 # The first answers of a bridge, written before the MCP SDK is imported or a server is asked: some agents send
