@@ -8,6 +8,7 @@ import json
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeAlias, cast
 
@@ -119,27 +120,22 @@ def _canonical(value: object) -> str:
 # TOML: a table of its own at the end of the file.
 
 
-_TOML_TOKEN = re.compile(
-    r'''
-    (?P<string> """(?:[^"\\]|\\.|"{1,2}(?!"))*+"{3,5} | \'\'\'(?:[^']|'{1,2}(?!'))*+'{3,5}
-                | "(?:[^"\\\n]|\\.)*+" | '[^'\n]*+' )
-    | (?P<newline> \n )
-    | (?P<space> [ \t\r]++ | \#[^\n]*+ )
-    | (?P<mark> [\[\]{}=,.] )
-    | (?P<bare> [^\s\[\]{}=,."'\#]++ )
-    ''',
-    re.VERBOSE | re.DOTALL,
-)
+_TOML_KEY = re.compile(r"""(?:[^="']|"(?:[^"\\]|\\.)*"|'[^']*')*=[ \t]*""")
+_MOST_LINES = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class _TomlStatement:
-    """A header or a key with its value: the path of keys from the root, and its positions."""
+    """A header, or a key with its value: the path of keys from the root, and the text and its position."""
 
     keys: tuple[str, ...]
+    is_header: bool
+    text: str
     start: int
-    end: int
-    value: tuple[int, int] | None
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.text)
 
 
 def _parse_toml(text: str) -> object:
@@ -150,41 +146,41 @@ def _parse_toml(text: str) -> object:
 
 
 def _statements(text: str) -> Iterator[_TomlStatement]:
-    """Yield the statements of a text that is valid TOML."""
+    """Yield the statements of a text that is valid TOML: each is the fewest lines that are TOML alone."""
     table: tuple[str, ...] = ()
-    tokens: list[re.Match[str]] = []
-    depth = 0
-    for match in _TOML_TOKEN.finditer(text):
-        kind = match.lastgroup
-        if kind == "mark" and match[0] in "[]{}":
-            depth += 1 if match[0] in "[{" else -1
-        if kind in ("string", "mark", "bare"):
-            tokens.append(match)
-        if kind == "newline" and depth == 0 and tokens:
-            yield (found := _statement(text, table, tokens, match.end()))
-            table = found.keys if found.value is None else table
-            tokens = []
-    if tokens:
-        yield _statement(text, table, tokens, len(text))
+    part, place, lines = "", 0, 0
+    for line in re.findall(r"[^\n]*\n|[^\n]+", text):
+        part, place, lines = part + line, place + len(line), lines + 1
+        try:
+            keys = _keys_of(tomllib.loads(part))
+        except tomllib.TOMLDecodeError:
+            if lines > _MOST_LINES:
+                raise not_editable() from None
+            continue
+        if keys:
+            is_header = part.lstrip().startswith("[")
+            table = keys if is_header else table
+            yield _TomlStatement(keys if is_header else table + keys, is_header, part, place - len(part))
+        part, lines = "", 0
 
 
-def _statement(
-    text: str, table: tuple[str, ...], tokens: Sequence[re.Match[str]], end: int
-) -> _TomlStatement:
-    start = text.rfind("\n", 0, tokens[0].start()) + 1
-    if tokens[0][0] == "[":
-        return _TomlStatement(_toml_keys(tokens), start, end, None)
-    equals = next(number for number, token in enumerate(tokens) if token[0] == "=")
-    value = (tokens[equals + 1].start(), tokens[-1].end())
-    return _TomlStatement((*table, *_toml_keys(tokens[:equals])), start, end, value)
+def _keys_of(value: object) -> tuple[str, ...]:
+    """Return the keys of a statement; those of a table on one line count, if it has one key."""
+    if not isinstance(value, dict) or len(members := cast(dict[str, object], value)) != 1:
+        return ()
+    [(key, inner)] = members.items()
+    return (key, *_keys_of(inner))
 
 
-def _toml_keys(tokens: Sequence[re.Match[str]]) -> tuple[str, ...]:
-    return tuple(
-        cast(str, tomllib.loads(f"key = {token[0]}")["key"]) if token.lastgroup == "string" else token[0]
-        for token in tokens
-        if token.lastgroup != "mark"
-    )
+def _with_toml_value(text: str, value: object) -> str:
+    """Return a statement with another value; a comment after it stays."""
+    key = _TOML_KEY.match(text)
+    places = (*(match.start() for match in re.finditer("#", text)), len(text))
+    for place in places:
+        with suppress(tomllib.TOMLDecodeError):
+            if key is not None and tomllib.loads(text[:place]) == tomllib.loads(text):
+                return key[0] + _plain_json(value) + text[len(text[:place].rstrip()) :]
+    raise not_editable()
 
 
 def _with_toml(text: str, path: Sequence[str], value: object) -> str:
@@ -198,11 +194,10 @@ def _with_toml(text: str, path: Sequence[str], value: object) -> str:
         return f"{text}{newline * 2}{section}"
     found = list(_statements(text))
     for statement in found:
-        if statement.keys == tuple(path) and statement.value is not None:
-            start, end = statement.value
-            return text[:start] + _plain_json(value) + text[end:]
+        if statement.keys == tuple(path) and not statement.is_header:
+            return text[: statement.start] + _with_toml_value(statement.text, value) + text[statement.end :]
     for statement in found:
-        if statement.keys == tuple(path[:-1]) and statement.value is None:
+        if statement.keys == tuple(path[:-1]) and statement.is_header:
             head = text[: statement.end]
             line = f"{path[-1]} = {_plain_json(value)}"
             return head + (line + newline if head.endswith("\n") else newline + line) + text[statement.end :]
@@ -223,7 +218,7 @@ def _without_toml(text: str, path: Sequence[str]) -> str:
         is_first = number == 0 or not is_own[number - 1]
         end = statement.end if number + 1 == len(found) or not is_own[number + 1] else found[number + 1].start
         head = after[: statement.start]
-        if is_first and statement.value is None:
+        if is_first and statement.is_header:
             is_unended = not after[end:] and not text.endswith("\n")
             head = _without_newlines(head, 2 if is_unended else 1)
         after = head + after[end:]
@@ -389,11 +384,6 @@ def _parse_json(text: str) -> object:
         raise ConfigError(words) from error
 
 
-JSON = TextFormat(
-    _parse_json,
-    config_edit.with_value,
-    config_edit.without_value,
-    "{}\n",
-)
+JSON = TextFormat(_parse_json, config_edit.with_value, config_edit.without_value, "{}\n")
 TOML = TextFormat(_parse_toml, _with_toml, _without_toml, "")
 YAML = TextFormat(_parse_yaml, _with_yaml, _without_yaml, "")

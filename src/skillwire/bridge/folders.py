@@ -276,11 +276,7 @@ def take(above: int, name: str, temporary: str, before: Mapping[str, str]) -> No
 
 
 def settle(
-    above: int,
-    temporary: str,
-    name: str,
-    before: Mapping[str, str] | None,
-    after: Mapping[str, str] | None,
+    above: int, temporary: str, name: str, before: Mapping[str, str] | None, after: Mapping[str, str] | None
 ) -> Mapping[str, str] | None:
     """Finish or undo a change, whatever it was interrupted at, and remove what is temporary.
 

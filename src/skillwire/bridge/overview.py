@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import pairwise
 from pathlib import Path
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import platformdirs
 
@@ -100,18 +100,6 @@ _TITLES: Final = {
     SEARCH_SKILLS.name: "Search skills",
     RUN_SKILL_SCRIPT.name: "Run a script of a skill",
 }
-_READS: Final = {
-    "readOnlyHint": True,
-    "destructiveHint": False,
-    "idempotentHint": True,
-    "openWorldHint": True,
-}
-_RUNS: Final = {
-    "readOnlyHint": False,
-    "destructiveHint": False,
-    "idempotentHint": False,
-    "openWorldHint": True,
-}
 _FORMAT: Final = 2
 # Options that do not change what is shown.
 _SWITCHES: Final = frozenset({"-v", "--verbose", "--json"})
@@ -162,13 +150,7 @@ class Overview:
     def to_bytes(self) -> bytes:
         """Return the overview in the form in which it is stored."""
         texts = {name: [each.instructions, dict(each.descriptions)] for name, each in self.texts.items()}
-        fields = {
-            "format": _FORMAT,
-            "texts": texts,
-            "prompts": self.prompts,
-            "digest": self.prompts_digest,
-            "scripts": self.has_scripts,
-        }
+        fields = [_FORMAT, texts, self.prompts, self.prompts_digest, self.has_scripts]
         return json.dumps(fields, ensure_ascii=False).encode("utf-8", "replace")
 
     @classmethod
@@ -179,16 +161,15 @@ class Overview:
             ValueError: It is not one of this version.
         """
         found: object = json.loads(data)
-        fields = cast(JsonDict, found) if isinstance(found, dict) else {}
-        if fields.get("format") != _FORMAT or fields["texts"].keys() != CLIENTS.keys():
+        fields = cast(list[Any], found) if isinstance(found, list) else []
+        if fields[:1] != [_FORMAT] or fields[1].keys() != CLIENTS.keys():
             raise ValueError("an overview of another version")
-        texts = {name: ClientTexts(*fields["texts"][name]) for name in CLIENTS}
-        return cls(texts, fields["prompts"], fields["digest"], fields["scripts"])
+        return cls({name: ClientTexts(*texts) for name, texts in fields[1].items()}, *fields[2:])
 
 
 def _tool(definition: ToolDefinition, added: str) -> JsonDict:
-    title = _TITLES[definition.name]
-    hints = _RUNS if definition is RUN_SKILL_SCRIPT else _READS
+    title, reads = _TITLES[definition.name], definition is not RUN_SKILL_SCRIPT
+    hints = {"readOnlyHint": reads, "destructiveHint": False, "idempotentHint": reads, "openWorldHint": True}
     return {
         "name": definition.name,
         "title": title,
@@ -211,17 +192,13 @@ def client_texts(
     head = f"{INTRODUCTION} {note}".rstrip() + "\n\n"
     listed = listing(limits.instructions - len(head.encode())) or NO_SKILLS
     room = limits.description - len(LOAD_SKILL.description.encode()) - 2
-    shown = without_lead(listing(room + len(LEAD.encode()) + 1))
+    # How to use skills is in the description already.
+    shown = listing(room + len(LEAD.encode()) + 1).removeprefix(f"{LEAD}\n")
     added = {LOAD_SKILL.name: shown}
     room = limits.description - len(SEARCH_SKILLS.description.encode()) - 2
     if beside := words_beside(shown, words, room):
         added[SEARCH_SKILLS.name] = beside
     return ClientTexts(head + listed, added)
-
-
-def without_lead(listed: str) -> str:
-    """Return a list of skills without its first line, which says how to use skills."""
-    return listed.removeprefix(f"{LEAD}\n")
 
 
 def words_beside(listed: str, words: Iterable[str], room: int) -> str:
@@ -246,12 +223,12 @@ def words_of(skills: Iterable[tuple[str, str]]) -> list[str]:
     for name, description in skills:
         in_names.update(set(WORD.findall(name.lower())) - STOP_WORDS)
         in_descriptions.update(set(WORD.findall(description.lower())) - STOP_WORDS)
-    others = in_descriptions.keys() - in_names.keys()
-    return [*_ranked(in_names, in_names), *_ranked(in_descriptions, others)]
-
-
-def _ranked(counts: Mapping[str, int], words: Iterable[str]) -> list[str]:
-    return sorted(words, key=lambda word: (-counts[word], word))
+    for word in in_names:
+        in_descriptions.pop(word, None)
+    ranked = (
+        sorted(counts.items(), key=lambda one: (-one[1], one[0])) for counts in (in_names, in_descriptions)
+    )
+    return [word for counts in ranked for word, _ in counts]
 
 
 MAX_STORED: Final = 100
