@@ -34,9 +34,9 @@ _SECONDS = 300
 class AgentClient:
     """An MCP client: its file, and where servers are in it.
 
-    In `files`, `mac` and `windows`, a part in braces stands for a folder, see
-    `_folders`; of several `files` the first that exists is used, or else the
-    last. `hint` is what a user must know to see the bridge there.
+    In `files`, a part in braces stands for a folder, see `_folders`; the first
+    that exists is used, or else the last. `hint` is what a user must know to
+    see the bridge there.
     """
 
     name: str
@@ -44,8 +44,6 @@ class AgentClient:
     form: TextFormat
     table: str
     files: tuple[str, ...] = ()
-    mac: str = ""
-    windows: str = ""
     hint: str = ""
 
     @property
@@ -55,9 +53,8 @@ class AgentClient:
 
     def file(self, environ: Mapping[str, str], home: Path, platform: str = sys.platform) -> Path:
         """Return the path of the user's configuration, which need not exist."""
-        other = {"darwin": self.mac, "win32": self.windows}.get(platform)
         folders = _folders(environ, home, platform)
-        paths = [Path(file.format_map(folders)) for file in ((other,) if other else self.files)]
+        paths = [Path(file.format_map(folders)) for file in self.files]
         return next((path for path in paths if os.path.lexists(path)), paths[-1])
 
     def entry(self, words: Sequence[str], environ: Mapping[str, str] = NO_VARIABLES) -> Entry:
@@ -82,28 +79,16 @@ class AgentClient:
 _PLACES = ("XDG_STATE_HOME", "XDG_CACHE_HOME")
 _TYPED = frozenset({"claude", "cursor", "vscode"})
 
+_TRUST = "it starts servers only in folders that you trust there"
 _CLIENTS = (
     AgentClient("claude", "Claude Code", JSON, "mcpServers", ("{claude}/.claude.json",)),
     AgentClient("cursor", "Cursor", JSON, "mcpServers", ("{home}/.cursor/mcp.json",)),
     AgentClient("vscode", "VS Code", JSON, "servers", ("{apps}/Code/User/mcp.json",)),
     AgentClient("codex", "Codex", TOML, "mcp_servers", ("{codex}/config.toml",)),
-    AgentClient(
-        *("gemini", "Gemini CLI", JSON, "mcpServers", ("{gemini}/.gemini/settings.json",)),
-        hint="it starts servers only in folders that you trust there",
-    ),
-    AgentClient(
-        *("opencode", "opencode", JSON, "mcp"),
-        ("{config}/opencode/opencode.jsonc", "{config}/opencode/opencode.json"),
-    ),
-    AgentClient(
-        *("goose", "goose", YAML, "extensions", ("{config}/goose/config.yaml",)),
-        windows="{apps}/Block/goose/config/config.yaml",
-    ),
-    AgentClient(
-        *("zed", "Zed", JSON, "context_servers", ("{config}/zed/settings.json",)),
-        mac="{home}/.config/zed/settings.json",
-        windows="{apps}/Zed/settings.json",
-    ),
+    AgentClient("gemini", "Gemini CLI", JSON, "mcpServers", ("{gemini}/.gemini/settings.json",), _TRUST),
+    AgentClient("opencode", "opencode", JSON, "mcp", ("{opencode}.jsonc", "{opencode}.json")),
+    AgentClient("goose", "goose", YAML, "extensions", ("{goose}/config.yaml",)),
+    AgentClient("zed", "Zed", JSON, "context_servers", ("{zed}/settings.json",)),
 )
 CLIENTS: Final = {client.name: client for client in _CLIENTS}
 """Every client that can be set up, by the name of its command."""
@@ -120,18 +105,22 @@ def _folders(environ: Mapping[str, str], home: Path, platform: str) -> dict[str,
         return found if Path(found).is_absolute() else str(default)
 
     config = named("XDG_CONFIG_HOME", home / ".config")
-    apps = {
-        "darwin": str(home / "Library" / "Application Support"),
-        "win32": named("APPDATA", home / "AppData" / "Roaming"),
-    }
-    return {
+    folders = {
         "home": str(home),
-        "config": config,
-        "apps": apps.get(platform, config),
+        "apps": config,
         "claude": named("CLAUDE_CONFIG_DIR", home),
         "codex": named("CODEX_HOME", home / ".codex"),
         "gemini": named("GEMINI_CLI_HOME", home),
+        "goose": f"{config}/goose",
+        "opencode": f"{config}/opencode/opencode",
+        "zed": f"{config}/zed",
     }
+    if platform == "darwin":
+        folders |= {"apps": f"{home}/Library/Application Support", "zed": f"{home}/.config/zed"}
+    elif platform == "win32":
+        apps = named("APPDATA", home / "AppData" / "Roaming")
+        folders |= {"apps": apps, "goose": f"{apps}/Block/goose/config", "zed": f"{apps}/Zed"}
+    return folders
 
 
 def bridge_command(arguments: Sequence[str], executable: str = sys.executable) -> tuple[str, ...]:
