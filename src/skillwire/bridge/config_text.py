@@ -259,32 +259,26 @@ def _parse_yaml(text: str) -> object:
 
 
 def _with_yaml(text: str, path: Sequence[str], value: object) -> str:
-    node = _composed(text)
+    node = composed(text)
     if node is None:
         return _with_lines(text, len(text), _yaml_lines(path, value, 0))
+    pair = None
     for number, key in enumerate(path):
-        if not isinstance(node, yaml.MappingNode):
-            raise not_editable()
-        pair = _pair_in(node, key)
-        if pair is None:
-            return _with_pair(text, node, path[number:], value)
+        if (pair := pair_in(node, key)) is None:
+            return _with_pair(text, cast(yaml.MappingNode, node), path[number:], value)
         node = pair[1]
-        if number == len(path) - 1:
-            return f"{text[: pair[0].end_mark.index]}: {_plain_json(value)}{text[_end_of(node) :]}"
-    return text
+    assert pair is not None, "a path has keys"
+    return f"{text[: pair[0].end_mark.index]}: {_plain_json(value)}{text[_end_of(pair[1]) :]}"
 
 
 def _without_yaml(text: str, path: Sequence[str]) -> str:
-    parents: list[yaml.MappingNode] = []
-    node = _composed(text)
+    parent = node = composed(text)
     pair = None
     for key in path:
-        if not isinstance(node, yaml.MappingNode) or (pair := _pair_in(node, key)) is None:
+        if (pair := pair_in(node, key)) is None:
             raise not_editable()
-        parents.append(node)
-        node = pair[1]
-    parent = parents[-1]
-    assert pair is not None
+        parent, node = node, pair[1]
+    assert pair is not None and isinstance(parent, yaml.MappingNode), "a path has keys"
     is_added = len(parent.value) == 1 and len(path) > 1
     if parent.flow_style:
         is_added = is_added and text[_end_of(pair[1]) : parent.end_mark.index] == " }"
@@ -303,7 +297,7 @@ def _without_yaml(text: str, path: Sequence[str]) -> str:
 _Pair: TypeAlias = tuple[yaml.Node, yaml.Node]
 
 
-def _composed(text: str) -> yaml.Node | None:
+def composed(text: str) -> yaml.Node | None:
     """Return the nodes of a text that was parsed before, with their positions."""
     return cast("yaml.Node | None", yaml.compose(text, Loader=yaml.SafeLoader))  # pyright: ignore[reportUnknownMemberType]  # the bundled stubs are incomplete
 
@@ -312,7 +306,14 @@ def _pairs_of(node: yaml.MappingNode) -> list[_Pair]:
     return cast(list[_Pair], node.value)
 
 
-def _pair_in(node: yaml.MappingNode, key: str) -> _Pair | None:
+def pair_in(node: yaml.Node | None, key: str) -> _Pair | None:
+    """Return a key of a mapping with its value, or None.
+
+    Raises:
+        ConfigError: It is no mapping.
+    """
+    if not isinstance(node, yaml.MappingNode):
+        raise not_editable()
     return next((pair for pair in _pairs_of(node) if pair[0].value == key), None)
 
 

@@ -137,37 +137,29 @@ class SyncPlanner:
     def _wanted(
         self, name: str, approved: ApprovedSkill, row: SyncedFolder | None, found: FolderContent | None
     ) -> SyncStep | None:
-        step = SyncStep(
-            self.target.path, name, approved.reference, SyncAction.KEEP, folder=row, approved=approved
-        )
+        refusal = approved.refusal
+        step = SyncStep(self.target.path, name, approved.reference, SyncAction.KEEP, refusal, row, approved)
         if row is None and found is not None:
             return replace(step, action=SyncAction.REFUSE, reason=Refusal("foreign-folder", name))
         if row is None or found is None:
-            if approved.refusal is None:
+            if refusal is None:
                 return replace(step, action=SyncAction.WRITE)
-            is_listed = approved.refusal.code != "not-found"
-            return replace(step, action=SyncAction.REFUSE, reason=approved.refusal) if is_listed else None
+            return replace(step, action=SyncAction.REFUSE) if refusal.code != "not-found" else None
         step = replace(step, original_name=row.original_name)
         if not found.matches(row.files):
             return _changed(step, found)
-        if row.binding == approved.binding and row.skill == approved.id:
-            outdated = replace(step, action=SyncAction.OUTDATED, reason=approved.refusal)
-            return step if approved.refusal is None else outdated
-        if not self._is_ours(row):
+        is_same = row.binding == approved.binding and row.skill == approved.id
+        if not is_same and not self._is_ours(row):
             detail = f"it was synced for the project {row.project}"
             return replace(step, action=SyncAction.REFUSE, reason=Refusal("foreign-folder", name, detail))
-        if approved.refusal is not None:
-            return replace(step, action=SyncAction.OUTDATED, reason=approved.refusal)
-        return replace(step, action=SyncAction.REPLACE)
+        if refusal is not None:
+            return replace(step, action=SyncAction.OUTDATED)
+        return step if is_same else replace(step, action=SyncAction.REPLACE)
 
     def _unwanted(self, row: SyncedFolder, found: FolderContent | None) -> SyncStep:
+        reference = self.reference(row.skill)
         step = SyncStep(
-            row.target,
-            row.name,
-            self.reference(row.skill),
-            SyncAction.REMOVE,
-            folder=row,
-            original_name=row.original_name,
+            row.target, row.name, reference, SyncAction.REMOVE, None, row, None, row.original_name
         )
         if found is None:
             return step
@@ -180,16 +172,14 @@ class SyncPlanner:
         match self.validity(row.skill, row.binding):
             case ApprovalValidity.APPROVED:
                 return replace(step, action=SyncAction.KEEP)
-            case ApprovalValidity.CHANGED:
-                reference = step.reference
-                fix = f"review it with `skillwire diff {reference}`, then run `skillwire approve {reference}`"
-                refusal = Refusal("skill-changed", reference, fix=fix)
-                return replace(step, action=SyncAction.OUTDATED, reason=refusal)
-            case ApprovalValidity.UNTRUSTED:
-                refusal = Refusal("lock-untrusted", step.reference)
-                return replace(step, action=SyncAction.OUTDATED, reason=refusal)
             case ApprovalValidity.ENDED:
                 return step
+            case ApprovalValidity.CHANGED:
+                fix = f"review it with `skillwire diff {reference}`, then run `skillwire approve {reference}`"
+                refusal = Refusal("skill-changed", reference, fix=fix)
+            case ApprovalValidity.UNTRUSTED:
+                refusal = Refusal("lock-untrusted", reference)
+        return replace(step, action=SyncAction.OUTDATED, reason=refusal)
 
     def _is_ours(self, row: SyncedFolder) -> bool:
         return row.project == self.target.project or not os.path.isdir(row.project)  # noqa: PTH112
@@ -206,16 +196,12 @@ def _changed(step: SyncStep, found: FolderContent) -> SyncStep:
     for path in sorted(before.keys() | found.files.keys()):
         old, new = before.get(path), found.files.get(path)
         if old != new:
-            state = FileState.ADDED if old is None else FileState.MODIFIED
-            state = FileState.REMOVED if new is None else state
-            changes.append(
-                FileChange(as_text(path), state, _line(path, old), _line(path, new), omission=_NOT_READ)
-            )
+            kept = FileState.MODIFIED if old is not None else FileState.ADDED
+            state = FileState.REMOVED if new is None else kept
+            sides = (_line(path, side) for side in (old, new))
+            changes.append(FileChange(as_text(path), state, *sides, omission=OmissionReason.NOT_CACHED))
     refusal = Refusal("folder-changed", step.name, detail)
     return replace(step, action=SyncAction.REFUSE, reason=refusal, files=tuple(changes))
-
-
-_NOT_READ = OmissionReason.NOT_CACHED
 
 
 def _line(path: str, digest: str | None) -> ManifestFile | None:
@@ -389,27 +375,18 @@ def _failed(step: SyncStep, error: SkillError | OSError) -> SyncStep:
 
 
 def _with_differences(above: int, step: SyncStep, files: Mapping[str, bytes]) -> SyncStep:
-    return replace(step, files=tuple(_differences(above, step, files)))
-
-
-def _differences(above: int, step: SyncStep, files: Mapping[str, bytes]) -> Iterator[FileChange]:
-    """Yield the changed files of a folder, the first of them with their lines."""
+    """Return a step with the lines that differ in its files, up to a limit."""
+    changes: list[FileChange] = []
     for number, file in enumerate(step.files):
         old = files.get(file.path, b"") if file.old is not None else b""
-        new = b""
-        if file.new is not None:
-            found = (
-                None if number >= MOST_COMPARED else read_file(above, step.name, file.path, MOST_FILE_BYTES)
-            )
-            if found is None:
-                yield replace(file, omission=OmissionReason.TOO_LARGE)
-                continue
-            new = found
-        file = replace(file, old=_sized(file.old, old), new=_sized(file.new, new), omission=None)
-        if len(old) > MOST_FILE_BYTES:
-            yield replace(file, omission=OmissionReason.TOO_LARGE)
+        new = b"" if file.new is None or number >= MOST_COMPARED else None
+        new = read_file(above, step.name, file.path, MOST_FILE_BYTES) if new is None else new
+        if new is None or len(old) > MOST_FILE_BYTES or (file.new is not None and number >= MOST_COMPARED):
+            changes.append(replace(file, omission=OmissionReason.TOO_LARGE))
         else:
-            yield with_lines(file, old, new)
+            sized = replace(file, old=_sized(file.old, old), new=_sized(file.new, new), omission=None)
+            changes.append(with_lines(sized, old, new))
+    return replace(step, files=tuple(changes))
 
 
 def _sized(line: ManifestFile | None, content: bytes) -> ManifestFile | None:
