@@ -7,7 +7,7 @@ folder is touched only if the record has it with exactly the files it has now.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -158,9 +158,8 @@ class SyncPlanner:
 
     def _unwanted(self, row: SyncedFolder, found: FolderContent | None) -> SyncStep:
         reference = self.reference(row.skill)
-        step = SyncStep(
-            row.target, row.name, reference, SyncAction.REMOVE, None, row, None, row.original_name
-        )
+        step = SyncStep(row.target, row.name, reference, SyncAction.REMOVE, folder=row)
+        step = replace(step, original_name=row.original_name)
         if found is None:
             return step
         if not found.matches(row.files):
@@ -198,8 +197,8 @@ def _changed(step: SyncStep, found: FolderContent) -> SyncStep:
         if old != new:
             kept = FileState.MODIFIED if old is not None else FileState.ADDED
             state = FileState.REMOVED if new is None else kept
-            sides = (_line(path, side) for side in (old, new))
-            changes.append(FileChange(as_text(path), state, *sides, omission=OmissionReason.NOT_CACHED))
+            change = FileChange(as_text(path), state, _line(path, old), _line(path, new))
+            changes.append(replace(change, omission=OmissionReason.NOT_CACHED))
     refusal = Refusal("folder-changed", step.name, detail)
     return replace(step, action=SyncAction.REFUSE, reason=refusal, files=tuple(changes))
 
@@ -379,9 +378,11 @@ def _with_differences(above: int, step: SyncStep, files: Mapping[str, bytes]) ->
     changes: list[FileChange] = []
     for number, file in enumerate(step.files):
         old = files.get(file.path, b"") if file.old is not None else b""
-        new = b"" if file.new is None or number >= MOST_COMPARED else None
-        new = read_file(above, step.name, file.path, MOST_FILE_BYTES) if new is None else new
-        if new is None or len(old) > MOST_FILE_BYTES or (file.new is not None and number >= MOST_COMPARED):
+        new: bytes | None = b""
+        if file.new is not None:
+            is_read = number < MOST_COMPARED
+            new = read_file(above, step.name, file.path, MOST_FILE_BYTES) if is_read else None
+        if new is None or len(old) > MOST_FILE_BYTES:
             changes.append(replace(file, omission=OmissionReason.TOO_LARGE))
         else:
             sized = replace(file, old=_sized(file.old, old), new=_sized(file.new, new), omission=None)
