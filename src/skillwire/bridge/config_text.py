@@ -10,6 +10,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from typing import TypeAlias, cast
 
 import yaml
@@ -58,17 +59,12 @@ class TextFormat:
             ConfigError: It is not possible without changing anything else.
         """
         current = self.entry_in(text, path)
-        after = text
-        if isinstance(current, dict):
-            members = cast(dict[str, object], current)
-            for key, value in entry.items():
-                if key not in members or _canonical(members[key]) != _canonical(value):
-                    after = self.with_value(after, (*path, key), value)
-            expected = self._expected(text, path, {**members, **entry})
-        else:
-            after = self.with_value(text, path, entry)
-            expected = self._expected(text, path, dict(entry))
-        self._require(after, expected)
+        members = cast(dict[str, object], current) if isinstance(current, dict) else {}
+        after = text if isinstance(current, dict) else self.with_value(text, path, entry)
+        for key, value in entry.items() if isinstance(current, dict) else ():
+            if key not in members or _canonical(members[key]) != _canonical(value):
+                after = self.with_value(after, (*path, key), value)
+        self._require(after, self._expected(text, path, {**members, **entry}))
         return after
 
     def without_entry(self, text: str, path: Sequence[str]) -> str:
@@ -259,10 +255,9 @@ def _parse_yaml(text: str) -> object:
 
 
 def _with_yaml(text: str, path: Sequence[str], value: object) -> str:
-    node = composed(text)
+    node, pair = composed(text), None
     if node is None:
         return _with_lines(text, len(text), _yaml_lines(path, value, 0))
-    pair = None
     for number, key in enumerate(path):
         if (pair := pair_in(node, key)) is None:
             return _with_pair(text, cast(yaml.MappingNode, node), path[number:], value)
@@ -367,14 +362,13 @@ def _with_lines(text: str, place: int, lines: Sequence[str]) -> str:
 
 def _yaml_lines(keys: Sequence[str], value: object, margin: int) -> list[str]:
     """Return the lines of a value below its keys, each key indented by one more level."""
-    lead = " " * margin
+    lead, inner = " " * margin, margin + _INDENT
     if len(keys) > 1:
-        return [f"{lead}{keys[0]}:", *_yaml_lines(keys[1:], value, margin + _INDENT)]
+        return [f"{lead}{keys[0]}:", *_yaml_lines(keys[1:], value, inner)]
     if not isinstance(value, Mapping):
         return [f"{lead}{keys[0]}: {_plain_json(value)}"]
-    inner = " " * (margin + _INDENT)
-    members = [f"{inner}{key}: {_plain_json(item)}" for key, item in cast(Entry, value).items()]
-    return [f"{lead}{keys[0]}:", *members]
+    rows = (_yaml_lines([key], item, inner) for key, item in cast(Entry, value).items())
+    return [f"{lead}{keys[0]}:", *chain.from_iterable(rows)]
 
 
 def _parse_json(text: str) -> object:

@@ -26,8 +26,6 @@ FOLDERS: Final[Mapping[str, str]] = {
 }
 """The folder of skills in a project, by the name for `--to`; the same below a home."""
 
-_SHOWS_FOLDER_NAME = frozenset({FOLDERS["claude"]})
-"""The folders whose agent shows the folder's name and never the one in the frontmatter."""
 _PLAIN = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _OTHER = re.compile(r"[^a-z0-9]+")
 _DIGITS = (8, 16, 64)
@@ -46,7 +44,7 @@ def needs_own_name(target: PurePath) -> bool:
     be confused, or one would replace the other; and the format wants both to
     agree. Claude Code ignores it.
     """
-    return "/".join(target.parts[-2:]) not in _SHOWS_FOLDER_NAME
+    return agent_of(target) != "claude"
 
 
 def target_folder(name: str, project: Path) -> Path:

@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import islice
+from itertools import count, islice
 from operator import itemgetter
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
@@ -119,15 +119,12 @@ class Bridge:
     async def follow(self) -> None:
         """Keep the overview up to date, store it and announce its changes, until cancelled."""
         async with anyio.create_task_group() as group:
-            attempt = 0
-            await self._refresh(group, FIRST_SECONDS, attempt)
-            while self._host.unanswered_servers() and attempt < _FIRST_ATTEMPTS:
-                attempt += 1
-                await anyio.sleep(FIRST_SECONDS)
-                await self._refresh(group, FIRST_SECONDS, attempt)
-            while True:
-                await anyio.sleep(REFRESH_SECONDS)
-                await self._refresh(group, REFRESH_SECONDS, attempt)
+            seconds = FIRST_SECONDS
+            for attempt in count():
+                await self._refresh(group, seconds, attempt)
+                if attempt >= _FIRST_ATTEMPTS or not self._host.unanswered_servers():
+                    seconds = REFRESH_SECONDS
+                await anyio.sleep(seconds)
 
     async def _refresh(self, group: anyio.abc.TaskGroup, wait_seconds: float, attempt: int) -> None:
         """Ask servers that are due; show what changed, but an earlier start's list for some seconds."""
@@ -165,7 +162,7 @@ class Bridge:
 
         @cache
         def listing(room: int) -> str:
-            return listings.listing(budget_tokens=max(room, 1), count=_bytes)
+            return listings.listing(budget_tokens=max(room, 1), count=lambda text: len(text.encode()))
 
         texts: dict[str, ClientTexts] = {}
         for name, limits in CLIENTS.items():
@@ -344,9 +341,9 @@ class PromptList:
         keys = (f"{one.is_remote and one.id not in approved:d}{one.reference}" for one in offered)
         rows = sorted(zip(keys, offered, strict=True), key=itemgetter(0))
         names = [_NOT_IN_A_NAME.sub("-", skill.reference.replace("/", "--")) for _, skill in rows]
-        count = Counter(names)
+        uses = Counter(names)
         found = {
-            name if count[name] == 1 else f"{name}-{digest_of(skill.reference.encode())[-8:]}": skill
+            name if uses[name] == 1 else f"{name}-{digest_of(skill.reference.encode())[-8:]}": skill
             for name, (_, skill) in zip(names, rows, strict=True)
         }
         return cls(found, [key for key, _ in rows])
@@ -383,10 +380,6 @@ def _client_name(ctx: Context) -> str:
     """Return which of the known clients sent a request."""
     params = ctx.session.client_params
     return ANY_CLIENT if params is None else known_client(params.client_info.name)
-
-
-def _bytes(text: str) -> int:
-    return len(text.encode())
 
 
 # Running a bridge: for the client that started this process, or over HTTP for clients on this machine.
