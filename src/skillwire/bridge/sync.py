@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
@@ -276,22 +277,19 @@ class SkillSync:
     async def _sync(
         self, planner: SyncPlanner, record: SyncRecord, export: SkillExport, *, writes: bool
     ) -> list[SyncStep]:
-        path = Path(planner.target.path)
-        own: list[SyncStep] = []
+        target, path = planner.target, Path(planner.target.path)
+        rows = (row.name for row in record.folders.values() if row.target == target.path)
         with opened_target(path, self._project) as above:
-            disk = await anyio.to_thread.run_sync(_contents, above, _names(planner, record))
-            for step in planner.plan(record, disk):
-                own.append(await self._examined(above, step, disk.get(step.name), export))
+            disk = await anyio.to_thread.run_sync(_contents, above, {*planner.wanted, *rows})
+            steps = planner.plan(record, disk)
+            own = [await self._examined(above, step, disk.get(step.name), export) for step in steps]
         if not writes:
             return own
-        if planner.target not in record.targets:
-            await anyio.to_thread.run_sync(self._add_target, planner.target)
+        if target not in record.targets:
+            await anyio.to_thread.run_sync(self._store.change, partial(SyncRecord.with_target, target=target))
         makes = any(step.action is SyncAction.WRITE for step in own)
         with opened_target(path, self._project, make=makes) as above:
             return [await self._applied(above, step, export) for step in own]
-
-    def _add_target(self, target: SyncTarget) -> None:
-        self._store.change(lambda record: record.with_target(target))
 
     async def _examined(
         self, above: int | None, step: SyncStep, found: FolderContent | None, export: SkillExport
@@ -332,11 +330,6 @@ class SkillSync:
         )
         before = step.folder if step.action is SyncAction.REPLACE else None
         self._changes.write(above, before, after, files)
-
-
-def _names(planner: SyncPlanner, record: SyncRecord) -> set[str]:
-    rows = (row.name for row in record.folders.values() if row.target == planner.target.path)
-    return {*planner.wanted, *rows}
 
 
 def _contents(above: int | None, names: set[str]) -> dict[str, FolderContent]:
