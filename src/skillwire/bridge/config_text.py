@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, groupby
 from typing import TypeAlias, cast
 
 import yaml
@@ -202,32 +202,17 @@ def _with_toml(text: str, path: Sequence[str], value: object) -> str:
 
 def _without_toml(text: str, path: Sequence[str]) -> str:
     """Remove every statement below the path, and a blank line before the header that comes first."""
-    found = list(_statements(text))
-    is_own = [statement.keys[: len(path)] == tuple(path) for statement in found]
-    if not any(is_own):
+    is_own = groupby(_statements(text), lambda statement: statement.keys[: len(path)] == tuple(path))
+    runs = [list(run) for own, run in is_own if own]
+    if not runs:
         raise not_editable()
-    after = text
-    for number in reversed(range(len(found))):
-        if not is_own[number]:
-            continue
-        statement = found[number]
-        is_first = number == 0 or not is_own[number - 1]
-        end = statement.end if number + 1 == len(found) or not is_own[number + 1] else found[number + 1].start
-        head = after[: statement.start]
-        if is_first and statement.is_header:
-            is_unended = not after[end:] and not text.endswith("\n")
-            head = _without_newlines(head, 2 if is_unended else 1)
-        after = head + after[end:]
-    return after
-
-
-def _without_newlines(head: str, count: int) -> str:
-    """Return a text without so many of the line ends of the blank line at its end."""
-    if re.search(r"(?:\n|\A)\r?\n\Z", head) is None:
-        return head
-    for _ in range(count):
-        head = re.sub(r"\r?\n\Z", "", head, count=1)
-    return head
+    for run in reversed(runs):
+        head, tail = text[: run[0].start], text[run[-1].end :]
+        if run[0].is_header and re.search(r"(?:\n|\A)\r?\n\Z", head):
+            most = 1 if tail or text.endswith("\n") else 2
+            head = re.sub(rf"(?:\r?\n){{1,{most}}}\Z", "", head, count=1)
+        text = head + tail
+    return text
 
 
 def _plain_json(value: object) -> str:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from itertools import count, islice
 from operator import itemgetter
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 from urllib.parse import quote
 
 import anyio
@@ -77,6 +77,7 @@ _PROMPT_BYTES = 240
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]+")
 _MOST_RESOURCES = 1_000
 
+PageParams: TypeAlias = types.PaginatedRequestParams | None
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
@@ -185,9 +186,7 @@ class Bridge:
             found["capabilities"] = CAPABILITIES
         return {**found, "instructions": self._overview.instructions(_client_name(ctx))}
 
-    async def _list_tools(
-        self, ctx: Context, params: types.PaginatedRequestParams | None
-    ) -> types.ListToolsResult:
+    async def _list_tools(self, ctx: Context, params: PageParams) -> types.ListToolsResult:
         return types.ListToolsResult.model_validate({"tools": self._overview.tools(_client_name(ctx))})
 
     async def _call_tool(
@@ -222,9 +221,7 @@ class Bridge:
                 return asking.needed
         return asking.needed or result
 
-    async def _list_prompts(
-        self, ctx: Context, params: types.PaginatedRequestParams | None
-    ) -> types.ListPromptsResult:
+    async def _list_prompts(self, ctx: Context, params: PageParams) -> types.ListPromptsResult:
         page = self._overview.prompts
         if params is not None and params.cursor is not None:
             with wire_errors():
@@ -262,9 +259,7 @@ class Bridge:
             raise invalid_params(f"there is no prompt {name}")
         return skill
 
-    async def _list_resources(
-        self, ctx: Context, params: types.PaginatedRequestParams | None
-    ) -> types.ListResourcesResult:
+    async def _list_resources(self, ctx: Context, params: PageParams) -> types.ListResourcesResult:
         files = self._client(ctx).files()
         resources = [
             types.Resource(uri=uri, name=f"{reference}/{path}", mime_type="text/plain")

@@ -80,13 +80,14 @@ _PLACES = ("XDG_STATE_HOME", "XDG_CACHE_HOME")
 _TYPED = frozenset({"claude", "cursor", "vscode"})
 
 _TRUST = "it starts servers only in folders that you trust there"
+_OPENCODE = ("{config}/opencode/opencode.jsonc", "{config}/opencode/opencode.json")
 _CLIENTS = (
     AgentClient("claude", "Claude Code", JSON, "mcpServers", ("{claude}/.claude.json",)),
     AgentClient("cursor", "Cursor", JSON, "mcpServers", ("{home}/.cursor/mcp.json",)),
     AgentClient("vscode", "VS Code", JSON, "servers", ("{apps}/Code/User/mcp.json",)),
     AgentClient("codex", "Codex", TOML, "mcp_servers", ("{codex}/config.toml",)),
     AgentClient("gemini", "Gemini CLI", JSON, "mcpServers", ("{gemini}/.gemini/settings.json",), _TRUST),
-    AgentClient("opencode", "opencode", JSON, "mcp", ("{opencode}.jsonc", "{opencode}.json")),
+    AgentClient("opencode", "opencode", JSON, "mcp", _OPENCODE),
     AgentClient("goose", "goose", YAML, "extensions", ("{goose}/config.yaml",)),
     AgentClient("zed", "Zed", JSON, "context_servers", ("{zed}/settings.json",)),
 )
@@ -107,12 +108,12 @@ def _folders(environ: Mapping[str, str], home: Path, platform: str) -> dict[str,
     config = named("XDG_CONFIG_HOME", home / ".config")
     folders = {
         "home": str(home),
+        "config": config,
         "apps": config,
         "claude": named("CLAUDE_CONFIG_DIR", home),
         "codex": named("CODEX_HOME", home / ".codex"),
         "gemini": named("GEMINI_CLI_HOME", home),
         "goose": f"{config}/goose",
-        "opencode": f"{config}/opencode/opencode",
         "zed": f"{config}/zed",
     }
     if platform == "darwin":
