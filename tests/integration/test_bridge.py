@@ -175,23 +175,26 @@ async def test_agreeing_to_open_a_page_approves_nothing_and_a_late_answer_counts
         ):
             refused = [await call(client, "load_skill", skill=REFUNDS) for _ in range(5)]
             asked = len(person.urls)
-            taken = [await person.answer("once"), await person.answer("once")]
+            taken = [await person.answer("always"), await person.answer("always")]
             other = await call(client, "load_skill", skill="billing/letters")
             loaded = await call(client, "load_skill", skill=REFUNDS)
+            approvals = bridged.host.approvals
+            await bridged.host.revoke(REFUNDS)
+            revoked = await call(client, "load_skill", skill=REFUNDS)
             late_denial = await person.answer("deny", page=0)
             put(folder / "refunds" / "references" / "policy.md", b"Ninety days.\n")
             before = (await bridged.host.find(REFUNDS)).entry.manifest
             await until_changed(bridged, before)
             changed = await call(client, "load_skill", skill=REFUNDS)
-            approvals = bridged.host.approvals
 
     assert asked == 3 and {text_of(each) for each in refused} == {text_of(refused[0])}
     assert refused[0].is_error and "`skillwire approve billing/refunds`" in text_of(refused[0])
     assert taken == [200, 404] and late_denial == 200
     assert other.is_error and "Write letters" not in text_of(other)
-    assert "Read the policy." in text_of(loaded)
-    assert changed.is_error and "approval-required" in text_of(changed) and len(person.urls) == 5
-    assert approvals == ()
+    assert "Read the policy." in text_of(loaded) and len(approvals) == 1
+    assert revoked.is_error and "Read the policy" not in text_of(revoked)
+    assert changed.is_error and "Ninety" not in text_of(changed) and len(person.urls) == 5
+    assert "denied" not in text_of(changed), "the answer was about other files"
 
 
 @pytest.mark.parametrize("answer", ["decline", "cancel"])

@@ -21,6 +21,7 @@ from hostile.hosting import DEADLINE
 from integration import bridge_world
 from integration.bridge_world import PageReader, declare_urls_only
 from integration.cli_world import World
+from integration.hosting_serve import serving
 from integration.test_first_answer import HELD
 from programs import skillwire_command
 from serving import COMMAND as SERVE
@@ -137,6 +138,26 @@ def test_the_next_start_lists_the_skills_at_once_and_as_the_sdk_does(world: Worl
     assert refused["result"]["isError"] and "team" in text_in(refused)
     assert again["result"]["tools"][0].keys() == listed["result"]["tools"][0].keys()
     assert "changed since the first answer" not in words
+
+
+def test_the_first_start_in_another_folder_lists_what_the_same_servers_had_and_nothing_of_others(
+    world: World,
+) -> None:
+    config, renamed = world.root / "mcp.json", world.root / "renamed.json"
+    with serving(world.root / "skills", world.env) as server:
+        config.write_text(json.dumps({"mcpServers": {"team": {"url": server.url}}}))
+        renamed.write_text(json.dumps({"mcpServers": {"desk": {"url": server.url}}}))
+        run_once(world, config)
+    other, own = world.at("other"), world.at("own")
+    write_files(own.project, {".agents/skills/mine/SKILL.md": skill_md("mine")})
+
+    shown: list[str] = []
+    for place, path in ((other, config), (other, renamed), (own, config)):
+        with bridge(place, "--config", path) as started:
+            shown.append(open_session(started)["result"]["instructions"])
+
+    assert "- team/refunds" in shown[0]
+    assert all("refunds" not in each and "not known yet" in each for each in shown[1:])
 
 
 def test_a_stored_list_that_another_program_changed_is_not_shown(world: World) -> None:

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
 from html import escape
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import anyio
 import anyio.abc
@@ -35,6 +35,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from skillwire.core import visible
 from skillwire.host.model import (
@@ -70,13 +71,6 @@ _WIDTH: Final = 84
 _NOTE: Final = "skillwire asks this, not the model. Approve only what you want in the model's context."
 
 
-class AnsweredParams(Protocol):
-    """The parameters of a request that may be sent again with answers."""
-
-    @property
-    def input_responses(self) -> Mapping[str, Any] | None: ...
-
-
 @dataclass(slots=True)
 class RequestConsent:
     """One request: whom to ask, the answers that came with it, and what to ask before there is a result."""
@@ -100,9 +94,9 @@ class ClientConsent:
         self._current: ContextVar[RequestConsent | None] = ContextVar("asking", default=None)
 
     @contextmanager
-    def asking(self, context: Context, params: AnsweredParams) -> Generator[RequestConsent]:
+    def asking(self, context: Context, answers: Mapping[str, Any] | None) -> Generator[RequestConsent]:
         """Ask the client of this request while it is answered; `needed` is set if it must answer first."""
-        current = RequestConsent(context, params.input_responses or {})
+        current = RequestConsent(context, answers or {})
         token = self._current.set(current)
         try:
             yield current
@@ -233,18 +227,9 @@ def _url_text(question: Question) -> str:
 
 def _schema(question: Question) -> dict[str, Any]:
     labels = _labels(question)
-    return {
-        "type": "object",
-        "properties": {
-            "answer": {
-                "type": "string",
-                "title": "Your decision",
-                "enum": list(labels),
-                "enumNames": list(labels.values()),
-            }
-        },
-        "required": ["answer"],
-    }
+    choice = {"type": "string", "enum": list(labels), "enumNames": list(labels.values())}
+    answer = {"title": "Your decision", **choice}
+    return {"type": "object", "properties": {"answer": answer}, "required": ["answer"]}
 
 
 def _reply_in(found: object, question: Question) -> Reply | None:
@@ -284,9 +269,9 @@ _HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
 }
 _STYLE: Final = (
-    "body{font:1rem/1.5 system-ui,sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem;"
-    "color-scheme:light dark}pre{overflow-x:auto;padding:1rem;"
-    "border:1px solid}button{font:inherit;margin:0 .5rem .5rem 0;padding:.5rem 1rem}"
+    "<style>body{font:1rem/1.5 system-ui,sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem;"
+    "color-scheme:light dark}pre{overflow-x:auto;padding:1rem;border:1px solid}"
+    "button{font:inherit;margin:0 .5rem .5rem 0;padding:.5rem 1rem}</style>"
 )
 _MAX_BODY: Final = 1024
 
@@ -299,17 +284,13 @@ class OpenQuestion:
     digest: bytes
     name: str = field(default_factory=partial(secrets.token_urlsafe, 32))
     url: str = ""
-    answer: Reply | None = None
     ends: float = field(default_factory=lambda: anyio.current_time() + ANSWER_SECONDS)
+    answer: Reply | None = None
     answered: anyio.Event = field(default_factory=anyio.Event)
 
     @property
     def is_recent(self) -> bool:
         return anyio.current_time() < self.ends
-
-    def take(self, answer: Reply) -> None:
-        self.answer = answer
-        self.answered.set()
 
 
 class ConsentPages:
@@ -361,15 +342,9 @@ class ConsentPages:
         if not self._origin:
             listener = socket.create_server(("127.0.0.1", 0))
             self._origin = f"http://127.0.0.1:{listener.getsockname()[1]}"
-            routes = [
-                Route("/{name}", self._show, methods=["GET"]),
-                Route("/{name}", self._take, methods=["POST"]),
-            ]
-            config = uvicorn.Config(
-                Starlette(routes=routes), ws="none", lifespan="off", log_config=None, access_log=False,
-                server_header=False, proxy_headers=False,
-            )  # fmt: skip
-            self._group.start_soon(_serve, config, listener)
+            handlers = {"GET": self._show, "POST": self._take}
+            routes = [Route("/{name}", one, methods=[method]) for method, one in handlers.items()]
+            self._group.start_soon(_serve, http_config(Starlette(routes=routes)), listener)
         return self._origin
 
     def _page(self, request: Request) -> OpenQuestion | None:
@@ -401,7 +376,8 @@ class ConsentPages:
         reply = _reply_of(body.decode("latin-1").removeprefix("answer="), page.question)
         if reply is None or not body.startswith(b"answer="):
             return _html("This is no answer to the question.", status=400)
-        page.take(reply)
+        page.answer = reply
+        page.answered.set()
         return _html("Thank you. You can close this page.")
 
 
@@ -413,12 +389,17 @@ class _PageServer(uvicorn.Server):
         yield
 
 
+def http_config(app: ASGIApp) -> uvicorn.Config:
+    """Return how an app is served to this machine, without a log of its own."""
+    quiet: dict[str, Any] = {"log_config": None, "access_log": False}
+    return uvicorn.Config(app, ws="none", server_header=False, proxy_headers=False, **quiet)
+
+
 async def _serve(config: uvicorn.Config, listener: socket.socket) -> None:
     with closing(listener):
         await _PageServer(config).serve([listener])
 
 
 def _html(content: str, *, status: int = 200) -> HTMLResponse:
-    head = f'<html lang="en"><meta charset="utf-8"><title>skillwire</title><style>{_STYLE}</style>'
-    head = f"<!doctype html>{head}"
+    head = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>skillwire</title>{_STYLE}'
     return HTMLResponse(f"{head}<main>{content}</main></html>", status_code=status, headers=_HEADERS)

@@ -10,13 +10,13 @@ import re
 import socket
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import islice
+from itertools import count, islice
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, TypeAlias, TypeVar
 from urllib.parse import quote
 
 import anyio
@@ -29,7 +29,7 @@ from mcp.server.context import CallNext, HandlerResult
 from mcp.server.lowlevel import Server
 from mcp.server.subscriptions import ListenHandler, PromptsListChanged, ToolsListChanged
 
-from skillwire.bridge.consent import ClientConsent, Context
+from skillwire.bridge.consent import ClientConsent, Context, http_config
 from skillwire.bridge.overview import (
     ANY_CLIENT,
     CAPABILITIES,
@@ -49,7 +49,6 @@ from skillwire.host import (
     Host,
     KnownSkill,
     Tool,
-    ToolResult,
     clean,
     cut,
     declared_arguments,
@@ -78,26 +77,20 @@ _PROMPT_BYTES = 240
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]+")
 _MOST_RESOURCES = 1_000
 
+PageParams: TypeAlias = types.PaginatedRequestParams | None
+T = TypeVar("T")
+
 logger = logging.getLogger(__name__)
 
 
 class Bridge:
-    """An MCP server in front of an open host. `note` is added to the instructions."""
+    """An MCP server in front of an open host."""
 
-    def __init__(
-        self,
-        host: Host,
-        consent: ClientConsent,
-        stored: StoredOverview,
-        *,
-        note: str = "",
-        has_scripts: bool = False,
-    ) -> None:
+    def __init__(self, host: Host, consent: ClientConsent, options: "BridgeOptions") -> None:
         self._host = host
         self._consent = consent
-        self._stored = stored
-        self._note = note
-        self._has_scripts = has_scripts
+        self._options = options
+        stored = self._stored = options.stored
         self._overview = stored.overview
         self._prompts = PromptList()
         self._shown: object = None
@@ -127,15 +120,12 @@ class Bridge:
     async def follow(self) -> None:
         """Keep the overview up to date, store it and announce its changes, until cancelled."""
         async with anyio.create_task_group() as group:
-            attempt = 0
-            await self._refresh(group, FIRST_SECONDS, attempt)
-            while self._host.unanswered_servers() and attempt < _FIRST_ATTEMPTS:
-                attempt += 1
-                await anyio.sleep(FIRST_SECONDS)
-                await self._refresh(group, FIRST_SECONDS, attempt)
-            while True:
-                await anyio.sleep(REFRESH_SECONDS)
-                await self._refresh(group, REFRESH_SECONDS, attempt)
+            seconds = FIRST_SECONDS
+            for attempt in count():
+                await self._refresh(group, seconds, attempt)
+                if attempt >= _FIRST_ATTEMPTS or not self._host.unanswered_servers():
+                    seconds = REFRESH_SECONDS
+                await anyio.sleep(seconds)
 
     async def _refresh(self, group: anyio.abc.TaskGroup, wait_seconds: float, attempt: int) -> None:
         """Ask servers that are due; show what changed, but an earlier start's list for some seconds."""
@@ -173,14 +163,14 @@ class Bridge:
 
         @cache
         def listing(room: int) -> str:
-            return listings.listing(budget_tokens=max(room, 1), count=_bytes)
+            return listings.listing(budget_tokens=max(room, 1), count=lambda text: len(text.encode()))
 
         texts: dict[str, ClientTexts] = {}
         for name, limits in CLIENTS.items():
-            texts[name] = client_texts(limits, listing, words, self._note)
+            texts[name] = client_texts(limits, listing, words, self._options.note)
             await anyio.lowlevel.checkpoint()  # With many skills, each takes a while.
         self._prompts = PromptList.of(self._host)
-        return Overview(texts, self._prompts.page(), self._prompts.digest(), self._has_scripts)
+        return Overview(texts, self._prompts.page(), self._prompts.digest(), self._options.has_scripts)
 
     # Requests
 
@@ -196,11 +186,8 @@ class Bridge:
             found["capabilities"] = CAPABILITIES
         return {**found, "instructions": self._overview.instructions(_client_name(ctx))}
 
-    async def _list_tools(
-        self, ctx: Context, params: types.PaginatedRequestParams | None
-    ) -> types.ListToolsResult:
-        tools = self._overview.tools(_client_name(ctx))
-        return types.ListToolsResult(tools=[types.Tool.model_validate(tool) for tool in tools])
+    async def _list_tools(self, ctx: Context, params: PageParams) -> types.ListToolsResult:
+        return types.ListToolsResult.model_validate({"tools": self._overview.tools(_client_name(ctx))})
 
     async def _call_tool(
         self, ctx: Context, params: types.CallToolRequestParams
@@ -209,20 +196,32 @@ class Bridge:
         tool = client.tools.get(params.name)
         if tool is None:
             raise invalid_params(f"there is no tool {params.name}")
-        with wire_errors(), self._consent.asking(ctx, params) as asking:
+
+        async def call() -> types.CallToolResult:
             before = client.loaded
             result = await tool(params.arguments or {})
-        if asking.needed is not None:
-            return asking.needed
-        if client.loaded != before:
-            await ctx.session.send_notification(types.ResourceListChangedNotification())
-        return types.CallToolResult(
-            content=[types.TextContent(text=text_of_result(result))], is_error=result.is_error
-        )
+            if client.loaded != before:
+                await ctx.session.send_notification(types.ResourceListChangedNotification())
+            # A model that sees no more than the text must recognize a refusal in it.
+            text = f"REFUSED: {result.text}" if result.is_error else result.text
+            return types.CallToolResult(content=[types.TextContent(text=text)], is_error=result.is_error)
 
-    async def _list_prompts(
-        self, ctx: Context, params: types.PaginatedRequestParams | None
-    ) -> types.ListPromptsResult:
+        return await self._asking(ctx, params, call)
+
+    async def _asking(
+        self, ctx: Context, params: types.InputResponseRequestParams, work: Callable[[], Awaitable[T]]
+    ) -> T | types.InputRequiredResult:
+        """Return the result of a request, or what its client must ask the user before there is one."""
+        with wire_errors(), self._consent.asking(ctx, params.input_responses) as asking:
+            try:
+                result = await work()
+            except SkillError as error:
+                if asking.needed is None:
+                    raise invalid_params(f"{error}. {error.fix}" if error.fix else str(error)) from error
+                return asking.needed
+        return asking.needed or result
+
+    async def _list_prompts(self, ctx: Context, params: PageParams) -> types.ListPromptsResult:
         page = self._overview.prompts
         if params is not None and params.cursor is not None:
             with wire_errors():
@@ -237,17 +236,14 @@ class Bridge:
     ) -> types.GetPromptResult | types.InputRequiredResult:
         """Load the skill of a prompt, for a person who asked for exactly this one."""
         skill = await self._skill_of_prompt(params.name)
-        with wire_errors(), self._consent.asking(ctx, params) as asking:
-            try:
-                loaded = await self._client(ctx).conversation.load(
-                    skill.reference, arguments=params.arguments, actor="user"
-                )
-            except SkillError as error:
-                if asking.needed is not None:
-                    return asking.needed
-                raise invalid_params(text_of_refusal(error)) from error
-        message = types.PromptMessage(role="user", content=types.TextContent(text=loaded.text))
-        return types.GetPromptResult(messages=[message])
+        conversation = self._client(ctx).conversation
+
+        async def load() -> types.GetPromptResult:
+            loaded = await conversation.load(skill.reference, arguments=params.arguments, actor="user")
+            message = types.PromptMessage(role="user", content=types.TextContent(text=loaded.text))
+            return types.GetPromptResult(messages=[message])
+
+        return await self._asking(ctx, params, load)
 
     async def _skill_of_prompt(self, name: str) -> KnownSkill:
         """Return the skill of a prompt, which is listed from the start, before its server has answered."""
@@ -263,9 +259,7 @@ class Bridge:
             raise invalid_params(f"there is no prompt {name}")
         return skill
 
-    async def _list_resources(
-        self, ctx: Context, params: types.PaginatedRequestParams | None
-    ) -> types.ListResourcesResult:
+    async def _list_resources(self, ctx: Context, params: PageParams) -> types.ListResourcesResult:
         files = self._client(ctx).files()
         resources = [
             types.Resource(uri=uri, name=f"{reference}/{path}", mime_type="text/plain")
@@ -277,24 +271,21 @@ class Bridge:
         self, ctx: Context, params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult | types.InputRequiredResult:
         client = self._client(ctx)
-        found = client.files().get(params.uri)
-        with wire_errors(), self._consent.asking(ctx, params) as asking:
-            if found is None:
+
+        async def read() -> types.ReadResourceResult:
+            if (file := client.files().get(params.uri)) is None:
                 raise NotFoundError("no file of a loaded skill has this URI", uri=params.uri)
-            try:
-                text = await client.text_of(*found)
-            except SkillError as error:
-                if asking.needed is not None:
-                    return asking.needed
-                raise invalid_params(text_of_refusal(error)) from error
-        content = types.TextResourceContents(uri=params.uri, mime_type="text/plain", text=text)
-        return types.ReadResourceResult(contents=[content])
+            text = await client.text_of(*file)
+            content = types.TextResourceContents(uri=params.uri, mime_type="text/plain", text=text)
+            return types.ReadResourceResult(contents=[content])
+
+        return await self._asking(ctx, params, read)
 
     def _client(self, ctx: Context) -> "_Client":
         name = _client_name(ctx)
         if name not in self._clients:
             conversation = self._host.child(page_length=CLIENTS[name].page)
-            tools = tools_for(conversation, with_scripts=self._has_scripts)
+            tools = tools_for(conversation, with_scripts=self._options.has_scripts)
             self._clients[name] = _Client(conversation, {tool.name: tool for tool in tools})
         return self._clients[name]
 
@@ -326,16 +317,6 @@ class _Client:
         return (await self.conversation.read_skill_file(reference, path)).text
 
 
-def text_of_result(result: ToolResult) -> str:
-    """Return the text of a result; that of a refusal can be recognized as one by a model."""
-    return f"REFUSED: {result.text}" if result.is_error else result.text
-
-
-def text_of_refusal(error: SkillError) -> str:
-    """Return what a person reads who asked for a skill."""
-    return f"{error}. {error.fix}" if error.fix else str(error)
-
-
 @dataclass(frozen=True, slots=True)
 class PromptList:
     """The skills that people may load, by prompt name: approved and local ones first.
@@ -355,9 +336,9 @@ class PromptList:
         keys = (f"{one.is_remote and one.id not in approved:d}{one.reference}" for one in offered)
         rows = sorted(zip(keys, offered, strict=True), key=itemgetter(0))
         names = [_NOT_IN_A_NAME.sub("-", skill.reference.replace("/", "--")) for _, skill in rows]
-        count = Counter(names)
+        uses = Counter(names)
         found = {
-            name if count[name] == 1 else f"{name}-{digest_of(skill.reference.encode())[-8:]}": skill
+            name if uses[name] == 1 else f"{name}-{digest_of(skill.reference.encode())[-8:]}": skill
             for name, (_, skill) in zip(names, rows, strict=True)
         }
         return cls(found, [key for key, _ in rows])
@@ -382,12 +363,8 @@ def _prompt_item(name: str, skill: KnownSkill) -> JsonDict:
         {"name": each.name, "description": _short(each.description or ""), "required": each.required}
         for each in declared_arguments(skill)
     ]
-    item: JsonDict = {
-        "name": name,
-        "title": _short(skill.reference),
-        "description": _short(skill.description),
-    }
-    return {**item, "arguments": arguments} if arguments else item
+    about = {"title": _short(skill.reference), "description": _short(skill.description)}
+    return {"name": name, **about, **({"arguments": arguments} if arguments else {})}
 
 
 def _short(text: str) -> str:
@@ -400,16 +377,15 @@ def _client_name(ctx: Context) -> str:
     return ANY_CLIENT if params is None else known_client(params.client_info.name)
 
 
-def _bytes(text: str) -> int:
-    return len(text.encode())
-
-
 # Running a bridge: for the client that started this process, or over HTTP for clients on this machine.
 
 
 @dataclass(frozen=True, slots=True)
 class BridgeOptions:
-    """What a bridge is made of: its host, the commands that it names to users, and what it knew before."""
+    """What a bridge is made of: its host, the commands that it names to users, and what it knew before.
+
+    `note` is added to the instructions.
+    """
 
     new_host: Callable[[Ask], Host]
     command_line: Callable[..., str]
@@ -428,7 +404,7 @@ async def open_bridge(options: BridgeOptions) -> AsyncGenerator[Bridge]:
     async with anyio.create_task_group() as pages:
         consent = ClientConsent(options.command_line, pages)
         async with options.new_host(consent.ask) as host, anyio.create_task_group() as group:
-            bridge = Bridge(host, consent, options.stored, note=options.note, has_scripts=options.has_scripts)
+            bridge = Bridge(host, consent, options)
             group.start_soon(bridge.follow)
             yield bridge
             group.cancel_scope.cancel()
@@ -455,15 +431,10 @@ async def run_stdio(options: BridgeOptions) -> None:
     limit_malloc_arenas()
     with standard_streams() as (incoming, outgoing):
         async with open_bridge(options) as bridge:
-            connection = StdioConnection(
-                bridge.server,
-                None,
-                incoming=incoming,
-                outgoing=outgoing,
-                listen=bridge.listen,
-                opening=take_opening(),
+            ends = {"incoming": incoming, "outgoing": outgoing}
+            await run_until_signal(
+                StdioConnection(bridge.server, None, **ends, listen=bridge.listen, opening=take_opening())
             )
-            await run_until_signal(connection)
 
 
 async def run_http(options: BridgeOptions, listener: socket.socket, on_ready: Callable[[], None]) -> None:
@@ -476,13 +447,5 @@ async def run_http(options: BridgeOptions, listener: socket.socket, on_ready: Ca
         SkillError: The host cannot be opened.
     """
     async with open_bridge(options) as bridge:
-        config = uvicorn.Config(
-            bridge.server.streamable_http_app(),
-            ws="none",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-        )
         on_ready()
-        await uvicorn.Server(config).serve([listener])
+        await uvicorn.Server(http_config(bridge.server.streamable_http_app())).serve([listener])
