@@ -56,6 +56,7 @@ ReportProgress: TypeAlias = Callable[[int, int], object]
 """Is called with the number of files that are stored, and of all that were missing."""
 
 _UPLOADS = 8
+_PAUSE_SECONDS = 0.1
 _HAS_BATCH = 1000
 _REVISION = "revision, at, actor, action, note"
 
@@ -142,7 +143,7 @@ class Catalog:
         """
         if not plan.changes:
             return Publication(await self.revision(), ())
-        async with self._no_collection():
+        async with self.no_collection():
             # A file may have been removed since the plan was made.
             await self._upload(plan, await self._missing(plan.files), progress)
             action = "sync" if plan.source else "publish"
@@ -223,15 +224,25 @@ class Catalog:
             raise failures[0]
 
     @asynccontextmanager
-    async def _no_collection(self) -> AsyncGenerator[None]:
-        """Exclude the removal of unused files during the block."""
-        async with self.lease(f"{PUBLISHERS}{secrets.token_hex(16)}"):
-            held = await self.database.read(
-                f"SELECT holder FROM leases WHERE name = ? AND until > {self.database.clock}", (COLLECTION,)
-            )
-            if held:
+    async def no_collection(self, seconds: float = LEASE_SECONDS) -> AsyncGenerator[None]:
+        """Exclude the removal of unused files during the block; wait until one that is going on ends.
+
+        `seconds` is how long they stay excluded after this process was killed.
+
+        Raises:
+            CatalogError: It did not end in time.
+        """
+        query = f"SELECT holder FROM leases WHERE name = ? AND until > {self.database.clock}"
+        deadline = time.monotonic() + SECONDS
+        while True:
+            async with self.lease(f"{PUBLISHERS}{secrets.token_hex(16)}", seconds):
+                if not await self.database.read(query, (COLLECTION,)):
+                    yield
+                    return
+            # Without the lease, because it is waited for too.
+            if time.monotonic() > deadline:
                 raise CatalogError("unused files of the catalog are being removed", fix="try again later")
-            yield
+            await anyio.sleep(_PAUSE_SECONDS)
 
     # Reading
 
