@@ -12,10 +12,10 @@ import re
 import secrets
 import stat
 import tarfile
-from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import islice, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TypeAlias, TypeVar, cast
 
@@ -23,14 +23,14 @@ import anyio
 import anyio.to_thread
 import orjson
 
-from skillwire.catalog.blobs import MAX_BLOB_BYTES, check_content
+from skillwire.catalog.blobs import MAX_BLOB_BYTES, check_content, for_each
 from skillwire.catalog.catalog import Catalog, ReportProgress, open_catalog
 from skillwire.catalog.changes import in_batches, read_revision, record_event
 from skillwire.catalog.database import Database, Transaction
 from skillwire.catalog.drafts import namespace_of
-from skillwire.catalog.maintenance import References, for_each, lines_of
+from skillwire.catalog.maintenance import References, lines_of
 from skillwire.catalog.model import COLUMNS, FOREVER, CatalogError, SkillRow
-from skillwire.core import SkillUri, __version__
+from skillwire.core import ManifestFile, SkillUri, __version__
 
 TABLES: Final[Mapping[str, tuple[str, str]]] = {
     "versions": (COLUMNS, "uri, since"),
@@ -41,6 +41,7 @@ TABLES: Final[Mapping[str, tuple[str, str]]] = {
 """The tables in a backup, with their columns and the order of their rows."""
 
 Row: TypeAlias = Sequence[Any]
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 _FORMAT = "skillwire-catalog-backup"
@@ -51,7 +52,8 @@ _CHUNK = 4 * 1024 * 1024
 _MAX_ROWS_BYTES = 32 * 1024 * 1024
 _MAX_MANIFEST_BYTES = 64 * 1024
 _BATCH = 500
-_AT_ONCE = 8
+_MANY = 64
+_BUFFER = 64 * 1024 * 1024
 _LEASE_SECONDS = 3600.0  # It cannot be renewed while SQLite writes all rows.
 _NAME = re.compile(r"(?P<table>[a-z]{1,20})/(?P<number>\d{8})\.jsonl|blobs/(?P<blob>[0-9a-f]{64})")
 _TYPES: Mapping[str, tuple[type, ...]] = {
@@ -94,8 +96,8 @@ async def backup(catalog: Catalog, path: Path, progress: ReportProgress | None =
     try:
         writer = await _in_thread(_BackupWriter, temporary)
         try:
-            summary, digests = await _write_rows(catalog.database, catalog.id, writer)
-            await _write_blobs(catalog, digests, writer, progress)
+            summary, files = await _write_rows(catalog.database, catalog.id, writer)
+            await _write_blobs(catalog, files, writer, progress)
             await _in_thread(writer.finish)
         finally:
             await _in_thread(writer.close)
@@ -108,8 +110,8 @@ async def backup(catalog: Catalog, path: Path, progress: ReportProgress | None =
 
 async def _write_rows(
     database: Database, identity: str, writer: "_BackupWriter"
-) -> tuple[BackupSummary, list[str]]:
-    """Write the manifest and all rows; return the digests of the blobs that they refer to, sorted."""
+) -> tuple[BackupSummary, list[ManifestFile]]:
+    """Write the manifest and all rows; return the blobs that they refer to, sorted by digest."""
     references = References()
     tables: dict[str, dict[str, object]] = {}
     # The manifest is first, so the rows are read twice, in the same state.
@@ -126,8 +128,8 @@ async def _write_rows(
             raise CatalogError(
                 f"a row cannot be read: {references.unreadable[0].name}", fix="run `skillwire catalog verify`"
             )
-        digests = sorted(references.lines)
-        size = sum(references.lines[digest].size for digest in digests)
+        files = sorted(references.lines.values(), key=lambda line: line.digest)
+        size = sum(line.size for line in files)
         manifest = {
             "format": _FORMAT,
             "version": _VERSION,
@@ -135,7 +137,7 @@ async def _write_rows(
             "catalog": identity,
             "revision": revision,
             "tables": tables,
-            "files": len(digests),
+            "files": len(files),
             "size": size,
         }
         await _in_thread(writer.add, _MANIFEST, orjson.dumps(manifest, option=orjson.OPT_INDENT_2))
@@ -143,7 +145,7 @@ async def _write_rows(
             async for rows in _read_table(transaction, table):
                 await _in_thread(writer.add_lines, table, _written(rows))
             await _in_thread(writer.end_lines)
-    return BackupSummary(revision, references.rows, len(digests), size), digests
+    return BackupSummary(revision, references.rows, len(files), size), files
 
 
 async def _read_table(transaction: Transaction, table: str) -> AsyncGenerator[Sequence[Row]]:
@@ -161,21 +163,34 @@ def _written(rows: Sequence[Row]) -> list[bytes]:
 
 
 async def _write_blobs(
-    catalog: Catalog, digests: Sequence[str], writer: "_BackupWriter", progress: ReportProgress | None
+    catalog: Catalog, lines: Sequence[ManifestFile], writer: "_BackupWriter", progress: ReportProgress | None
 ) -> None:
     done = 0
-    for batch in in_batches(digests, _AT_ONCE):
+    for batch in _batches(lines, lambda line: line.size):
         contents: dict[str, bytes] = {}
 
-        async def read(digest: str, contents: dict[str, bytes] = contents) -> None:
-            contents[digest] = await catalog.store.get(digest)
+        async def read(line: ManifestFile, contents: dict[str, bytes] = contents) -> None:
+            contents[line.digest] = await catalog.store.get(line.digest)
 
         await for_each(batch, read)
-        for digest in batch:
-            await _in_thread(writer.add, f"blobs/{digest.removeprefix('sha256:')}", contents.pop(digest))
+        await _in_thread(writer.add_blobs, [(line.digest, contents[line.digest]) for line in batch])
         done += len(batch)
         if progress is not None:
-            progress(done, len(digests))
+            progress(done, len(lines))
+
+
+def _batches(items: Iterable[Item], size_of: Callable[[Item], int]) -> Iterator[list[Item]]:
+    """Yield the items in lists that are limited in their number and their size."""
+    batch: list[Item] = []
+    size = 0
+    for item in items:
+        if batch and (len(batch) == _MANY or size + size_of(item) > _BUFFER):
+            yield batch
+            batch, size = [], 0
+        batch.append(item)
+        size += size_of(item)
+    if batch:
+        yield batch
 
 
 class _LineDigest:
@@ -212,6 +227,10 @@ class _BackupWriter:
         self._file.write(info.tobuf(tarfile.USTAR_FORMAT))
         self._file.write(content)
         self._file.write(bytes(-len(content) % _BLOCK))
+
+    def add_blobs(self, blobs: Sequence[tuple[str, bytes]]) -> None:
+        for digest, content in blobs:
+            self.add(f"blobs/{digest.removeprefix('sha256:')}", content)
 
     def add_lines(self, table: str, lines: Sequence[bytes]) -> None:
         self._table = table
@@ -540,8 +559,8 @@ async def _require_empty(transaction: Transaction) -> None:
 
 async def _upload(catalog: Catalog, reader: _BackupReader, progress: ReportProgress | None) -> None:
     done = 0
-    files = reader.blobs()
-    while batch := await _in_thread(lambda: list(islice(files, _AT_ONCE))):
+    batches = _batches(reader.blobs(), lambda file: len(file[1]))
+    while batch := await _in_thread(lambda: next(batches, None)):
         await for_each(batch, lambda file: catalog.store.put(*file))
         done += len(batch)
         if progress is not None:
