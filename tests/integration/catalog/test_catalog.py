@@ -135,7 +135,7 @@ async def test_a_file_that_changes_while_it_is_published_fails_and_nothing_is_wr
     async def read(line: ManifestFile) -> bytes:
         return b"something else"
 
-    with pytest.raises(CatalogError):
+    with pytest.raises(CatalogError, match="changed while"):
         await publish(catalog, Draft(honest.entry, read))
 
     assert (await catalog.revision(), await rows_after(catalog)) == (0, [])
@@ -528,6 +528,24 @@ async def test_rows_are_read_at_one_state_while_others_publish(catalog: Catalog)
 
     assert (changes.revision, sizes) == (1, [3, 3, 3, 1])
     assert await catalog.revision() == 5
+
+
+async def test_rows_need_not_be_read_to_the_end(catalog: Catalog) -> None:
+    await publish(catalog, *(draft(f"acme/skill-{number}") for number in range(10)))
+
+    for _ in range(20):
+        async with catalog.rows_since(0, batch=3) as one, catalog.rows_since(0, batch=2) as other:
+            async for batch in one.batches:
+                assert len(batch) == 3
+                async for rest in other.batches:
+                    assert len(rest) == 2
+                    break
+                break
+    with pytest.raises(NotFoundError):
+        async with catalog.rows_since(0, batch=3) as one:
+            async for _batch in one.batches:
+                raise NotFoundError("stop", uri="")
+    assert (await publish(catalog, draft("acme/more"))).revision == 2
 
 
 async def test_a_change_of_another_process_is_noticed_at_once(catalog: Catalog, catalog_url: str) -> None:
