@@ -19,13 +19,13 @@ if TYPE_CHECKING:
         AuditEvent,
         CatalogConflictError,
         CatalogError,
-        ChangeKind,
         Draft,
         NewerSchemaError,
         Publication,
         PublishPlan,
         Revision,
         SkillChange,
+        SkillChangeKind,
         SkillRow,
         SkillVersion,
     )
@@ -38,7 +38,7 @@ else:
             "database": "Database Transaction open_database",
             "drafts": "DraftSet drafts_of is_version open_drafts version_uri",
             "model": (
-                "AuditEvent CatalogConflictError CatalogError ChangeKind Draft FOREVER NewerSchemaError "
+                "AuditEvent CatalogConflictError CatalogError SkillChangeKind Draft FOREVER NewerSchemaError "
                 "Publication PublishPlan Revision SkillChange SkillRow SkillVersion"
             ),
         },
@@ -51,7 +51,6 @@ __all__ = [
     "Catalog",
     "CatalogConflictError",
     "CatalogError",
-    "ChangeKind",
     "Database",
     "Draft",
     "DraftSet",
@@ -61,6 +60,7 @@ __all__ = [
     "Revision",
     "RowChanges",
     "SkillChange",
+    "SkillChangeKind",
     "SkillRow",
     "SkillVersion",
     "Transaction",
