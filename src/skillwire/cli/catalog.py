@@ -41,7 +41,7 @@ BackupFile: TypeAlias = Annotated[
     Path, typer.Argument(metavar="FILE", help="The file of the backup.", show_default=False)
 ]
 
-app = new_app()
+app = new_app("catalog")
 
 
 @app.callback()
