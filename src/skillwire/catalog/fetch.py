@@ -106,6 +106,8 @@ def check_location(kind: ManagedKind, location: str) -> None:
         _git_location(location)
     elif kind is ManagedKind.WELL_KNOWN or "://" in location:
         SiteAddress.parse(location)
+    elif not Path(location).is_absolute():
+        raise CatalogError("the path of a managed source is not absolute", fix="write the whole path")
 
 
 # Archives

@@ -2,7 +2,7 @@
 
     python killed_publisher.py URL
 
-Each try is a process of its own, which publishes the next state of two skills
+Each try is a process of its own, which publishes the next state of its skills
 and dies at the n-th call. Then the catalog has the state of before or of after,
 with every file, and publishing again leads to the state of after. It prints how
 often a publisher was killed and what the catalog had then.
@@ -111,7 +111,7 @@ def drafts_at(state: int) -> list[Draft]:
     """Return the drafts of a state: every skill and version differs from the state before."""
     files = {"SKILL.md": f"State {state}.\n".encode(), "a.md": f"More {state}.\n".encode()}
     last = [draft("acme/odd", files)] if state % 2 else [draft("acme/even", files)]
-    return [draft("acme/refunds", files, version=f"1.{state}.0"), draft("acme/tea", files), *last]
+    return [draft("acme/refunds", files, version=f"1.{state}.0"), *last]
 
 
 async def publish_state(url: str, state: int, last: int) -> str:
@@ -135,7 +135,7 @@ async def state_of(url: str) -> str:
             for digest in lines_in(row.entry).values():
                 await catalog.read_blob(digest)
         bodies = {row.name: row for row in rows if not row.is_pin}
-        content = await catalog.read_blob(lines_in(bodies["tea"].entry)[uri_of("acme/tea").text])
+        content = await catalog.read_blob(lines_in(bodies["refunds"].entry)[uri_of("acme/refunds").text])
         state = int(content.split()[1].rstrip(b"."))
         wanted = {one.entry.uri.text: one.entry.to_json() for one in drafts_at(state)}
         assert {row.uri: json.loads(row.entry) for row in rows if not row.is_pin} == wanted
