@@ -349,8 +349,12 @@ def _opened(name: str | Path, above: int | None = None, *, make: bool = False) -
     if make:
         with suppress(FileExistsError):
             os.mkdir(name, 0o700, dir_fd=above)
-            if above is not None:
-                os.fsync(above)
+            # The folder of the database may be reached through a link.
+            parent = os.open(Path(name).parent, os.O_RDONLY, dir_fd=above)
+            try:
+                os.fsync(parent)
+            finally:
+                os.close(parent)
     descriptor = os.open(name, _OPEN_FOLDER, dir_fd=above)
     try:
         yield descriptor

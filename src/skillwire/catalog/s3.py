@@ -95,7 +95,7 @@ class S3Blobs:
         Raises:
             CatalogError: The content is not the one of the digest, or it cannot be stored.
         """
-        check_content(digest, content)
+        await anyio.to_thread.run_sync(check_content, digest, content)
         await self._call("stored", self._put, _key(digest), content)
 
     async def get(self, digest: str) -> bytes:
@@ -110,7 +110,7 @@ class S3Blobs:
         content = await self._call("read", self._get, _key(digest))
         if content is None:
             raise BlobMissingError(digest, self.location)
-        return checked(digest, content, self.location)
+        return await anyio.to_thread.run_sync(checked, digest, content, self.location)
 
     async def digests(self) -> AsyncIterator[list[StoredBlob]]:
         """Yield all blobs, in batches."""

@@ -344,6 +344,16 @@ async def test_links_are_never_followed(tmp_path: Path) -> None:
     assert [path.name for path in outside.iterdir()] == [name]
 
 
+async def test_the_folder_of_the_database_may_be_a_link(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    store = FolderBlobs(tmp_path / "link" / "blobs")
+
+    await store.put(DIGEST, ONE)
+
+    assert await FolderBlobs(tmp_path / "real" / "blobs").get(DIGEST) == ONE
+
+
 async def test_a_folder_that_cannot_be_used_is_one_error_without_its_path(tmp_path: Path) -> None:
     (tmp_path / "blobs").touch()
 

@@ -2,9 +2,11 @@
 
 import json
 import time
+from collections import Counter
 from pathlib import Path
 
 import anyio
+import anyio.to_thread
 import pytest
 
 from folders import skill_md, write_files, write_skill
@@ -14,6 +16,7 @@ from integration.catalog.catalog_world import (
     publish,
     published,
     rows_after,
+    run_together,
     uri_of,
 )
 from skillwire.catalog import (
@@ -294,6 +297,41 @@ async def test_of_many_publishers_of_one_skill_at_once_one_wins(catalog: Catalog
 
     assert sorted(outcomes) == ["conflict"] * 3 + ["published"]
     assert await catalog.revision() == 2
+
+
+COMPETE = """
+import sys, anyio
+from integration.catalog.catalog_world import draft, publish
+from skillwire.catalog import CatalogConflictError, open_catalog
+
+async def main():
+    published = 0
+    async with open_catalog(sys.argv[1]) as catalog:
+        for number in range(8):
+            body = f"{sys.argv[2]} {number}".encode()
+            try:
+                await publish(catalog, draft("acme/refunds", {"SKILL.md": body}), actor=sys.argv[2])
+                published += 1
+            except CatalogConflictError:
+                pass
+    print(published)
+
+sys.stdin.read()
+anyio.run(main)
+"""
+
+
+async def test_processes_that_publish_one_skill_lose_no_revision(catalog: Catalog, catalog_url: str) -> None:
+    await publish(catalog, draft("acme/refunds"))
+    commands = [(COMPETE, catalog_url, name) for name in ("ann", "bob", "eve")]
+    printed = await anyio.to_thread.run_sync(run_together, commands)
+
+    states = await catalog.history(uri_of("acme/refunds"))
+    spans = [(one.row.since, one.row.until) for one in reversed(states)]
+    assert spans == [*((number, number + 1) for number in range(1, len(spans))), (len(spans), FOREVER)]
+    made = Counter(one.made.actor for one in states[:-1])
+    assert [made[name] for name in ("ann", "bob", "eve")] == [int(number) for number in printed]
+    assert await catalog.revision() == len(states) > 1
 
 
 # Names, nesting and versions
