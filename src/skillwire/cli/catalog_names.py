@@ -13,7 +13,7 @@ from urllib.parse import quote
 import platformdirs
 import typer
 
-from skillwire.catalog.model import SkillChange, SkillChangeKind
+from skillwire.catalog import SkillChange, SkillChangeKind
 from skillwire.cli.command import MisuseError, Output, plural
 from skillwire.core import SKILL_FILE, InvalidUriError, NotFoundError, SkillError, SkillUri, quoted
 
