@@ -122,7 +122,7 @@ class Breadcrumb:
 
 
 @dataclass(frozen=True, slots=True)
-class SkillRow:
+class SkillLine:
     """A skill in a list; `matched_in` names the fields that have words of a search."""
 
     name: str
@@ -211,14 +211,14 @@ def crumbs_to(uri: str) -> list[Breadcrumb]:
     return steps
 
 
-def row_of(entry: SkillEntry, counts: Mapping[str, tuple[int, int]]) -> SkillRow:
+def row_of(entry: SkillEntry, counts: Mapping[str, tuple[int, int]]) -> SkillLine:
     """Return the row of a skill. `counts` are errors and warnings by the URI of `SKILL.md`."""
     path = entry.uri.path
     above = path.rpartition("/")[0]
     if entry.uri.scheme != DEFAULT_SCHEME:
         above = f"{entry.uri.scheme}://{above}"
     errors, warnings = counts.get(entry.uri.text, (0, 0))
-    return SkillRow(
+    return SkillLine(
         name=entry.name or segment_of(entry.uri.root),
         place=place_of(entry.uri.root),
         above=above,
