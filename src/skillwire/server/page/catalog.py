@@ -20,7 +20,7 @@ from skillwire.core import (
 from skillwire.runner import scripts_of
 from skillwire.server.page.templates import place_of
 from skillwire.server.search import SkillSearchPage
-from skillwire.sources.snapshot import Report, Snapshot, entries_below
+from skillwire.sources.snapshot import Report, Snapshot, entries_below, names_in
 
 # `PageIndex`: folders and relations derived from a snapshot, cached until it changes.
 
@@ -88,8 +88,7 @@ def _entries_in(snapshot: Snapshot, directory: str) -> Sequence[SkillEntry]:
 
 def _folders_below(snapshot: Snapshot, directory: str) -> tuple[SkillFolder, ...]:
     counts: Counter[str] = Counter()
-    for entry in _entries_in(snapshot, directory):
-        text = entry.uri.text
+    for text, _ in names_in(_entries_in(snapshot, directory)):
         start = len(directory) + 1 if directory else text.index("://") + 3
         counts[text[: text.index("/", start)] if "/" in text[start:] else directory] += 1
     return tuple(
