@@ -199,13 +199,14 @@ def running_nginx(config: Path, port: int) -> Generator[None]:
     assert "[crit]" not in said and "[emerg]" not in said, said
 
 
-def token_file(folder: Path) -> tuple[Path, str]:
-    """Write a file with one token; return it, and the token."""
-    secret = new_secret("reader")
+def token_file(folder: Path, *names: str) -> tuple[Path, list[str]]:
+    """Write a file with tokens of these names; return it, and the tokens."""
+    secrets = [new_secret(name) for name in names]
     tokens = folder / "tokens"
     tokens.touch(mode=0o600)
-    tokens.write_text(Token("reader", digest_of(secret)).line + "\n")
-    return tokens, secret
+    pairs = zip(names, secrets, strict=True)
+    tokens.write_text("".join(Token(name, digest_of(secret)).line + "\n" for name, secret in pairs))
+    return tokens, secrets
 
 
 def with_replaced(words: list[str], replaced: Mapping[str, str]) -> list[str]:
@@ -221,7 +222,7 @@ def running_site(folder: Path) -> Generator[Site]:
     skills = folder / "skills"
     write_skill(skills / "shared" / "hello")
     write_skill(skills / "acme" / "billing" / "refunds")
-    tokens, secret = token_file(folder)
+    tokens, [secret] = token_file(folder, "reader")
     trusted = certificate(folder / "tls")
     ports = free_ports(3)
     address = f"127.0.0.1:{ports[2]}"

@@ -1,5 +1,6 @@
 """`deploy/catalog/` put to work: two servers of one catalog on a real PostgreSQL, behind a real nginx."""
 
+import re
 import shutil
 import subprocess
 import tempfile
@@ -9,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
+from urllib.request import Request, urlopen
 
 import psycopg
 import yaml
@@ -72,6 +74,7 @@ class Deployment:
     url: str
     ports: list[int]
     words: list[str]
+    operator: str
     stack: ExitStack
     servers: list[HttpServer] = field(default_factory=list[HttpServer])
 
@@ -92,6 +95,15 @@ class Deployment:
         server = serving.http_server(*self.words, env=env, bind=f"127.0.0.1:{self.ports[2 + number]}")
         return self.stack.enter_context(server)
 
+    def answers(self, server: HttpServer) -> int:
+        """Return how many listings a server has answered, by its metrics."""
+        request = Request(f"http://127.0.0.1:{server.port}/metrics")
+        request.add_header("Authorization", f"Bearer {self.operator}")
+        with urlopen(request, timeout=WITHIN) as response:
+            text = response.read().decode()
+        counts = re.findall(r'(?m)^skillwire_requests_total\{[^}]*"skills/list"[^}]*\} (\d+)', text)
+        return sum(map(int, counts))
+
     def publish(self) -> None:
         """Publish as `docker compose run publish` does."""
         words = SERVICES["publish"]["command"]
@@ -108,7 +120,7 @@ def running_catalog(folder: Path) -> Generator[tuple[Deployment, Site]]:
     with tempfile.TemporaryDirectory(prefix="pg") as short, ExitStack() as stack:
         url = stack.enter_context(database(Path(short)))
         ports = free_ports(4)
-        tokens, secret = token_file(folder)
+        tokens, [secret, operator] = token_file(folder, "reader", "prometheus")
         replaced = {
             "https://skills.example.com/mcp": f"https://localhost:{ports[1]}/mcp",
             "/run/secrets/tokens": str(tokens),
@@ -118,7 +130,7 @@ def running_catalog(folder: Path) -> Generator[tuple[Deployment, Site]]:
         words = with_replaced(SERVICES[REPLICAS[0]]["command"][1:], replaced)
         (folder / "pgpass").touch(mode=0o600)
         (folder / "pgpass").write_text(f"*:5432:skillwire:skillwire:{PASSWORD}\n")
-        deployed = Deployment(folder, url, ports, words, stack)
+        deployed = Deployment(folder, url, ports, words, operator, stack)
         deployed.publish()
         deployed.servers += [deployed.start(0), deployed.start(1)]
         yield deployed, stack.enter_context(balancer(folder, ports, secret))

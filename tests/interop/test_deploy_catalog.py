@@ -1,6 +1,5 @@
 """The files in `deploy/catalog/` at work: a killed replica, and the requests that nginx sends twice."""
 
-import json
 import signal
 import socket
 import threading
@@ -14,19 +13,13 @@ import orjson
 import pytest
 
 from deployed import LISTINGS, WITHIN, Json, Site, free_ports, listed_uris, modern, wait_until
-from deployed_catalog import HttpServer, balancer, running_catalog
+from deployed_catalog import balancer, running_catalog
 from folders import write_skill
 from skillwire.core import digest_of
 
 CLIENTS = 4
 SKILL = "skill://shared/hello/SKILL.md"
 NOTE = "skill://shared/hello/note.md"
-
-
-def answers_of(server: HttpServer) -> int:
-    """Return how many requests of clients a server has answered."""
-    lines = [json.loads(line) for line in server.words.splitlines() if line.startswith('{"time"')]
-    return sum("mcp" in line for line in lines)
 
 
 def digests(answer: Json) -> dict[str, str]:
@@ -81,7 +74,7 @@ def test_no_read_fails_while_a_replica_is_killed_and_both_serve_what_is_publishe
     write_skill(tmp_path / "skills" / "shared" / "hello")
     with running_catalog(tmp_path) as (deployed, site), reading(site) as readers:
         # Both are asked, and both have what is published next.
-        wait_until(lambda: min(map(answers_of, deployed.servers)) > 20, WITHIN, "both servers answer")
+        wait_until(lambda: min(map(deployed.answers, deployed.servers)) > 20, WITHIN, "both servers answer")
         write_skill(site.folder / "shared" / "hello", {"note.md": "To everyone.\n"})
         write_skill(site.folder / "shared" / "later")
         deployed.publish()
@@ -98,12 +91,14 @@ def test_no_read_fails_while_a_replica_is_killed_and_both_serve_what_is_publishe
         killed, other = deployed.servers
         killed.send_signal(signal.SIGKILL)
         killed.wait()
-        before = answers_of(other)
-        wait_until(lambda: answers_of(other) > before + 100, WITHIN, "the other one answers")
+        before = deployed.answers(other)
+        wait_until(lambda: deployed.answers(other) > before + 100, WITHIN, "the other one answers")
 
         # It comes back, with the same files, and is asked again when nginx gives it another try.
         deployed.servers[0] = deployed.start(0)
-        wait_until(lambda: min(map(answers_of, deployed.servers)) > 20, WITHIN, "both servers answer again")
+        wait_until(
+            lambda: min(map(deployed.answers, deployed.servers)) > 20, WITHIN, "both servers answer again"
+        )
 
     assert [reader.faults for reader in readers] == [[]] * CLIENTS
     # What the test is about has happened: requests failed on one server.
