@@ -19,7 +19,6 @@ if TYPE_CHECKING:
         AuditEvent,
         CatalogConflictError,
         CatalogError,
-        ChangeKind,
         Draft,
         NewerSchemaError,
         NoCatalogError,
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
         PublishPlan,
         Revision,
         SkillChange,
+        SkillChangeKind,
         SkillRow,
         SkillVersion,
     )
@@ -40,8 +40,8 @@ else:
             "database": "Database Transaction open_database",
             "drafts": "DraftSet drafts_of is_version open_drafts version_uri",
             "model": (
-                "AuditEvent CatalogConflictError CatalogError ChangeKind Draft FOREVER NewerSchemaError "
-                "NoCatalogError Publication PublishPlan Revision SkillChange SkillRow SkillVersion"
+                "AuditEvent CatalogConflictError CatalogError Draft FOREVER NewerSchemaError NoCatalogError "
+                "Publication PublishPlan Revision SkillChange SkillChangeKind SkillRow SkillVersion"
             ),
             "source": "CatalogSource",
         },
@@ -55,7 +55,6 @@ __all__ = [
     "CatalogConflictError",
     "CatalogError",
     "CatalogSource",
-    "ChangeKind",
     "Database",
     "Draft",
     "DraftSet",
@@ -66,6 +65,7 @@ __all__ = [
     "Revision",
     "RowChanges",
     "SkillChange",
+    "SkillChangeKind",
     "SkillRow",
     "SkillVersion",
     "Transaction",

@@ -5,7 +5,7 @@ The only module that needs psycopg.
 
 import logging
 import time
-from collections.abc import AsyncGenerator, Generator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from functools import lru_cache
 from itertools import count
@@ -18,7 +18,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout, TooManyRequests
 
-from skillwire.catalog.database import POSTGRESQL, SECONDS, Parameters, Row, Transaction
+from skillwire.catalog.database import POSTGRESQL, SECONDS, Parameters, Row, Streams, Transaction
 from skillwire.catalog.model import CatalogError
 from skillwire.sources.background import FailureLog, run_in_background
 
@@ -82,13 +82,16 @@ async def open_postgres(url: str) -> AsyncGenerator["PostgresDatabase"]:
         timeout=SECONDS,
         reconnect_timeout=_RECONNECT_SECONDS,
         configure=_configure,
-        check=AsyncConnectionPool.check_connection,
         open=False,
     )
     database = PostgresDatabase(pool, options, _shown(url, options))
     async with AsyncExitStack() as stack:
         stack.push_async_callback(_close, pool)
-        await pool.open()
+        try:
+            # Otherwise the first call makes a second connection, because the first one is not ready.
+            await pool.open(wait=True, timeout=SECONDS)
+        except PoolTimeout as error:
+            raise CatalogError("PostgreSQL does not answer in time", fix="try again later") from error
         await stack.enter_async_context(run_in_background(database.listen))
         yield database
 
@@ -160,31 +163,31 @@ class PostgresDatabase:
 
     @asynccontextmanager
     async def transaction(self, *, write: bool) -> AsyncGenerator["PostgresTransaction"]:
-        async with self._connection() as connection:
+        mode = "ISOLATION LEVEL READ COMMITTED" if write else "ISOLATION LEVEL REPEATABLE READ READ ONLY"
+        async with self._connection(lambda connection: _execute(connection, f"BEGIN {mode}")) as connection:
             transaction = PostgresTransaction(connection)
-            mode = "ISOLATION LEVEL READ COMMITTED" if write else "ISOLATION LEVEL REPEATABLE READ READ ONLY"
             try:
-                await transaction.execute(f"BEGIN {mode}")
                 yield transaction
+                await transaction.streams.close()
                 await transaction.execute("COMMIT")
             except BaseException:
                 with anyio.move_on_after(SECONDS, shield=True), suppress(psycopg.Error):
+                    await transaction.streams.close()
                     await connection.rollback()
                 raise
 
     async def read(self, sql: str, parameters: Parameters = ()) -> list[Row]:
-        for attempt in count():
-            async with self._connection() as connection:
-                try:
-                    return await PostgresTransaction(connection).fetch(sql, parameters)
-                except CatalogError:
-                    if not connection.broken or attempt:
-                        raise
-        raise AssertionError("the loop ends by itself")
+        rows: list[Row] = []
 
-    async def tables(self) -> set[str]:
-        rows = await self.read("SELECT tablename FROM pg_tables WHERE schemaname = current_schema()")
-        return {name for (name,) in rows}
+        async def fetch(connection: Connection) -> None:
+            rows[:] = await PostgresTransaction(connection).fetch(sql, parameters)
+
+        async with self._connection(fetch):
+            return rows
+
+    async def tables(self, transaction: Transaction | None = None) -> set[str]:
+        query = "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
+        return {name for (name,) in await (transaction.fetch(query) if transaction else self.read(query))}
 
     async def lock_schema(self, transaction: Transaction) -> None:
         await transaction.fetch("SELECT pg_advisory_xact_lock(?)", (_MIGRATION_LOCK,))
@@ -237,13 +240,28 @@ class PostgresDatabase:
         self._noticed = anyio.Event()
 
     @asynccontextmanager
-    async def _connection(self) -> AsyncGenerator[Connection]:
-        connection = await self._take(time.monotonic() + SECONDS)
-        try:
-            yield connection
-        finally:
-            with anyio.move_on_after(SECONDS, shield=True):
-                await self._pool.putconn(connection)
+    async def _connection(
+        self, start: Callable[[Connection], Awaitable[object]]
+    ) -> AsyncGenerator[Connection]:
+        """Take a connection on which `start` succeeded; one that the server has closed is replaced.
+
+        To check each connection before would take as long as most statements.
+        """
+        deadline = time.monotonic() + SECONDS
+        for attempt in count():
+            connection = await self._take(deadline)
+            try:
+                try:
+                    await start(connection)
+                except CatalogError:
+                    if connection.broken and attempt <= _MOST_CONNECTIONS:
+                        continue
+                    raise
+                yield connection
+                return
+            finally:
+                with anyio.move_on_after(SECONDS, shield=True):
+                    await self._pool.putconn(connection)
 
     async def _take(self, deadline: float) -> Connection:
         """Take a connection from the pool.
@@ -266,6 +284,8 @@ class PostgresTransaction:
     """A transaction of `PostgresDatabase`."""
 
     def __init__(self, connection: Connection) -> None:
+        self.streams = Streams()
+        self._names = count()
         self._connection = connection
 
     async def fetch(self, sql: str, parameters: Parameters = ()) -> list[Row]:
@@ -282,10 +302,13 @@ class PostgresTransaction:
             async with self._connection.cursor() as cursor:
                 await cursor.executemany(_with_places(sql), parameters)
 
-    async def stream(
+    def stream(
         self, sql: str, parameters: Parameters = (), *, batch: int = 1000
     ) -> AsyncGenerator[list[Row]]:
-        cursor = self._connection.cursor("rows")
+        return self.streams.add(self._stream(sql, parameters, batch))
+
+    async def _stream(self, sql: str, parameters: Parameters, batch: int) -> AsyncGenerator[list[Row]]:
+        cursor = self._connection.cursor(f"rows_{next(self._names)}")
         try:
             with _errors(self._connection):
                 await cursor.execute(_with_places(sql), parameters)
@@ -298,6 +321,10 @@ class PostgresTransaction:
         finally:
             with anyio.move_on_after(SECONDS, shield=True), suppress(psycopg.Error):
                 await cursor.close()
+
+
+async def _execute(connection: Connection, sql: str) -> None:
+    await PostgresTransaction(connection).execute(sql)
 
 
 @lru_cache(maxsize=512)

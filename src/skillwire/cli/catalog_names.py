@@ -13,7 +13,7 @@ from urllib.parse import quote
 import platformdirs
 import typer
 
-from skillwire.catalog.model import ChangeKind, SkillChange
+from skillwire.catalog import SkillChange, SkillChangeKind
 from skillwire.cli.command import MisuseError, Output, plural
 from skillwire.core import SKILL_FILE, InvalidUriError, NotFoundError, SkillError, SkillUri, quoted
 
@@ -47,7 +47,7 @@ Actor: TypeAlias = Annotated[
 
 _SCHEMES = ("sqlite:///", "postgresql://", "postgres://")
 _MOST_NAMED = 10
-_STYLES = {ChangeKind.ADDED: "green", ChangeKind.CHANGED: "yellow", ChangeKind.REMOVED: "red"}
+_STYLES = {SkillChangeKind.ADDED: "green", SkillChangeKind.CHANGED: "yellow", SkillChangeKind.REMOVED: "red"}
 
 
 class AmbiguousNameError(SkillError):

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import anyio
 import typer
 
-from skillwire.catalog.catalog import MAX_LIMIT, open_catalog
-from skillwire.catalog.model import FOREVER, Revision, SkillVersion
+from skillwire.catalog import FOREVER, Revision, SkillVersion, open_catalog
+from skillwire.catalog.catalog import MAX_LIMIT
 from skillwire.cli.catalog_names import CatalogUrl, catalog_url, shown_url, skill_named, time_text
 from skillwire.cli.command import Json, Part, Verbose, command_output, new_app, print_rows
 from skillwire.core import SkillUri

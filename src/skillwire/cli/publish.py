@@ -14,9 +14,15 @@ from typing import Annotated
 import anyio
 import typer
 
-from skillwire.catalog.catalog import Catalog, open_catalog
-from skillwire.catalog.drafts import DraftSet, is_version, open_drafts
-from skillwire.catalog.model import NoCatalogError, Publication
+from skillwire.catalog import (
+    Catalog,
+    DraftSet,
+    NoCatalogError,
+    Publication,
+    is_version,
+    open_catalog,
+    open_drafts,
+)
 from skillwire.cli.catalog_names import (
     Actor,
     CatalogUrl,

@@ -7,8 +7,7 @@ from typing import Annotated
 import anyio
 import typer
 
-from skillwire.catalog.catalog import open_catalog
-from skillwire.catalog.model import Publication
+from skillwire.catalog import Publication, open_catalog
 from skillwire.cli.catalog_names import (
     Actor,
     CatalogUrl,
