@@ -11,6 +11,7 @@ import anyio.to_thread
 from skillwire.catalog.database import Database
 from skillwire.catalog.model import CatalogError
 from skillwire.catalog.schema import FOLDER
+from skillwire.core import digest_of
 
 
 class BlobStore(Protocol):
@@ -73,6 +74,14 @@ class FolderBlobs:
             return await anyio.to_thread.run_sync(self._path(digest).read_bytes)
         except OSError as error:
             raise CatalogError(f"the catalog does not have the file {digest}", fix="restore it") from error
+
+    def get_now(self, digest: str) -> bytes | None:
+        """Return a file if it can be read at once, verified."""
+        try:
+            content = self._path(digest).read_bytes()
+        except OSError:
+            return None
+        return content if digest_of(content) == digest else None
 
     async def digests(self) -> AsyncGenerator[list[tuple[str, int, float]]]:
         for shard in await anyio.to_thread.run_sync(lambda: sorted(self._folder.glob("[0-9a-f][0-9a-f]"))):
