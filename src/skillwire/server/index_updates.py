@@ -41,6 +41,8 @@ _MOST_CHANGES = 5000
 _FEW_CHANGES = 1000
 # How many words are written at once: the more there are, the less often each term is written.
 _MOST_WORDS = 1_000_000
+# The memory of a document besides its words, in words.
+_DOCUMENT = 50
 
 ReadLater: TypeAlias = Callable[[SkillEntry], Awaitable[str | None]]
 """Returns the instructions of a skill; None if they cannot be read at the moment."""
@@ -203,7 +205,7 @@ class IndexUpdates:
             lambda: [_weighed(entry, chunk.new, bodies[entry.uri.text]) for entry in entries]
         )
         self._new += found
-        self._words += sum(len(document.words.terms) for document in found)
+        self._words += sum(len(document.words.terms) + _DOCUMENT for document in found)
 
     async def _read_bodies(self, entries: Iterator[SkillEntry], bodies: dict[str, str | None]) -> None:
         """Read the bodies that are not at hand, as far as they can be read in time."""
