@@ -12,7 +12,7 @@ With a path, the index is a file that the next start continues with. It is used
 by one process at a time; others use a file beside it.
 
 Documents are given as a whole with `update`, or by what changed with `write`.
-Only their keys are in memory. A search in an `Area` is as if there were no other
+Only their keys are in memory. A search in a `SearchArea` is as if there were no other
 documents, except that the rarity of words is that among all documents.
 """
 
@@ -120,7 +120,7 @@ _PREFIX_END = "\U0010ffff"
 
 
 @dataclass(frozen=True, slots=True)
-class Area:
+class SearchArea:
     """The keys in ranges: in one of `spans`, and in none of `hidden`.
 
     A range is from the first key on, and before the second, if that is not empty.
@@ -139,7 +139,7 @@ class Area:
         return _is_in(key, self.spans) and not _is_in(key, self.hidden)
 
 
-EVERYWHERE: Final = Area()
+EVERYWHERE: Final = SearchArea()
 
 
 def _is_in(key: str, ranges: Iterable[tuple[str, str]]) -> bool:
@@ -216,8 +216,8 @@ class SearchIndex:
         self._free: list[int] = []
         self._documents: Mapping[str, Document] = {}
         # For each area that was used last: 255 at each row that is in it.
-        self._masks: dict[Area, bytearray] = {}
-        self._terms: ByteCache[tuple[Area, str], _StoredTerm] = ByteCache(_CACHED_TERMS)
+        self._masks: dict[SearchArea, bytearray] = {}
+        self._terms: ByteCache[tuple[SearchArea, str], _StoredTerm] = ByteCache(_CACHED_TERMS)
 
     def close(self) -> None:
         """Close the database. A file stays for the next start."""
@@ -329,7 +329,7 @@ class SearchIndex:
         query: str,
         include: Include | None = None,
         *,
-        area: Area = EVERYWHERE,
+        area: SearchArea = EVERYWHERE,
         has_scripts: bool | None = None,
         document: Callable[[str], Document] | None = None,
     ) -> Ranking:
@@ -407,7 +407,7 @@ class SearchIndex:
     def _row_of(self, key: str) -> int:
         return self.open().execute(_ROW_OF, (key,)).fetchall()[0][0]
 
-    def _mask(self, area: Area) -> bytearray:
+    def _mask(self, area: SearchArea) -> bytearray:
         """Return 255 at each row in an area, and 0 at the others."""
         mask = self._masks.pop(area, None)
         if mask is None:
@@ -504,6 +504,8 @@ class SearchIndex:
         absent = None, 0, b"", None
         has_terms = bool(database.execute("SELECT 1 FROM terms LIMIT 1").fetchall())
         for term in sorted(removed.keys() | added.keys()):
+            if self.is_stopped:
+                raise sqlite3.OperationalError("stopped")
             old, new = removed.get(term, _NO_ROWS), added.get(term, _NO_NUMBERS)
             found = database.execute(_TERM, (term,)).fetchall() if has_terms else ()
             number, count, best, bits = found[0] if found else absent
@@ -556,9 +558,9 @@ class _Lookup:
     def __init__(
         self,
         database: sqlite3.Connection,
-        area: Area,
+        area: SearchArea,
         mask: bytearray | None,
-        cache: ByteCache[tuple[Area, str], _StoredTerm],
+        cache: ByteCache[tuple[SearchArea, str], _StoredTerm],
     ) -> None:
         self._database = database
         self._area = area

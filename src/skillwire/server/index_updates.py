@@ -131,6 +131,8 @@ class IndexUpdates:
                 await self._update(snapshot, retries=retries)
                 self._failure = None
             except (sqlite3.Error, SkillError, MemoryError) as error:
+                if self._index.is_stopped:
+                    return
                 logger.warning("the search index could not be updated: %s", error)
                 self._failure = error
                 if not isinstance(error, SkillError):

@@ -44,7 +44,7 @@ from skillwire.core import (
     visible,
 )
 from skillwire.runner import scripts_of
-from skillwire.search.index import MAX_INDEX_BYTES, Area, ReadBody, SearchIndex, no_body
+from skillwire.search.index import MAX_INDEX_BYTES, ReadBody, SearchArea, SearchIndex, no_body
 from skillwire.search.scores import MAX_BODY, Document, Ranker, Ranking
 from skillwire.search.words import BODY, DESCRIPTION, Word, excerpt_of, query_words
 from skillwire.server.index_updates import IndexUpdates, ReadLater, document_of
@@ -229,6 +229,10 @@ class ServerSearch:
         """Keep the index in a file, from which the next start continues; called before the first search."""
         self._index = self._new_index(path)
 
+    def stop(self) -> None:
+        """Interrupt what is running, since the index is closed next."""
+        self._index.stop()
+
     def close(self) -> None:
         """Close the index. A running search fails; a later one builds a new index."""
         index, self._index, self._updates = self._index, self._new_index(), None
@@ -272,7 +276,7 @@ class ServerSearch:
         selection = snapshot.selection
         return index.rank(
             query,
-            area=Area(selection.spans, selection.hidden),
+            area=SearchArea(selection.spans, selection.hidden),
             has_scripts=filters.has_scripts,
             document=lambda uri: document_of(snapshot.by_uri[uri]),
         )

@@ -484,6 +484,8 @@ class Skills:
                     group.start_soon(self._prepare)
                     ready.set_result(None)
                     await closing.wait()
+                    if self._owns_search:
+                        self.search.stop()
                     group.cancel_scope.cancel()
         except Exception as error:
             if ready.done():

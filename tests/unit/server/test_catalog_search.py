@@ -20,7 +20,7 @@ from skillwire.catalog.schema import VERSIONS
 from skillwire.core import Frontmatter, Manifest, ManifestFile, SkillEntry, SkillUri, SourceError, digest_of
 from skillwire.search import index as index_module
 from skillwire.search import scores as scores_module
-from skillwire.search.index import Area, SearchIndex
+from skillwire.search.index import SearchArea, SearchIndex
 from skillwire.server import index_updates
 from skillwire.server.index_updates import document_of
 from skillwire.server.search import Filters, ServerSearch, SkillSearchPage
@@ -384,7 +384,7 @@ def test_after_any_history_the_index_answers_as_a_new_one(
 def test_the_order_in_an_area_is_that_of_an_index_without_the_others(
     documents: Mapping[str, str], later: Mapping[str, str]
 ) -> None:
-    area = Area((("a/", "a0"), ("run/", "")), (("run/milk", "run/milk\x01"),))
+    area = SearchArea((("a/", "a0"), ("run/", "")), (("run/milk", "run/milk\x01"),))
 
     def made(texts: Mapping[str, str]) -> SearchIndex:
         index = SearchIndex()
