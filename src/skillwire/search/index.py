@@ -21,9 +21,8 @@ from __future__ import annotations
 import sqlite3
 from array import array
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
 from itertools import islice
@@ -36,6 +35,7 @@ import platformdirs
 
 from skillwire.core import ByteCache
 from skillwire.search.database import open_derived
+from skillwire.search.lookup import EVERYWHERE, SELECT_EVERY, SELECT_TERM, SearchArea, StoredTerm, TermLookup
 from skillwire.search.scores import (
     HAS_SCRIPTS,
     MOST_RANKED,
@@ -57,7 +57,7 @@ from skillwire.search.scores import (
     weigh,
     weight_in,
 )
-from skillwire.search.words import ROOTS, TERMS, Word, is_one_edit, is_spaceless, query_words, tags_of
+from skillwire.search.words import ROOTS, query_words, tags_of
 
 MAX_INDEX_BYTES: Final = 2 * 1024**3
 """The maximum size of the database; 10,000 skills take about 40 MB."""
@@ -74,17 +74,6 @@ _BATCH = 1_500_000
 _FEW_CHANGES = 1000
 # Rare words would else outweigh everything else in a long question.
 _RARITY_EXPONENT = 0.85
-# How much another form of a word counts, such as `reviewing` for `review`.
-_OTHER_FORM = 0.5
-_MOST_FORMS = 4
-_MIN_PREFIX = 3
-_MAX_EXPANSIONS = 8
-# How many words of other areas are skipped, to find one that is in the area.
-_MOST_SKIPPED = 200
-# The first letters of a misspelled word are taken as right.
-_MIN_CORRECTED = 5
-_TRUSTED_LETTERS = 2
-
 _CREATE = (
     "DROP TABLE IF EXISTS documents",
     "DROP TABLE IF EXISTS words",
@@ -101,49 +90,6 @@ _CREATE = (
     "INSERT INTO state VALUES (0)",
 )
 _ROW_OF = "SELECT row FROM documents WHERE key = ?"
-_TERM = "SELECT id, count, best, rows FROM terms JOIN weights USING (id) WHERE term = ?"
-_EVERY = "SELECT every FROM weights WHERE id = ?"
-_BY_ROOT = "SELECT term FROM terms WHERE root = ? ORDER BY count DESC, term LIMIT ?"
-_BY_PREFIX = "SELECT term, count FROM terms WHERE term >= ? AND term < ?"
-# One edit leaves the first or the last half of a word as it is, or swaps two letters in the middle.
-_BY_HALVES = (
-    (
-        f"{_BY_PREFIX} AND length(term) BETWEEN :length - 1 AND :length + 1 AND "
-        "(substr(term, 1, :half) = :start OR substr(term, :half - :length) = :end OR "
-        "substr(term, 1, :half - 1) = substr(:start, 1, :half - 1) AND "
-        "substr(term, :half - :length + 1) = substr(:end, 2))"
-    )
-    .replace("?", ":low", 1)
-    .replace("?", ":high", 1)
-)
-_PREFIX_END = "\U0010ffff"
-
-
-@dataclass(frozen=True, slots=True)
-class SearchArea:
-    """The keys in ranges: in one of `spans`, and in none of `hidden`.
-
-    A range is from the first key on, and before the second, if that is not empty.
-    """
-
-    spans: tuple[tuple[str, str], ...] = (("", ""),)
-    hidden: tuple[tuple[str, str], ...] = ()
-
-    @property
-    def is_everything(self) -> bool:
-        """Whether there is no other key."""
-        return ("", "") in self.spans and not self.hidden
-
-    def includes(self, key: str) -> bool:
-        """Return whether a key is in the area."""
-        return _is_in(key, self.spans) and not _is_in(key, self.hidden)
-
-
-EVERYWHERE: Final = SearchArea()
-
-
-def _is_in(key: str, ranges: Iterable[tuple[str, str]]) -> bool:
-    return any(low <= key and (not high or key < high) for low, high in ranges)
 
 
 class WeighedDocument(NamedTuple):
@@ -154,26 +100,8 @@ class WeighedDocument(NamedTuple):
     words: WeighedWords
 
 
-class _StoredTerm(NamedTuple):
-    """A term of the index: in how many skills it is, its strongest rows, and all rows if there are more.
-
-    In an area, the rows are only those in the area.
-    """
-
-    frequency: int
-    best: Sequence[int]
-    rows: int
-
-    @property
-    def size(self) -> int:
-        """The approximate memory in bytes."""
-        return 200 + 4 * len(self.best) + self.rows.bit_length() // 8
-
-
 _NO_ROWS: frozenset[int] = frozenset()
 _NO_NUMBERS = array("I")
-# Translates the weights of all rows to the digits of a binary number.
-_DIGITS = b"0" + b"1" * 255
 
 Include: TypeAlias = Callable[[str], bool]
 
@@ -217,7 +145,7 @@ class SearchIndex:
         self._documents: Mapping[str, Document] = {}
         # For each area that was used last: 255 at each row that is in it.
         self._masks: dict[SearchArea, bytearray] = {}
-        self._terms: ByteCache[tuple[SearchArea, str], _StoredTerm] = ByteCache(_CACHED_TERMS)
+        self._terms: ByteCache[tuple[SearchArea, str], StoredTerm] = ByteCache(_CACHED_TERMS)
 
     def close(self) -> None:
         """Close the database. A file stays for the next start."""
@@ -343,7 +271,7 @@ class SearchIndex:
         Raises:
             sqlite3.Error: The database cannot be read.
         """
-        lookup = _Lookup(self.open(), area, None if area.is_everything else self._mask(area), self._terms)
+        lookup = TermLookup(self.open(), area, None if area.is_everything else self._mask(area), self._terms)
         resolved = list(lookup.resolve(query_words(query)))
         words = tuple(word for word, _ in resolved)
         found = {name: lookup[name] for _, names in resolved for name in names}
@@ -387,14 +315,14 @@ class SearchIndex:
             scores[self._row_of(first[number].key)] = above + len(first) - position
         return Ranking(ranking.words, ranking.terms, scores, ranking.rows, ranking.keys)
 
-    def _weighed(self, names: Mapping[str, float], found: Mapping[str, _StoredTerm]) -> list[Term]:
+    def _weighed(self, names: Mapping[str, float], found: Mapping[str, StoredTerm]) -> list[Term]:
         """Return the terms of one word, all as rare as they are together."""
         total = len(self)
         count = min(sum(found[name].frequency for name in names), total)
         rarity = log1p((total - count + 0.5) / (count + 0.5)) ** _RARITY_EXPONENT
         return [Term(rarity * factor, found[name].best) for name, factor in names.items()]
 
-    def _rows(self, terms: Iterable[_StoredTerm]) -> int:
+    def _rows(self, terms: Iterable[StoredTerm]) -> int:
         """Return all rows of terms as the bits of a number."""
         rows, few = 0, list[int]()
         for term in terms:
@@ -507,7 +435,7 @@ class SearchIndex:
             if self.is_stopped:
                 raise sqlite3.OperationalError("stopped")
             old, new = removed.get(term, _NO_ROWS), added.get(term, _NO_NUMBERS)
-            found = database.execute(_TERM, (term,)).fetchall() if has_terms else ()
+            found = database.execute(SELECT_TERM, (term,)).fetchall() if has_terms else ()
             number, count, best, bits = found[0] if found else absent
             known = array("I", best)
             # Weaker ones than the last would follow others that are not in `best`.
@@ -523,7 +451,7 @@ class SearchIndex:
                 rows = all_rows.to_bytes(size // 8 + 1, "little")
             every = None
             if not is_whole or len(ranked) > MOST_STORED:
-                stored = b"" if is_whole else database.execute(_EVERY, (number,)).fetchall()[0][0]
+                stored = b"" if is_whole else database.execute(SELECT_EVERY, (number,)).fetchall()[0][0]
                 every = _placed(stored, size, old, ranked if is_whole else new)
                 if len(ranked) <= min(count - 1, MOST_RANKED):
                     ranked = strongest_in(every, MOST_STORED)
@@ -547,108 +475,6 @@ class SearchIndex:
     def _words_of(self, database: sqlite3.Connection, row: int) -> WeighedWords:
         [(words,)] = database.execute("SELECT words FROM words WHERE row = ?", (row,)).fetchall()
         return _unpack_words(words)
-
-
-class _Lookup:
-    """The terms that match the words of one query, each read once.
-
-    With a `mask`, only the rows in an area count; then terms are kept in `cache`.
-    """
-
-    def __init__(
-        self,
-        database: sqlite3.Connection,
-        area: SearchArea,
-        mask: bytearray | None,
-        cache: ByteCache[tuple[SearchArea, str], _StoredTerm],
-    ) -> None:
-        self._database = database
-        self._area = area
-        self._mask = mask
-        self._cache = cache
-        self._found: dict[str, _StoredTerm | None] = {}
-
-    def find(self, name: str) -> _StoredTerm | None:
-        """Return a term, or None if no document has it."""
-        if name not in self._found:
-            self._found[name] = self._read(name)
-        return self._found[name]
-
-    def __getitem__(self, name: str) -> _StoredTerm:
-        return self.find(name) or _StoredTerm(0, (), 0)
-
-    def _read(self, name: str) -> _StoredTerm | None:
-        if self._mask is not None and (known := self._cache.get((self._area, name))):
-            return known if known.best else None
-        rows = self._database.execute(_TERM, (name,)).fetchall()
-        if not rows:
-            return None
-        number, count, best, bits = rows[0]
-        term = _StoredTerm(count, array("I", best), 0 if bits is None else int.from_bytes(bits, "little"))
-        if self._mask is None:
-            return term
-        if len(term.best) == count:
-            best = array("I", [packed for packed in term.best if self._mask[row_in(packed)]])
-            term = _StoredTerm(count, best, 0)
-        else:
-            [(every,)] = self._database.execute(_EVERY, (number,)).fetchall()
-            term = _in_mask(count, every, self._mask)
-        self._cache.put((self._area, name), term, term.size)
-        return term if term.best else None
-
-    def resolve(self, words: Iterable[Word]) -> Iterator[tuple[Word, Mapping[str, float]]]:
-        """Yield each word, corrected if need be, with the terms of the index that match it.
-
-        Each term has a factor: other forms of a word count less than the word.
-        """
-        for word in words:
-            if forms := self._forms(word.text):
-                yield word, forms
-            elif expanded := self._expand(word):
-                yield word, dict.fromkeys(expanded, 1.0)
-            elif similar := self._similar(TERMS[word.text]):
-                yield Word(similar), self._forms(similar)
-            else:
-                yield word, {}
-            for part in word.parts:
-                yield Word(part), self._forms(part)
-
-    def _forms(self, word: str) -> Mapping[str, float]:
-        """Return the term of a word and the most frequent other forms of it."""
-        term = TERMS[word]
-        most = _MOST_FORMS if self._mask is None else _MOST_SKIPPED
-        stored = (name for (name,) in self._database.execute(_BY_ROOT, (ROOTS[term], most)).fetchall())
-        found = list(islice(filter(self.find, stored), _MOST_FORMS))
-        forms = {form: _OTHER_FORM for form in found if form != term}
-        return {term: 1.0, **forms} if len(forms) < len(found) or self.find(term) else forms
-
-    def _expand(self, word: Word) -> tuple[str, ...]:
-        """Return the most frequent terms that begin with a word, if it may be a prefix."""
-        if not word.is_prefix or not (len(word.text) >= _MIN_PREFIX or is_spaceless(word.text)):
-            return ()
-        rows: list[tuple[str, int]] = self._database.execute(
-            _BY_PREFIX, (word.text, word.text + _PREFIX_END)
-        ).fetchall()
-        names = [name for name, _ in sorted(rows, key=lambda row: (-row[1], row[0]))[:_MOST_SKIPPED]]
-        return tuple(islice(filter(self.find, names), _MAX_EXPANSIONS))
-
-    def _similar(self, term: str) -> str | None:
-        """Return the most frequent term that is one edit away, if any."""
-        if len(term) < _MIN_CORRECTED or not (term.isascii() and term.isalpha()):
-            return None
-        low, half = term[:_TRUSTED_LETTERS], len(term) // 2
-        values = {"low": low, "high": low + _PREFIX_END, "length": len(term), "half": half}
-        rows = self._database.execute(_BY_HALVES, {**values, "start": term[:half], "end": term[half:]})
-        similar = sorted((-count, found) for found, count in rows if is_one_edit(term, found))
-        return next((name for _, name in similar if self.find(name)), None)
-
-
-def _in_mask(count: int, every: bytes, mask: bytearray) -> _StoredTerm:
-    """Return the part of a term in an area, from the weights of all rows."""
-    masked = int.from_bytes(every, "little") & int.from_bytes(mask, "little")
-    inside = masked.to_bytes(len(every), "little")
-    best = array("I", strongest_in(inside, MOST_RANKED))
-    return _StoredTerm(count, best, int(inside.translate(_DIGITS)[::-1], 2))
 
 
 def _placed(every: bytes, size: int, old: Iterable[int], new: Iterable[int]) -> bytes:

@@ -44,7 +44,8 @@ from skillwire.core import (
     visible,
 )
 from skillwire.runner import scripts_of
-from skillwire.search.index import MAX_INDEX_BYTES, ReadBody, SearchArea, SearchIndex, no_body
+from skillwire.search.index import MAX_INDEX_BYTES, ReadBody, SearchIndex, no_body
+from skillwire.search.lookup import SearchArea
 from skillwire.search.scores import MAX_BODY, Document, Ranker, Ranking
 from skillwire.search.words import BODY, DESCRIPTION, Word, excerpt_of, query_words
 from skillwire.server.index_updates import IndexUpdates, ReadLater, document_of

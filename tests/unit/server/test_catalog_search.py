@@ -19,8 +19,10 @@ from skillwire.catalog.model import COLUMNS, FOREVER
 from skillwire.catalog.schema import VERSIONS
 from skillwire.core import Frontmatter, Manifest, ManifestFile, SkillEntry, SkillUri, SourceError, digest_of
 from skillwire.search import index as index_module
+from skillwire.search import lookup
 from skillwire.search import scores as scores_module
-from skillwire.search.index import SearchArea, SearchIndex
+from skillwire.search.index import SearchIndex
+from skillwire.search.lookup import SearchArea
 from skillwire.server import index_updates
 from skillwire.server.index_updates import document_of
 from skillwire.server.search import Filters, ServerSearch, SkillSearchPage
@@ -332,8 +334,9 @@ QUERIES = ("tea water", "boil", "milk beans", "お茶", "waetr", "te")
 
 def limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Set the limits of frequent words, and of what is written at once, so low that few skills reach them."""
-    for module in (scores_module, index_module):
+    for module in (scores_module, index_module, lookup):
         monkeypatch.setattr(module, "MOST_RANKED", 2)
+    for module in (scores_module, index_module):
         monkeypatch.setattr(module, "SMALL_SET", 1)
     monkeypatch.setattr(index_module, "MOST_STORED", 3)
     monkeypatch.setattr(scores_module, "MOST_SCORED", 6)
