@@ -248,9 +248,10 @@ class SearchIndex:
         query = "SELECT key, digest FROM documents WHERE key = ?"
         return dict(row for key in keys for row in database.execute(query, (key,)))
 
-    def incomplete(self) -> list[str]:
-        """Return the keys of documents without a digest."""
-        return [key for (key,) in self.open().execute("SELECT key FROM documents WHERE digest = x''")]
+    def incomplete(self, most: int) -> list[str]:
+        """Return the keys of some documents without a digest."""
+        query = "SELECT key FROM documents WHERE digest = x'' ORDER BY random() LIMIT ?"
+        return [key for (key,) in self.open().execute(query, (most,))]
 
     def rank(
         self,

@@ -87,6 +87,9 @@ class IndexUpdates:
         self._gone: list[str] = []
         self._new: list[WeighedDocument] = []
         self._words = 0
+        # Whether the store of the bodies does not answer, and whether there are more that could not be read.
+        self._is_away = False
+        self._has_more = False
 
     @property
     def snapshot(self) -> StoredSnapshot:
@@ -130,10 +133,11 @@ class IndexUpdates:
             try:
                 await self._update(snapshot, retries=retries)
                 self._failure = None
-            except (sqlite3.Error, SkillError, MemoryError) as error:
+            except Exception as error:
                 if self._index.is_stopped:
                     return
-                logger.warning("the search index could not be updated: %s", error)
+                is_expected = isinstance(error, sqlite3.Error | SkillError | MemoryError)
+                logger.warning("the search index could not be updated: %s", error, exc_info=not is_expected)
                 self._failure = error
                 if not isinstance(error, SkillError):
                     self._at = None
@@ -141,7 +145,8 @@ class IndexUpdates:
                     if not failed:
                         continue
             self._announce()
-            with anyio.move_on_after(RETRY_SECONDS) as waiting:
+            seconds = 0.0 if self._has_more and not self._is_away else RETRY_SECONDS
+            with anyio.move_on_after(seconds) as waiting:
                 await self._source.wait_for_change(snapshot.revision)
             retries = waiting.cancelled_caught
 
@@ -159,6 +164,7 @@ class IndexUpdates:
     async def _update(self, snapshot: StoredSnapshot, *, retries: bool) -> None:
         """Update the index to a snapshot; with `retries`, also skills whose bodies could not be read."""
         self._gone, self._new, self._words = [], [], 0
+        self._has_more = self._is_away = False
         chunks, is_large = await self._in_thread(partial(self._chunks, snapshot, retries))
         self._is_behind = is_large
         self._at = -1 if self._at is None else self._at
@@ -178,7 +184,9 @@ class IndexUpdates:
         if 0 < revision <= snapshot.selection.at:
             changed = snapshot.changed_since(revision, _MOST_CHANGES)
             if changed is not None:
-                changed += islice(index.incomplete(), _CHUNK) if retries else ()
+                unread = index.incomplete(_CHUNK) if retries else []
+                self._has_more = len(unread) == _CHUNK
+                changed += unread
                 known, now = index.digests_of(changed), snapshot.digests_of(changed)
                 # Else something is gone since so long that the catalog does not know it.
                 if len(index) - len(known) + len(now) == count:
@@ -202,7 +210,10 @@ class IndexUpdates:
         in_thread = anyio.to_thread.run_sync
         entries = await in_thread(snapshot.read, list(chunk.new))
         bodies = await in_thread(lambda: {entry.uri.text: self._body(entry) for entry in entries})
-        await self._read_bodies(iter([entry for entry in entries if bodies[entry.uri.text] is None]), bodies)
+        missing = [entry for entry in entries if bodies[entry.uri.text] is None]
+        if missing and not self._is_away:
+            await self._read_bodies(iter(missing), bodies)
+            self._is_away = all(bodies[entry.uri.text] is None for entry in missing)
         found = await in_thread(
             lambda: [_weighed(entry, chunk.new, bodies[entry.uri.text]) for entry in entries]
         )
@@ -227,7 +238,7 @@ class IndexUpdates:
 
 
 def _differences(known: Mapping[str, bytes], now: Mapping[str, str]) -> Iterator[_Chunk]:
-    gone = [uri for uri, digest in known.items() if now.get(uri, "").encode() != digest]
+    gone = [uri for uri, digest in known.items() if uri not in now or now[uri].encode() != digest]
     new = {uri: digest for uri, digest in now.items() if known.get(uri) != digest.encode()}
     for start in range(0, max(len(new), 1), _CHUNK):
         yield _Chunk(() if start else gone, dict(islice(new.items(), start, start + _CHUNK)))

@@ -245,6 +245,34 @@ async def test_a_body_that_cannot_be_read_is_read_later(
         assert await until(search, shelf, lambda page: page.total == 1, "kettle")
 
 
+async def test_a_skill_whose_body_could_not_be_read_is_gone_when_it_is_removed(shelf: Shelf) -> None:
+    shelf.publish(SHOP)
+    shelf.unreadable = {"skill://tea/SKILL.md"}
+    async with searching(shelf) as search:
+        assert (await search.find(shelf.stored, "water")).total == 1
+
+        shelf.publish({}, removed=["tea"])
+        await anyio.wait_all_tasks_blocked()
+
+        assert (await search.find(shelf.stored, "water")).total == 0
+
+
+async def test_while_the_store_of_bodies_is_away_it_is_asked_little_and_later_all_are_read(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_updates, "RETRY_SECONDS", 0.1)
+    monkeypatch.setattr(index_updates, "_CHUNK", 2)
+    shelf.publish({f"tea-{number}": ("Boils water.", "Use a kettle.") for number in range(20)})
+    shelf.unreadable = {entry.uri.text for entry in shelf.stored.entries}
+    async with searching(shelf) as search:
+        assert (await search.find(shelf.stored, "water")).total == 20
+        assert len(shelf.reads) < 10
+
+        shelf.unreadable = set()
+
+        await until(search, shelf, lambda page: page.total == 20, "kettle")
+
+
 async def test_while_much_is_indexed_the_answer_says_that_it_is_not_complete(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
