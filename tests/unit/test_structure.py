@@ -32,7 +32,7 @@ LAYERS: dict[str, list[set[str]]] = {
         {"listed"},
         {"answers", "archives", "changes", "outputs"},
         {"dialects"},
-        {"search", "find_tool", "skills", "parameters", "methods"},
+        {"index_updates", "search", "find_tool", "skills", "parameters", "methods"},
         {"wellknown", "attach", "fastmcp"},
         {"ops", "access"},
         {"options", "config"},

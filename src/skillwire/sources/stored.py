@@ -229,6 +229,10 @@ class StoredEntries(RangedEntries):
             [(entry, _)] = self._file.parsed([row[:-1]])
             yield entry, row[-1]
 
+    def digests(self, count: int) -> Iterator[tuple[str, str]]:
+        """Yield the first URIs with the digests of the entries."""
+        return ((uri, digest) for uri, digest in self._rows("uri, digest", limit=count))
+
     def last_uri(self) -> str | None:
         """Return the last URI."""
         for span in reversed(self._selection.spans):
@@ -413,6 +417,11 @@ class StoredSnapshot(Snapshot):
     def visible(self, prefixes: Iterable[str], revision: int) -> "StoredSnapshot":
         return self._of(self.file, replace(self.selection, spans=spans_of(prefixes)), revision)
 
+    def below(self, prefix: str) -> "StoredSnapshot":
+        """Return the part below a directory."""
+        [(low, high)] = spans_of([prefix])
+        return self._of(self.file, self.selection.within(low, high), self.revision)
+
     def without(self, skill: SkillEntry) -> "StoredSnapshot":
         hidden = (*self.selection.hidden, (skill.uri.text, f"{skill.uri.text}\x01"))
         return self._of(self.file, replace(self.selection, hidden=hidden), self.revision)
@@ -441,19 +450,48 @@ class StoredSnapshot(Snapshot):
             "SELECT DISTINCT uri FROM versions WHERE since > ? AND since <= ? OR until > ? AND until <= ?",
             (old, now, old, now),
         )
-        before, after = self._states(places, older.selection), self._states(places, self.selection)
+        uris = [uri for (uri,) in places]
+        before, after = self._states(uris, older.selection), self._states(uris, self.selection)
         return Changes(
             tuple(sorted(after.keys() - before.keys())),
             tuple(sorted(before.keys() - after.keys())),
             tuple(sorted(uri for uri in before.keys() & after.keys() if before[uri] != after[uri])),
         )
 
-    def _states(self, places: Sequence[tuple[str]], selection: _Selection) -> dict[str, tuple[str, str]]:
+    def digests(self, after: str, count: int) -> dict[str, str]:
+        """Return the digests of the entries of the first skills behind a URI, sorted by URI."""
+        return dict(self.stored.between(f"{after}\x01", "").digests(count))
+
+    def changed_since(self, revision: int, most: int) -> list[str] | None:
+        """Return the URIs of the skills that changed after a revision; None when there are more than `most`.
+
+        A skill may be missing that is gone since so long that the file no longer has it.
+        """
+        now = self.selection.at
+        places = self.file.fetch(
+            "SELECT uri FROM versions WHERE since > ? AND since <= ? "
+            "UNION SELECT uri FROM versions WHERE until > ? AND until <= ? LIMIT ?",
+            (revision, now, revision, now, most + 1),
+        )
+        return None if len(places) > most else [uri for (uri,) in places]
+
+    def digests_of(self, uris: Iterable[str]) -> dict[str, str]:
+        """Return the digests of the entries at these URIs, without those that are gone."""
+        return {uri: state[0] for uri, state in self._states(uris, self.selection).items()}
+
+    def read(self, uris: Sequence[str]) -> list[SkillEntry]:
+        """Return the entries at these URIs, in any order, without those that are gone."""
+        at = self.selection.at
+        query = f"SELECT {_COLUMNS} FROM versions WHERE uri = ? AND since <= ? AND until > ?"
+        rows = [row for uri in uris for row in self.file.fetch(query, (uri, at, at))]
+        return [entry for entry, _ in self.file.parsed(rows)]
+
+    def _states(self, uris: Iterable[str], selection: _Selection) -> dict[str, tuple[str, str]]:
         """Return what entries and details depend on, of those skills that are in a selection."""
         statement = "SELECT digest, details FROM versions WHERE uri = ? AND since <= ? AND until > ?"
         return {
             uri: rows[0]
-            for (uri,) in places
+            for uri in uris
             if _is_in(uri, selection.spans) and not _is_in(uri, selection.hidden)
             if (rows := self.file.fetch(statement, (uri, selection.at, selection.at)))
         }
