@@ -96,3 +96,20 @@ async def test_nobody_can_tell_that_there_are_more_skills(
 
     assert answers[0] == answers[1]
     assert any(answer["skills"] for answer in answers[0])
+
+
+async def test_immutable_versions_do_not_repeat_what_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    url = f"sqlite:///{tmp_path / 'skills.db'}"
+    for version in ("1.0.0", "1.1.0"):
+        text = skill_md(
+            "fountain", extra=f'metadata: {{version: "{version}"}}\n', body=f"Edition {version}.\n"
+        )
+        await publish(url, tmp_path / "skills", {"acme/fountain/SKILL.md": text})
+    async with serving_catalog(url, write_access(tmp_path / "etc")) as app:
+        many = Asker(app, token_of("many"))
+
+        assert names(await found_by(many, "fountain")) == ["acme/fountain"]
+        assert names(await found_by(many, "edition")) == ["acme/fountain"]

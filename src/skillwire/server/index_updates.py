@@ -93,10 +93,10 @@ class IndexUpdates:
 
     @property
     def snapshot(self) -> StoredSnapshot:
-        """The newest state of the catalog."""
+        """The newest state of the catalog, without immutable versions: they would repeat what is found."""
         snapshot = self._source.snapshot
         assert isinstance(snapshot, StoredSnapshot), "only a catalog is updated in the background"
-        return snapshot
+        return snapshot.without_versions()
 
     def start(self) -> None:
         """Begin to update, if that has not been done."""

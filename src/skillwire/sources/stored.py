@@ -154,12 +154,15 @@ def _details(value: JsonDict, modified: float | None) -> SkillDetails:
     )
 
 
+_PINS: Final = {True: "is_pin = 1", False: "is_pin = 0"}
+
+
 @dataclass(frozen=True, slots=True)
 class _Selection:
     """Which rows belong to a snapshot or a listing: those in `spans` but not in `hidden`.
 
-    With `is_listed`, skills that their authors hide are left out; with `is_pin`,
-    only immutable versions are included. With `pins`, only skills in these spans,
+    With `is_listed`, skills that their authors hide are left out; `is_pin`
+    restricts it to immutable versions, or to other skills. With `pins`, only skills in these spans,
     and those that their authors pinned, are included.
     """
 
@@ -167,7 +170,7 @@ class _Selection:
     spans: tuple[Span, ...] = (("", ""),)
     hidden: tuple[Span, ...] = ()
     is_listed: bool = False
-    is_pin: bool = False
+    is_pin: bool | None = None
     pins: tuple[Span, ...] | None = None
 
     def within(self, low: str, high: str) -> "_Selection":
@@ -180,8 +183,8 @@ class _Selection:
         parts, values = ["since <= ? AND until > ?"], list[object]((self.at, self.at))
         if self.is_listed:
             parts.append("listed")
-        if self.is_pin:
-            parts.append("is_pin")
+        if self.is_pin is not None:
+            parts.append(_PINS[self.is_pin])
         for span in self.hidden:
             parts.append("NOT (uri >= ? AND uri < ?)")
             values += span
@@ -417,6 +420,10 @@ class StoredSnapshot(Snapshot):
     def visible(self, prefixes: Iterable[str], revision: int) -> "StoredSnapshot":
         return self._of(self.file, replace(self.selection, spans=spans_of(prefixes)), revision)
 
+    def without_versions(self) -> "StoredSnapshot":
+        """Return the snapshot without immutable versions."""
+        return self._of(self.file, replace(self.selection, is_pin=False), self.revision)
+
     def below(self, prefix: str) -> "StoredSnapshot":
         """Return the part below a directory."""
         [(low, high)] = spans_of([prefix])
@@ -489,6 +496,8 @@ class StoredSnapshot(Snapshot):
     def _states(self, uris: Iterable[str], selection: _Selection) -> dict[str, tuple[str, str]]:
         """Return what entries and details depend on, of those skills that are in a selection."""
         statement = "SELECT digest, details FROM versions WHERE uri = ? AND since <= ? AND until > ?"
+        if selection.is_pin is not None:
+            statement += f" AND {_PINS[selection.is_pin]}"
         return {
             uri: rows[0]
             for uri in uris
