@@ -191,7 +191,7 @@ class HttpApp:
         if admitted is None:
             return
         try:
-            view = self._views.known(admitted.visibility) or await self._views.view(admitted.visibility)
+            view = self._views.known(admitted.of_view) or await self._views.view(admitted.of_view)
         except TooManyViewsError as error:
             return await refuse(send, 503, str(error), {"retry-after": "5"})
         with view.in_use():
