@@ -204,6 +204,12 @@ class FolderBlobs:
         check_digests((digest,))
         return await anyio.to_thread.run_sync(self._get, digest)
 
+    def get_now(self, digest: str) -> bytes | None:
+        """Return the bytes of a blob from any thread; None when `get` would raise."""
+        with suppress(CatalogError):
+            return self._get(digest)
+        return None
+
     async def digests(self) -> AsyncIterator[list[StoredBlob]]:
         """Yield all blobs, in batches."""
         for shard in range(256):

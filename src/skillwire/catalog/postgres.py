@@ -4,6 +4,7 @@ The only module that needs psycopg.
 """
 
 import logging
+import time
 from collections.abc import AsyncGenerator, Generator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from functools import lru_cache
@@ -237,17 +238,28 @@ class PostgresDatabase:
 
     @asynccontextmanager
     async def _connection(self) -> AsyncGenerator[Connection]:
-        try:
-            connection = await self._pool.getconn()
-        except (PoolTimeout, PoolClosed, TooManyRequests) as error:
-            raise CatalogError(
-                "the database of the catalog cannot be reached, or is too busy", fix="try again later"
-            ) from error
+        connection = await self._take(time.monotonic() + SECONDS)
         try:
             yield connection
         finally:
             with anyio.move_on_after(SECONDS, shield=True):
                 await self._pool.putconn(connection)
+
+    async def _take(self, deadline: float) -> Connection:
+        """Take a connection from the pool.
+
+        Raises:
+            CatalogError: None can be had until the deadline.
+        """
+        while True:
+            try:
+                return await self._pool.getconn(timeout=_RECONNECT_SECONDS)
+            except (PoolTimeout, PoolClosed, TooManyRequests) as error:
+                # A pool that could not connect for some time tries again only when it is asked again.
+                if not isinstance(error, PoolTimeout) or time.monotonic() >= deadline:
+                    raise CatalogError(
+                        "the database of the catalog cannot be reached, or is too busy", fix="try again later"
+                    ) from error
 
 
 class PostgresTransaction:

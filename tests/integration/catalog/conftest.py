@@ -1,0 +1,46 @@
+"""Catalogs of both engines: a file, and a database of a real PostgreSQL server."""
+
+import tempfile
+from collections.abc import AsyncGenerator, Generator
+from pathlib import Path
+
+import pytest
+
+from integration.catalog.catalog_world import drop_database, given_server, new_database, start_postgres
+from skillwire.catalog import Catalog, open_catalog
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Generator[str]:
+    """Run a server for the tests of this process, unless the environment names another; yield its URL."""
+    if given_server():
+        yield given_server()
+        return
+    # The path of a socket is short.
+    with tempfile.TemporaryDirectory(prefix="pg") as folder:
+        server = start_postgres(Path(folder) / "data")
+        yield server.get_uri()
+        server.cleanup()
+
+
+@pytest.fixture
+def sqlite_url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'catalog.db'}"
+
+
+@pytest.fixture
+def postgres_url(postgres: str) -> Generator[str]:
+    url = new_database(postgres)
+    yield url
+    drop_database(postgres, url)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def catalog_url(request: pytest.FixtureRequest) -> str:
+    return request.getfixturevalue("sqlite_url" if request.param == "sqlite" else "postgres_url")
+
+
+@pytest.fixture
+async def catalog(catalog_url: str, anyio_backend: str) -> AsyncGenerator[Catalog]:
+    async with open_catalog(catalog_url, create=True, poll_seconds=0.3) as opened:
+        yield opened
