@@ -38,6 +38,7 @@ from skillwire.catalog.model import (
 from skillwire.core import (
     MAX_FILES,
     Coverage,
+    CredentialError,
     InvalidSkillError,
     InvalidUriError,
     JsonDict,
@@ -156,7 +157,11 @@ class CatalogApi:
         }
 
     async def answer(self, request: ApiRequest) -> tuple[int, JsonDict]:
-        """Return the status and the document of the response."""
+        """Return the status and the document of the response.
+
+        Raises:
+            CredentialError: The credential became invalid while the body arrived.
+        """
         try:
             start, _, digest = request.route.partition("/")
             if start == "blobs" and is_digest(digest):
@@ -169,6 +174,8 @@ class CatalogApi:
             if request.method != method:
                 raise RefusedRequestError(405, f"only {method} is allowed", allow=method)
             return 200, await act(request)
+        except CredentialError:
+            raise
         except RefusedRequestError as error:
             return error.status, error.document
         except CatalogConflictError as error:
@@ -317,7 +324,7 @@ class CatalogApi:
             InvalidSkillError: The `SKILL.md` is not valid.
             VerificationError: Its frontmatter is not the listed one.
         """
-        missing = plan.files.keys() - known.keys()
+        missing = (plan.files.keys() - known.keys()) | plan.missing
         if missing:
             raise _missing(missing)
         for draft in drafts:

@@ -9,19 +9,20 @@ line (`cli/serve.py`) and the configuration file (`config.py`) are made from
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import Enum, auto
 from pathlib import Path
-from typing import Any, Final, TypeVar, cast, get_type_hints
+from typing import Any, Final, Protocol, TypeVar, cast, get_type_hints
 
-from skillwire.core import InvalidUriError, SkillError, quoted, visible
+from skillwire.core import InvalidUriError, JsonDict, SkillError, quoted, visible
 from skillwire.runner import Policy, load_policy
 from skillwire.runner.preparation import MAX_ARGUMENTS_SIZE
 from skillwire.server.access.settings import AccessSettings, Oidc, Rate
 from skillwire.server.hosts import LOOPBACK
 from skillwire.server.limits import DEFAULT_PAGE_SIZE, MAX_MESSAGE_BYTES
 from skillwire.server.ops.peers import Proxies
-from skillwire.server.visibility import ListingRules
+from skillwire.server.visibility import ListingRules, Visibility
 from skillwire.sources.snapshot import Source
 
 _T = TypeVar("_T")
@@ -124,6 +125,35 @@ def _option(
 ) -> dict[str, _Spec]:
     """Return the metadata of a field that is an option."""
     return {_OPTION: _Spec(help, metavar, least, most, on_command_line, is_live)}
+
+
+class PublishingRequest(Protocol):
+    """A request of an authenticated caller to publish, or for a history; `route` is the path of it."""
+
+    @property
+    def method(self) -> str: ...
+    @property
+    def route(self) -> str: ...
+    @property
+    def query(self) -> Mapping[str, str]: ...
+    @property
+    def caller(self) -> str: ...
+    @property
+    def rights(self) -> Visibility:
+        """What the caller may do at this moment: it may change while the body arrives."""
+        ...
+
+    async def read(self) -> bytes:
+        """Return the body, which has a maximum size."""
+        ...
+
+
+class Publishing(Protocol):
+    """A catalog that callers may publish to."""
+
+    async def answer(self, request: PublishingRequest) -> tuple[int, JsonDict]:
+        """Return the status and the document of the response."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,6 +399,8 @@ class ServeOptions:
     """What scripts may use, with `scripts`; by default that of `script_policy`."""
     more_sources: Callable[[], Sequence[Source]] | None = None
     """Creates further sources, in the process that serves them."""
+    publishing: Callable[[], AbstractAsyncContextManager[Publishing]] | None = None
+    """Opens the catalog that callers may publish to, in the process that serves it."""
     is_fast: bool = True
 
     @property

@@ -29,6 +29,7 @@ from skillwire.server.config import LiveOptions
 from skillwire.server.http.app import HttpApp
 from skillwire.server.http.guard import ConnectionTracker, LimitedConnection
 from skillwire.server.http.observe import ObservedApp, is_tracing
+from skillwire.server.http.publishing import MAX_BODY
 from skillwire.server.http.views import PATH
 from skillwire.server.limits import (
     ConnectionCounts,
@@ -210,7 +211,8 @@ async def serve_http(
         connections=connections,
     )
     limits = HttpConnectionLimits(
-        connections=raise_open_file_limit(_CONNECTIONS), body_bytes=options.message_bytes
+        connections=raise_open_file_limit(_CONNECTIONS),
+        body_bytes=options.message_bytes if options.publishing is None else MAX_BODY,
     )
     observed = ObservedApp(app, meter, path=PATH, log=log, proxies=proxies, spans=is_tracing())
     certificate, key = http.tls or (None, None)

@@ -186,12 +186,12 @@ class Endpoint:
             is_unfinished = message["type"] == "http.response.start" or bool(message.get("more_body"))
             await send(message)
 
-        await self._pass_on(scope, _until(ends, receive), tracking_send)
+        await self._pass_on(scope, until(ends, receive), tracking_send)
         if is_unfinished:
             await send({"type": "http.response.body", "body": b""})
 
 
-def _until(ends: Iterable[anyio.Event], receive: Receive) -> Receive:
+def until(ends: Iterable[anyio.Event], receive: Receive) -> Receive:
     """Return a `receive` that reports a disconnection when any of `ends` is set."""
 
     async def receive_or_end() -> Message:
