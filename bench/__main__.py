@@ -10,6 +10,8 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
+from bench.catalog import SIZES as CATALOG_SIZES
+from bench.catalog import measure_catalogs
 from bench.corpus import generate
 from bench.host import measure_host
 from bench.large import MANY, measure_large
@@ -24,7 +26,7 @@ from bench.source import measure_source
 from bench.start import FEW, measure_bridge, measure_start
 
 BUDGETS = ("source", "start", "server", "host", "rendering", "search", "runner")
-SECTIONS = (*BUDGETS, "peers", "large")
+SECTIONS = (*BUDGETS, "peers", "large", "catalog")
 # A scan does not trust the times of files written within the last two seconds.
 SETTLE = 2.5
 
@@ -35,7 +37,7 @@ def main() -> int:
         "--only",
         choices=SECTIONS,
         action="append",
-        help="measure this (all but peers and large); may be repeated",
+        help="measure this (all but peers, large and catalog); may be repeated",
     )
     parser.add_argument(
         "--skills", type=int, help="how many skills (10000; for the peers 100 and 1000 too; for large 100000)"
@@ -86,6 +88,10 @@ def main() -> int:
 
         if "large" in sections:
             rows += measure_large(folder / "large", options.skills or MANY)
+
+        if "catalog" in sections:
+            catalog_sizes = [options.skills] if options.skills else CATALOG_SIZES
+            rows += measure_catalogs(folder / "catalogs", catalog_sizes)
 
     if options.json:
         write_json(options.json, skills, rows, peers)

@@ -53,6 +53,12 @@ def ours(root: Path, transport: str, config: str = "") -> list[str]:
     return _python("skillwire", "serve", str(root), *how, *options)
 
 
+def ours_of_catalog(url: str) -> list[str]:
+    """Return the command of our server of a catalog over HTTP, with the search tool."""
+    options = ["--http", "127.0.0.1:0", "--config", str(_CONFIGS / "find.toml")]
+    return _python("skillwire", "serve", "--catalog", url, *options)
+
+
 def ours_at(root: Path, port: int) -> list[str]:
     """Return the command of our server over HTTP on this port."""
     return _python("skillwire", "serve", str(root), "--http", f"127.0.0.1:{port}")

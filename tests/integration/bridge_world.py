@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import httpx
 import mcp_types as types
-from mcp.client import Client
+import pytest
+from mcp.client import Client, ClientSession
 from mcp.client.session import ElicitationFnT
 
 from hostile.hosting import DEADLINE, storage_in
@@ -34,6 +36,39 @@ class Person:
         if answer in ("decline", "cancel"):
             return types.ElicitResult(action=answer)
         return types.ElicitResult(action="accept", content=None if answer is None else {"answer": answer})
+
+
+class PageReader:
+    """Agrees to open each page, and answers on it at once or only when told to."""
+
+    def __init__(self, answer: str | None) -> None:
+        self._answer = answer
+        self.urls: list[str] = []
+        self.message = ""
+
+    async def __call__(self, context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
+        assert isinstance(params, types.ElicitRequestURLParams)
+        self.urls.append(params.url)
+        self.message = params.message
+        if self._answer is not None:
+            await self.answer(self._answer)
+        return types.ElicitResult(action="accept")
+
+    async def answer(self, answer: str, page: int = -1) -> int:
+        """Press a button on a page, and return the status of the response."""
+        async with httpx.AsyncClient() as browser:
+            return (await browser.post(self.urls[page], content=f"answer={answer}")).status_code
+
+
+def declare_urls_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the SDK's clients declare that they open URLs and show no forms; by default they do both."""
+    build = ClientSession._build_capabilities  # pyright: ignore[reportPrivateUsage]  # there is no option
+
+    def only_urls(self: ClientSession, version: str) -> types.ClientCapabilities:
+        elicitation = types.ElicitationCapability(url=types.UrlElicitationCapability())
+        return build(self, version).model_copy(update={"elicitation": elicitation})
+
+    monkeypatch.setattr(ClientSession, "_build_capabilities", only_urls)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,25 @@ from typing import Any
 import anyio
 import mcp_types as types
 import pytest
+from mcp.client import Client
 from mcp.shared.exceptions import MCPError
 
 from folders import skill_md, write_files
-from integration.bridge_world import Bridged, Person, bridging, call, text_of
+from integration.bridge_world import (
+    Bridged,
+    PageReader,
+    Person,
+    bridging,
+    call,
+    declare_urls_only,
+    text_of,
+)
 from integration.hosting_serve import at, put, serving
+from skillwire.bridge import consent
+from skillwire.bridge import server as bridge_server
 from skillwire.bridge.overview import CLIENTS
 from skillwire.host import Grant
+from skillwire.wire.core import write_cursor
 
 REFUNDS = "billing/refunds"
 SKILLS = {
@@ -124,6 +136,87 @@ async def test_nothing_but_a_choice_approves_and_no_choice_is_remembered(
     assert all(each.is_error for each in refused)
     assert not loaded.is_error
     assert len(person.asked) == 3 and approvals == ()
+
+
+@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+@pytest.mark.requirement("APPR-01")
+async def test_a_client_that_only_opens_urls_gets_the_skill_once_a_person_has_answered_on_the_page(
+    folder: Path, tmp_path: Path, env: dict[str, str], mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declare_urls_only(monkeypatch)
+    person = PageReader("always")
+    with serving(folder, env) as server:
+        async with bridging(tmp_path, at(server)) as bridged:
+            async with bridged.client(person=person, mode=mode) as client:
+                version = client.protocol_version
+                loaded = await call(client, "load_skill", skill=REFUNDS)
+                again = await call(client, "load_skill", skill=REFUNDS)
+            used = await person.answer("deny")
+            approvals = bridged.host.approvals
+
+    assert (version == "2026-07-28") == (mode != "legacy")
+    assert "Read the policy." in text_of(loaded) and not again.is_error
+    assert len(person.urls) == 1 and "Load billing/refunds from MCP server billing?" in person.message
+    assert person.urls[0] not in person.message and used == 404
+    assert [approval.skill.uri for approval in approvals] == ["skill://refunds/SKILL.md"]
+
+
+@pytest.mark.requirement("APPR-10")
+async def test_agreeing_to_open_a_page_approves_nothing_and_a_late_answer_counts_once_and_for_that_alone(
+    folder: Path, tmp_path: Path, env: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declare_urls_only(monkeypatch)
+    monkeypatch.setattr(consent, "RETRY_SECONDS", 0.05)
+    person = PageReader(None)
+    with serving(folder, env, watch=True) as server:
+        async with (
+            bridging(tmp_path, at(server)) as bridged,
+            bridged.client(person=person, mode="2026-07-28") as client,
+        ):
+            refused = [await call(client, "load_skill", skill=REFUNDS) for _ in range(5)]
+            asked = len(person.urls)
+            taken = [await person.answer("always"), await person.answer("always")]
+            other = await call(client, "load_skill", skill="billing/letters")
+            loaded = await call(client, "load_skill", skill=REFUNDS)
+            approvals = bridged.host.approvals
+            await bridged.host.revoke(REFUNDS)
+            revoked = await call(client, "load_skill", skill=REFUNDS)
+            late_denial = await person.answer("deny", page=0)
+            put(folder / "refunds" / "references" / "policy.md", b"Ninety days.\n")
+            before = (await bridged.host.find(REFUNDS)).entry.manifest
+            await until_changed(bridged, before)
+            changed = await call(client, "load_skill", skill=REFUNDS)
+
+    assert asked == 3 and {text_of(each) for each in refused} == {text_of(refused[0])}
+    assert refused[0].is_error and "`skillwire approve billing/refunds`" in text_of(refused[0])
+    assert taken == [200, 404] and late_denial == 200
+    assert other.is_error and "Write letters" not in text_of(other)
+    assert "Read the policy." in text_of(loaded) and len(approvals) == 1
+    assert revoked.is_error and "Read the policy" not in text_of(revoked)
+    assert changed.is_error and "Ninety" not in text_of(changed) and len(person.urls) == 5
+    assert "denied" not in text_of(changed), "the answer was about other files"
+
+
+@pytest.mark.parametrize("answer", ["decline", "cancel"])
+@pytest.mark.requirement("APPR-10")
+async def test_a_client_that_does_not_open_the_page_closes_it_and_that_is_not_remembered(
+    folder: Path, tmp_path: Path, env: dict[str, str], answer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declare_urls_only(monkeypatch)
+    person, later = Person(answer), PageReader("once")
+    with serving(folder, env) as server:
+        async with bridging(tmp_path, at(server)) as bridged:
+            async with bridged.client(person=person, mode="2026-07-28") as client:
+                refused = await call(client, "load_skill", skill=REFUNDS)
+            [asked] = person.asked
+            assert isinstance(asked, types.ElicitRequestURLParams)
+            later.urls.append(asked.url)
+            too_late = await later.answer("always")
+            async with bridged.client(person=later, mode="2026-07-28") as client:
+                loaded = await call(client, "load_skill", skill=REFUNDS)
+
+    assert refused.is_error and "`skillwire approve billing/refunds`" in text_of(refused)
+    assert too_late == 404 and not loaded.is_error
 
 
 async def test_a_client_without_a_person_is_asked_three_times_and_then_only_told_the_command(
@@ -262,6 +355,49 @@ async def test_a_prompt_gives_the_person_the_same_bytes_as_loading(
     assert isinstance(message.content, types.TextContent) and message.role == "user"
     assert message.content.text == text_of(loaded)
     assert sorted(names) == ["billing--letters", "billing--refunds"]
+
+
+async def test_every_skill_is_a_prompt_in_pages_and_a_cursor_outlives_a_change_of_the_list(
+    folder: Path, tmp_path: Path, env: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bridge_server, "PROMPTS_PER_PAGE", 3)
+    monkeypatch.setattr(bridge_server, "REFRESH_SECONDS", 0.2)
+    paths = ["alike", "a.b/apply", "a-b/apply", "apply", "browse", "cook"]
+    write_files(folder, {f"{path}/SKILL.md": skill_md(path.rpartition("/")[2]) for path in paths})
+    with serving(folder, env, watch=True) as server:
+        async with bridging(tmp_path, at(server)) as bridged:
+            await approve(bridged)
+        async with bridging(tmp_path, at(server)) as bridged:
+            await told_of(bridged, "refunds")
+            async with bridged.client() as client:
+                first = await client.list_prompts()
+                whole = [first, *await rest_of(client, first)]
+                await approve(bridged, "billing/letters")
+                write_files(folder, {f"{name}/SKILL.md": skill_md(name) for name in ("0th", "zoom")})
+                await told_of(bridged, "zoom")
+                later = await rest_of(client, first)
+                for cursor in ("", "x", "é", first.next_cursor or "", write_cursor("skills/list", "0")):
+                    if cursor != first.next_cursor:
+                        with pytest.raises(MCPError) as caught:
+                            await client.list_prompts(cursor=cursor)
+                        assert caught.value.code == types.INVALID_PARAMS
+
+    pages = [[prompt.name for prompt in page.prompts] for page in whole]
+    assert pages[0][0] == "billing--refunds" and [len(page) for page in pages] == [3, 3, 2]
+    assert len({name for page in pages for name in page}) == 8
+    assert all(name.startswith("billing--a-b--apply-") for name in pages[0][1:]), "two names are alike"
+    before = {name for page in pages[1:] for name in page}
+    after = {prompt.name for page in later for prompt in page.prompts}
+    assert after == before - {"billing--letters"} | {"billing--zoom"}
+
+
+async def rest_of(client: Client, page: types.ListPromptsResult) -> list[types.ListPromptsResult]:
+    """Return the pages of prompts after one."""
+    pages: list[types.ListPromptsResult] = []
+    while page.next_cursor is not None:
+        page = await client.list_prompts(cursor=page.next_cursor)
+        pages.append(page)
+    return pages
 
 
 async def test_the_files_of_loaded_skills_are_resources_and_nothing_else_is(

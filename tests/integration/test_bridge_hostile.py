@@ -136,14 +136,29 @@ async def test_ten_servers_one_silent_one_hostile_and_one_with_ten_thousand_skil
                 refused = text_in(call(server, "load_skill", 2, skill="team3/refunds"))
                 while "large/skill-4711" not in (found := search(server, "skill-4711")):
                     pass
+                prompts = all_prompts(server)
                 memory = memory_of(server.pid)
                 server.close_input()
                 code = server.wait()
 
     assert len(listed["result"]["tools"]) == 4
+    assert {f"large--skill-{number}" for number in range(MANY)} < set(prompts)
+    assert len(prompts) == len(set(prompts))
     assert "skillwire approve team3/refunds" in refused
     assert "Not searched: the MCP server silent has not answered yet." in found
     assert memory < MOST_MEMORY and code == 0
+
+
+def all_prompts(server: StdioServer) -> list[str]:
+    """Return the names of the prompts on all pages."""
+    names: list[str] = []
+    cursor: dict[str, str] = {}
+    while True:
+        page = answer_to(server, legacy("prompts/list", 4, **cursor))["result"]
+        names += [prompt["name"] for prompt in page["prompts"]]
+        if "nextCursor" not in page:
+            return names
+        cursor = {"cursor": page["nextCursor"]}
 
 
 def search(server: StdioServer, query: str) -> str:

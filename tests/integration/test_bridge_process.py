@@ -10,11 +10,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import anyio
 import httpx
 import pytest
+from mcp.client import Client
+from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from folders import skill_md, write_files
+from hostile.hosting import DEADLINE
+from integration import bridge_world
+from integration.bridge_world import PageReader, declare_urls_only
 from integration.cli_world import World
+from integration.hosting_serve import serving
 from integration.test_first_answer import HELD
 from programs import skillwire_command
 from serving import COMMAND as SERVE
@@ -133,6 +140,26 @@ def test_the_next_start_lists_the_skills_at_once_and_as_the_sdk_does(world: Worl
     assert "changed since the first answer" not in words
 
 
+def test_the_first_start_in_another_folder_lists_what_the_same_servers_had_and_nothing_of_others(
+    world: World,
+) -> None:
+    config, renamed = world.root / "mcp.json", world.root / "renamed.json"
+    with serving(world.root / "skills", world.env) as server:
+        config.write_text(json.dumps({"mcpServers": {"team": {"url": server.url}}}))
+        renamed.write_text(json.dumps({"mcpServers": {"desk": {"url": server.url}}}))
+        run_once(world, config)
+    other, own = world.at("other"), world.at("own")
+    write_files(own.project, {".agents/skills/mine/SKILL.md": skill_md("mine")})
+
+    shown: list[str] = []
+    for place, path in ((other, config), (other, renamed), (own, config)):
+        with bridge(place, "--config", path) as started:
+            shown.append(open_session(started)["result"]["instructions"])
+
+    assert "- team/refunds" in shown[0]
+    assert all("refunds" not in each and "not known yet" in each for each in shown[1:])
+
+
 def test_a_stored_list_that_another_program_changed_is_not_shown(world: World) -> None:
     config = configured(world)
     run_once(world, config)
@@ -237,6 +264,25 @@ def test_a_client_that_only_opens_urls_shows_the_question_on_a_page_of_this_mach
     assert "Pay back." in text_in(told[-1])
     approved = world.run("approve", REFUNDS, "--config", world.root / "mcp.json")
     assert approved.out.startswith("already approved")
+
+
+@pytest.mark.requirement("APPR-01")
+async def test_the_sdk_of_revision_2026_07_28_opens_the_page_of_a_bridge_and_gets_the_skill(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declare_urls_only(monkeypatch)
+    person, program = PageReader("always"), [*BRIDGE, "--config", str(configured(world))]
+    start = StdioServerParameters(
+        command=program[0], args=program[1:], env=dict(world.env), cwd=world.project
+    )
+    with anyio.fail_after(DEADLINE):
+        async with Client(stdio_client(start), mode="2026-07-28", elicitation_callback=person) as client:
+            loaded = await bridge_world.call(client, "load_skill", skill=REFUNDS)
+            again = await bridge_world.call(client, "load_skill", skill=REFUNDS)
+
+    assert "Pay back." in bridge_world.text_of(loaded) and "Pay back." in bridge_world.text_of(again)
+    assert len(person.urls) == 1 and person.urls[0].startswith("http://127.0.0.1:")
+    assert world.run("approve", REFUNDS, "--config", world.root / "mcp.json").out.startswith("already")
 
 
 def test_the_configuration_of_a_folder_is_used_once_it_is_trusted(world: World) -> None:

@@ -55,7 +55,19 @@ TEXTS_OF: Mapping[str, frozenset[str]] = {
     "setup": frozenset({"command", "snippet"}),
 }
 """Members that are free text in the documents of one command, and something else in others."""
-VARYING = frozenset({"approvedBy", "boundary", "cursor", "fingerprint", "score", "token", "tokens"})
+VARYING = frozenset(
+    {
+        "actor",
+        "approvedBy",
+        "boundary",
+        "cursor",
+        "databaseSize",
+        "fingerprint",
+        "score",
+        "token",
+        "tokens",
+    }
+)
 """Members that differ between two machines or two runs, or say nothing by themselves."""
 VARYING_IN: Mapping[str, frozenset[str]] = {
     "lock": frozenset({"digest"}),
@@ -83,6 +95,10 @@ def change_policy(world: World) -> None:
     (world.project / "skills.lock").unlink()
     policy = world.root / "skills" / "billing" / "refunds" / "references" / "policy.md"
     policy.write_text("Within 14 days.\nNot later.\nAsk first.\n")
+
+
+def change_triage(world: World) -> None:
+    (world.root / "skills" / "triage" / "scripts" / "count.py").write_text("print(2)\n", "utf-8")
 
 
 def change_synced(world: World) -> None:
@@ -125,6 +141,39 @@ RUNS = [
     run("publish", "publish ../skills/triage ../skills/billing --static site"),
     run("publish-again", "publish ../skills/triage --static site --prune"),
     run("publish-duplicate", "publish ../skills --static site"),
+    run("publish-catalog-dry-run", "publish ../skills --dry-run"),
+    run("publish-catalog", "publish ../skills --note first"),
+    run("publish-catalog-again", "publish ../skills"),
+    run("publish-catalog-changed", "publish ../skills --version 1.0.0", change_triage),
+    run("publish-catalog-conflict", "publish ../skills --prefix acme", restore_policy),
+    run("publish-catalog-broken", "publish ../broken"),
+    run("publish-catalog-invalid-url", "publish ../skills --catalog skills.db"),
+    run("history", "history"),
+    run("history-skill", "history triage"),
+    run("history-version", "history v1.0.0/triage"),
+    run("history-unknown", "history nothing"),
+    run("history-no-catalog", "history --catalog sqlite:///nowhere.db"),
+    run("rollback", "rollback triage@1"),
+    run("rollback-again", "rollback triage@1"),
+    run("rollback-unknown", "rollback triage@9"),
+    run("rollback-no-revision", "rollback triage"),
+    run("unpublish", "unpublish triage billing/refunds"),
+    run("unpublish-again", "unpublish triage"),
+    run("unpublish-version", "unpublish v1.0.0/triage"),
+    run("history-removed", "history triage"),
+    run("rollback-removed", "rollback billing/refunds@1"),
+    run("rollback-ambiguous", "rollback refunds@1"),
+    run("catalog-stats", "catalog stats"),
+    run("catalog-verify", "catalog verify"),
+    run("catalog-gc", "catalog gc"),
+    run("catalog-backup", "catalog backup catalog.tar"),
+    run("catalog-backup-existing", "catalog backup catalog.tar"),
+    run("catalog-restore", "catalog restore catalog.tar --catalog sqlite:///restored.db"),
+    run("catalog-restore-existing", "catalog restore catalog.tar"),
+    run("catalog-unknown-action", "catalog melt"),
+    run("search-catalog", "search refunds --catalog sqlite:///restored.db"),
+    run("search-catalog-page", "search refunds --catalog default --limit 1"),
+    run("search-catalog-and-target", "search refunds team --catalog default"),
     run("token-new", "token new ci --file tokens --group staff --scope read"),
     run("token-list", "token list --file tokens"),
     run("token-existing", "token new ci --file tokens"),
@@ -220,6 +269,8 @@ RUNS = [
     run("bridge-elsewhere", "bridge --http 0.0.0.0:8000"),
     run("serve-missing", "serve ../nowhere"),
     run("serve-unknown-dialect", "serve ../skills --dialect nothing"),
+    run("serve-no-catalog", "serve --catalog sqlite:///nowhere.db"),
+    run("serve-catalog-and-folder", "serve ../skills --catalog default"),
 ]
 
 

@@ -75,7 +75,7 @@ class Newcomer:
     def _serve(self, line: str) -> tuple[int, str]:
         pipe = subprocess.PIPE
         process = subprocess.Popen(
-            shlex.split(line),
+            shlex.split(line.replace("127.0.0.1:8001", "127.0.0.1:0")),
             cwd=self.folder,
             env=self.env,
             stdin=subprocess.DEVNULL,
@@ -115,6 +115,8 @@ def test_every_command_of_the_readme_works_as_it_is_typed(newcomer: Newcomer) ->
     assert "can be loaded once you approve it" in screens["skillwire why team/triage"][1]
     assert "team/refunds" in screens['skillwire search "customer wants money back"'][1]
     assert (newcomer.folder / "skills.lock").is_file()
+    assert "greeting" in screens['skillwire search "greet a visitor" --catalog default'][1]
+    assert "publish" in screens["skillwire history greeting"][1]
     assert "skillwire" in tomllib.loads(newcomer.home_file(".codex/config.toml"))["mcp_servers"]
     assert (newcomer.folder / ".agents" / "skills" / "team--refunds" / "SKILL.md").is_file()
 

@@ -51,7 +51,7 @@ AT_MOST: dict[str, float] = {
     "modules that end in -ing": 4,
     "docstrings that begin with Tell, Say or Look": 0,
     "keywords of Host": 9,
-    "options of serve": 16,
+    "options of serve": 17,
 }
 
 

@@ -8,7 +8,9 @@ import json
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain, groupby
 from typing import TypeAlias, cast
 
 import yaml
@@ -57,17 +59,12 @@ class TextFormat:
             ConfigError: It is not possible without changing anything else.
         """
         current = self.entry_in(text, path)
-        after = text
-        if isinstance(current, dict):
-            members = cast(dict[str, object], current)
-            for key, value in entry.items():
-                if key not in members or _canonical(members[key]) != _canonical(value):
-                    after = self.with_value(after, (*path, key), value)
-            expected = self._expected(text, path, {**members, **entry})
-        else:
-            after = self.with_value(text, path, entry)
-            expected = self._expected(text, path, dict(entry))
-        self._require(after, expected)
+        members = cast(dict[str, object], current) if isinstance(current, dict) else {}
+        after = text if isinstance(current, dict) else self.with_value(text, path, entry)
+        for key, value in entry.items() if isinstance(current, dict) else ():
+            if key not in members or _canonical(members[key]) != _canonical(value):
+                after = self.with_value(after, (*path, key), value)
+        self._require(after, self._expected(text, path, {**members, **entry}))
         return after
 
     def without_entry(self, text: str, path: Sequence[str]) -> str:
@@ -119,27 +116,22 @@ def _canonical(value: object) -> str:
 # TOML: a table of its own at the end of the file.
 
 
-_TOML_TOKEN = re.compile(
-    r'''
-    (?P<string> """(?:[^"\\]|\\.|"{1,2}(?!"))*+"{3,5} | \'\'\'(?:[^']|'{1,2}(?!'))*+'{3,5}
-                | "(?:[^"\\\n]|\\.)*+" | '[^'\n]*+' )
-    | (?P<newline> \n )
-    | (?P<space> [ \t\r]++ | \#[^\n]*+ )
-    | (?P<mark> [\[\]{}=,.] )
-    | (?P<bare> [^\s\[\]{}=,."'\#]++ )
-    ''',
-    re.VERBOSE | re.DOTALL,
-)
+_TOML_KEY = re.compile(r"""(?:[^="']|"(?:[^"\\]|\\.)*"|'[^']*')*=[ \t]*""")
+_MOST_LINES = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class _TomlStatement:
-    """A header or a key with its value: the path of keys from the root, and its positions."""
+    """A header, or a key with its value: the path of keys from the root, and the text and its position."""
 
     keys: tuple[str, ...]
+    is_header: bool
+    text: str
     start: int
-    end: int
-    value: tuple[int, int] | None
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.text)
 
 
 def _parse_toml(text: str) -> object:
@@ -150,41 +142,41 @@ def _parse_toml(text: str) -> object:
 
 
 def _statements(text: str) -> Iterator[_TomlStatement]:
-    """Yield the statements of a text that is valid TOML."""
+    """Yield the statements of a text that is valid TOML: each is the fewest lines that are TOML alone."""
     table: tuple[str, ...] = ()
-    tokens: list[re.Match[str]] = []
-    depth = 0
-    for match in _TOML_TOKEN.finditer(text):
-        kind = match.lastgroup
-        if kind == "mark" and match[0] in "[]{}":
-            depth += 1 if match[0] in "[{" else -1
-        if kind in ("string", "mark", "bare"):
-            tokens.append(match)
-        if kind == "newline" and depth == 0 and tokens:
-            yield (found := _statement(text, table, tokens, match.end()))
-            table = found.keys if found.value is None else table
-            tokens = []
-    if tokens:
-        yield _statement(text, table, tokens, len(text))
+    part, place, lines = "", 0, 0
+    for line in re.findall(r"[^\n]*\n|[^\n]+", text):
+        part, place, lines = part + line, place + len(line), lines + 1
+        try:
+            keys = _keys_of(tomllib.loads(part))
+        except tomllib.TOMLDecodeError:
+            if lines > _MOST_LINES:
+                raise not_editable() from None
+            continue
+        if keys:
+            is_header = part.lstrip().startswith("[")
+            table = keys if is_header else table
+            yield _TomlStatement(keys if is_header else table + keys, is_header, part, place - len(part))
+        part, lines = "", 0
 
 
-def _statement(
-    text: str, table: tuple[str, ...], tokens: Sequence[re.Match[str]], end: int
-) -> _TomlStatement:
-    start = text.rfind("\n", 0, tokens[0].start()) + 1
-    if tokens[0][0] == "[":
-        return _TomlStatement(_toml_keys(tokens), start, end, None)
-    equals = next(number for number, token in enumerate(tokens) if token[0] == "=")
-    value = (tokens[equals + 1].start(), tokens[-1].end())
-    return _TomlStatement((*table, *_toml_keys(tokens[:equals])), start, end, value)
+def _keys_of(value: object) -> tuple[str, ...]:
+    """Return the keys of a statement; those of a table on one line count, if it has one key."""
+    if not isinstance(value, dict) or len(members := cast(dict[str, object], value)) != 1:
+        return ()
+    [(key, inner)] = members.items()
+    return (key, *_keys_of(inner))
 
 
-def _toml_keys(tokens: Sequence[re.Match[str]]) -> tuple[str, ...]:
-    return tuple(
-        cast(str, tomllib.loads(f"key = {token[0]}")["key"]) if token.lastgroup == "string" else token[0]
-        for token in tokens
-        if token.lastgroup != "mark"
-    )
+def _with_toml_value(text: str, value: object) -> str:
+    """Return a statement with another value; a comment after it stays."""
+    key = _TOML_KEY.match(text)
+    places = (*(match.start() for match in re.finditer("#", text)), len(text))
+    for place in places:
+        with suppress(tomllib.TOMLDecodeError):
+            if key is not None and tomllib.loads(text[:place]) == tomllib.loads(text):
+                return key[0] + _plain_json(value) + text[len(text[:place].rstrip()) :]
+    raise not_editable()
 
 
 def _with_toml(text: str, path: Sequence[str], value: object) -> str:
@@ -198,11 +190,10 @@ def _with_toml(text: str, path: Sequence[str], value: object) -> str:
         return f"{text}{newline * 2}{section}"
     found = list(_statements(text))
     for statement in found:
-        if statement.keys == tuple(path) and statement.value is not None:
-            start, end = statement.value
-            return text[:start] + _plain_json(value) + text[end:]
+        if statement.keys == tuple(path) and not statement.is_header:
+            return text[: statement.start] + _with_toml_value(statement.text, value) + text[statement.end :]
     for statement in found:
-        if statement.keys == tuple(path[:-1]) and statement.value is None:
+        if statement.keys == tuple(path[:-1]) and statement.is_header:
             head = text[: statement.end]
             line = f"{path[-1]} = {_plain_json(value)}"
             return head + (line + newline if head.endswith("\n") else newline + line) + text[statement.end :]
@@ -211,32 +202,17 @@ def _with_toml(text: str, path: Sequence[str], value: object) -> str:
 
 def _without_toml(text: str, path: Sequence[str]) -> str:
     """Remove every statement below the path, and a blank line before the header that comes first."""
-    found = list(_statements(text))
-    is_own = [statement.keys[: len(path)] == tuple(path) for statement in found]
-    if not any(is_own):
+    is_own = groupby(_statements(text), lambda statement: statement.keys[: len(path)] == tuple(path))
+    runs = [list(run) for own, run in is_own if own]
+    if not runs:
         raise not_editable()
-    after = text
-    for number in reversed(range(len(found))):
-        if not is_own[number]:
-            continue
-        statement = found[number]
-        is_first = number == 0 or not is_own[number - 1]
-        end = statement.end if number + 1 == len(found) or not is_own[number + 1] else found[number + 1].start
-        head = after[: statement.start]
-        if is_first and statement.value is None:
-            is_unended = not after[end:] and not text.endswith("\n")
-            head = _without_newlines(head, 2 if is_unended else 1)
-        after = head + after[end:]
-    return after
-
-
-def _without_newlines(head: str, count: int) -> str:
-    """Return a text without so many of the line ends of the blank line at its end."""
-    if re.search(r"(?:\n|\A)\r?\n\Z", head) is None:
-        return head
-    for _ in range(count):
-        head = re.sub(r"\r?\n\Z", "", head, count=1)
-    return head
+    for run in reversed(runs):
+        head, tail = text[: run[0].start], text[run[-1].end :]
+        if run[0].is_header and re.search(r"(?:\n|\A)\r?\n\Z", head):
+            most = 1 if tail or text.endswith("\n") else 2
+            head = re.sub(rf"(?:\r?\n){{1,{most}}}\Z", "", head, count=1)
+        text = head + tail
+    return text
 
 
 def _plain_json(value: object) -> str:
@@ -264,32 +240,25 @@ def _parse_yaml(text: str) -> object:
 
 
 def _with_yaml(text: str, path: Sequence[str], value: object) -> str:
-    node = _composed(text)
+    node, pair = composed(text), None
     if node is None:
         return _with_lines(text, len(text), _yaml_lines(path, value, 0))
     for number, key in enumerate(path):
-        if not isinstance(node, yaml.MappingNode):
-            raise not_editable()
-        pair = _pair_in(node, key)
-        if pair is None:
-            return _with_pair(text, node, path[number:], value)
+        if (pair := pair_in(node, key)) is None:
+            return _with_pair(text, cast(yaml.MappingNode, node), path[number:], value)
         node = pair[1]
-        if number == len(path) - 1:
-            return f"{text[: pair[0].end_mark.index]}: {_plain_json(value)}{text[_end_of(node) :]}"
-    return text
+    assert pair is not None, "a path has keys"
+    return f"{text[: pair[0].end_mark.index]}: {_plain_json(value)}{text[_end_of(pair[1]) :]}"
 
 
 def _without_yaml(text: str, path: Sequence[str]) -> str:
-    parents: list[yaml.MappingNode] = []
-    node = _composed(text)
+    parent = node = composed(text)
     pair = None
     for key in path:
-        if not isinstance(node, yaml.MappingNode) or (pair := _pair_in(node, key)) is None:
+        if (pair := pair_in(node, key)) is None:
             raise not_editable()
-        parents.append(node)
-        node = pair[1]
-    parent = parents[-1]
-    assert pair is not None
+        parent, node = node, pair[1]
+    assert pair is not None and isinstance(parent, yaml.MappingNode), "a path has keys"
     is_added = len(parent.value) == 1 and len(path) > 1
     if parent.flow_style:
         is_added = is_added and text[_end_of(pair[1]) : parent.end_mark.index] == " }"
@@ -308,7 +277,7 @@ def _without_yaml(text: str, path: Sequence[str]) -> str:
 _Pair: TypeAlias = tuple[yaml.Node, yaml.Node]
 
 
-def _composed(text: str) -> yaml.Node | None:
+def composed(text: str) -> yaml.Node | None:
     """Return the nodes of a text that was parsed before, with their positions."""
     return cast("yaml.Node | None", yaml.compose(text, Loader=yaml.SafeLoader))  # pyright: ignore[reportUnknownMemberType]  # the bundled stubs are incomplete
 
@@ -317,7 +286,14 @@ def _pairs_of(node: yaml.MappingNode) -> list[_Pair]:
     return cast(list[_Pair], node.value)
 
 
-def _pair_in(node: yaml.MappingNode, key: str) -> _Pair | None:
+def pair_in(node: yaml.Node | None, key: str) -> _Pair | None:
+    """Return a key of a mapping with its value, or None.
+
+    Raises:
+        ConfigError: It is no mapping.
+    """
+    if not isinstance(node, yaml.MappingNode):
+        raise not_editable()
     return next((pair for pair in _pairs_of(node) if pair[0].value == key), None)
 
 
@@ -371,14 +347,13 @@ def _with_lines(text: str, place: int, lines: Sequence[str]) -> str:
 
 def _yaml_lines(keys: Sequence[str], value: object, margin: int) -> list[str]:
     """Return the lines of a value below its keys, each key indented by one more level."""
-    lead = " " * margin
+    lead, inner = " " * margin, margin + _INDENT
     if len(keys) > 1:
-        return [f"{lead}{keys[0]}:", *_yaml_lines(keys[1:], value, margin + _INDENT)]
+        return [f"{lead}{keys[0]}:", *_yaml_lines(keys[1:], value, inner)]
     if not isinstance(value, Mapping):
         return [f"{lead}{keys[0]}: {_plain_json(value)}"]
-    inner = " " * (margin + _INDENT)
-    members = [f"{inner}{key}: {_plain_json(item)}" for key, item in cast(Entry, value).items()]
-    return [f"{lead}{keys[0]}:", *members]
+    rows = (_yaml_lines([key], item, inner) for key, item in cast(Entry, value).items())
+    return [f"{lead}{keys[0]}:", *chain.from_iterable(rows)]
 
 
 def _parse_json(text: str) -> object:
@@ -389,11 +364,6 @@ def _parse_json(text: str) -> object:
         raise ConfigError(words) from error
 
 
-JSON = TextFormat(
-    _parse_json,
-    config_edit.with_value,
-    config_edit.without_value,
-    "{}\n",
-)
+JSON = TextFormat(_parse_json, config_edit.with_value, config_edit.without_value, "{}\n")
 TOML = TextFormat(_parse_toml, _with_toml, _without_toml, "")
 YAML = TextFormat(_parse_yaml, _with_yaml, _without_yaml, "")

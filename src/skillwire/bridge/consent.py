@@ -2,10 +2,11 @@
 
 The client asks by elicitation: with a form, or with the URL of a page on this
 machine if it supports only that. A client of revision 2026-07-28 gets the
-question as the result of its request, and sends the request again with the
-answer. Only a choice that the user made counts: a client without a person
-declines at once, which is a no for now and is not remembered. If nobody can
-be asked, the refusal names the command with which the user approves the skill.
+question as the result of its request, and sends the request again once its
+user has answered the form or agreed to open the page. Only a choice that the
+user made counts: a client without a person declines at once, which is a no for
+now and is not remembered. If nobody can be asked, the refusal names the command
+with which the user approves the skill.
 """
 
 from __future__ import annotations
@@ -13,15 +14,15 @@ from __future__ import annotations
 import logging
 import secrets
 import socket
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Generator, Mapping
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import closing, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import blake2b
 from html import escape
-from types import TracebackType
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import anyio
 import anyio.abc
@@ -34,6 +35,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from skillwire.core import visible
 from skillwire.host.model import (
@@ -50,9 +52,13 @@ from skillwire.host.use.question import choices_of, final_question, text_of_ques
 Context: TypeAlias = ServerRequestContext[Any, Any]
 
 MAX_OPEN: Final = 100
-"""How many questions to clients of revision 2026-07-28 may be open; the oldest are dropped."""
+"""How many questions may be open; the oldest are dropped."""
 MAX_UNDECIDED: Final = 3
 """How often a question is asked that gets no choice; then only the command is named."""
+ANSWER_SECONDS: Final = 600.0
+"""How long a page takes an answer."""
+RETRY_SECONDS: Final = 50.0
+"""How long a request of revision 2026-07-28 waits for it: many clients give up after a minute."""
 
 logger = logging.getLogger(__name__)
 
@@ -63,13 +69,6 @@ _CHOICES: Final = {
 }
 _WIDTH: Final = 84
 _NOTE: Final = "skillwire asks this, not the model. Approve only what you want in the model's context."
-
-
-class AnsweredParams(Protocol):
-    """The parameters of a request that may be sent again with answers."""
-
-    @property
-    def input_responses(self) -> Mapping[str, Any] | None: ...
 
 
 @dataclass(slots=True)
@@ -84,20 +83,20 @@ class RequestConsent:
 class ClientConsent:
     """Asks users through their clients.
 
-    `command_line` returns a command line of this program, for the user to type.
+    `command_line` returns a command line of this program, for the user to
+    type. `group` runs the server of the pages.
     """
 
-    def __init__(self, command_line: Callable[..., str], pages: ConsentPages) -> None:
+    def __init__(self, command_line: Callable[..., str], group: anyio.abc.TaskGroup) -> None:
         self._command_line = command_line
-        self._pages = pages
-        self._open: OrderedDict[str, bytes] = OrderedDict()
+        self._pages = ConsentPages(group)
         self._undecided: Counter[bytes] = Counter()
         self._current: ContextVar[RequestConsent | None] = ContextVar("asking", default=None)
 
     @contextmanager
-    def asking(self, context: Context, params: AnsweredParams) -> Generator[RequestConsent]:
+    def asking(self, context: Context, answers: Mapping[str, Any] | None) -> Generator[RequestConsent]:
         """Ask the client of this request while it is answered; `needed` is set if it must answer first."""
-        current = RequestConsent(context, params.input_responses or {})
+        current = RequestConsent(context, answers or {})
         token = self._current.set(current)
         try:
             yield current
@@ -111,7 +110,11 @@ class ClientConsent:
             ApprovalRequiredError: Nobody made a choice.
         """
         current, digest = self._current.get(), _digest(question)
-        if current is None or self._undecided[digest] >= MAX_UNDECIDED:
+        if current is None:
+            raise self.refusal(question)
+        if (late := self._pages.late_answer(question)) is not None:
+            return late
+        if self._undecided[digest] >= MAX_UNDECIDED:
             raise self.refusal(question)
         reply = await self._asked(current, question)
         if reply is not None:
@@ -148,48 +151,54 @@ class ClientConsent:
         )
 
     async def _asked(self, current: RequestConsent, question: Question) -> Reply | None:
-        mode = _mode_of(current.context.session.client_capabilities)
-        if mode is None:
+        """Return the user's choice, or None; then `current.needed` is set if the client is to ask first."""
+        session = current.context.session
+        elicitation = session.client_capabilities and session.client_capabilities.elicitation
+        if elicitation is None:
             return None
-        if current.context.protocol_version in MODERN_PROTOCOL_VERSIONS:
-            return self._answered(current, question, mode)
-        if not current.context.session.can_send_request:
-            return None
-        return await self._elicited(current.context, question, mode)
-
-    async def _elicited(self, context: Context, question: Question, mode: str) -> Reply | None:
-        """Ask a client of the handshake era, and wait for the answer."""
-        session, title = context.session, final_question(question)
+        by_form = elicitation.url is None or elicitation.form is not None
         try:
-            if mode == "form":
-                found = await session.elicit_form(_text(question), _schema(question), context.request_id)
-                return _reply_in(found, question)
-            with self._pages.open(title, _details(question), _labels(question)) as page:
-                found = await session.elicit_url(_url_text(question), page.url, page.name, context.request_id)
-                answer = await page.reply() if found.action == "accept" else None
-                await session.send_elicit_complete(page.name)
-                return _reply_of(answer, question)
+            if current.context.protocol_version in MODERN_PROTOCOL_VERSIONS:
+                return await self._answered(current, question, by_form=by_form)
+            if session.can_send_request:
+                return await self._elicited(current.context, question, by_form=by_form)
         except (MCPError, OSError, ValueError) as error:
             logger.info("the client did not ask its user: %s", visible(str(error), most=200))
-            return None
+        return None
 
-    def _answered(self, current: RequestConsent, question: Question, mode: str) -> Reply | None:
-        """Return the answer that came with a request of revision 2026-07-28, or note what is to be asked."""
-        digest = _digest(question)
+    async def _elicited(self, context: Context, question: Question, *, by_form: bool) -> Reply | None:
+        """Ask a client of the handshake era, and wait for the answer."""
+        session = context.session
+        if by_form:
+            found = await session.elicit_form(_text(question), _schema(question), context.request_id)
+            return _reply_in(found, question)
+        asked = self._pages.open(question, on_page=True)
+        try:
+            found = await session.elicit_url(_url_text(question), asked.url, asked.name, context.request_id)
+            reply = await self._pages.reply(asked, ANSWER_SECONDS) if found.action == "accept" else None
+            await session.send_elicit_complete(asked.name)
+            return reply
+        finally:
+            self._pages.close(asked)
+
+    async def _answered(self, current: RequestConsent, question: Question, *, by_form: bool) -> Reply | None:
+        """Return the answer to a question that was the result of an earlier request, or note what to ask."""
         for name, response in current.answers.items():
-            if self._open.get(name) == digest:
-                del self._open[name]
-                return _reply_in(response, question)
-        if mode == "form":
-            name = secrets.token_urlsafe(16)
-            self._open[name] = digest
-            if len(self._open) > MAX_OPEN:
-                self._open.popitem(last=False)
+            if (asked := self._pages.asked(name, question)) is None:
+                continue
+            if asked.url and isinstance(response, types.ElicitResult) and response.action == "accept":
+                return await self._pages.reply(asked, RETRY_SECONDS)
+            self._pages.close(asked)
+            return None if asked.url else _reply_in(response, question)
+        asked = self._pages.open(question, on_page=not by_form)
+        if by_form:
             params = types.ElicitRequestFormParams(
                 message=_text(question), requested_schema=_schema(question)
             )
-            request = types.ElicitRequest(params=params)
-            current.needed = types.InputRequiredResult(input_requests={name: request})
+        else:
+            params = types.ElicitRequestURLParams(message=_url_text(question), url=asked.url)
+        request = types.ElicitRequest(params=params)
+        current.needed = types.InputRequiredResult(input_requests={asked.name: request})
         return None
 
 
@@ -197,14 +206,6 @@ _GRANTS: Final[Mapping[Occasion, tuple[str, ...]]] = {
     Occasion.SCRIPTS: ("--grant", Grant.LOAD.value, "--grant", Grant.SCRIPTS.value),
     Occasion.ALLOWED_TOOLS: ("--grant", Grant.LOAD.value, "--grant", Grant.ALLOWED_TOOLS.value),
 }
-
-
-def _mode_of(capabilities: types.ClientCapabilities | None) -> str | None:
-    """Return how a client can ask its user: with a form, with a URL, or not at all."""
-    found = None if capabilities is None else capabilities.elicitation
-    if found is None:
-        return None
-    return "url" if found.url is not None and found.form is None else "form"
 
 
 def _text(question: Question) -> str:
@@ -226,18 +227,9 @@ def _url_text(question: Question) -> str:
 
 def _schema(question: Question) -> dict[str, Any]:
     labels = _labels(question)
-    return {
-        "type": "object",
-        "properties": {
-            "answer": {
-                "type": "string",
-                "title": "Your decision",
-                "enum": list(labels),
-                "enumNames": list(labels.values()),
-            }
-        },
-        "required": ["answer"],
-    }
+    choice = {"type": "string", "enum": list(labels), "enumNames": list(labels.values())}
+    answer = {"title": "Your decision", **choice}
+    return {"type": "object", "properties": {"answer": answer}, "required": ["answer"]}
 
 
 def _reply_in(found: object, question: Question) -> Reply | None:
@@ -263,8 +255,8 @@ def _digest(question: Question) -> bytes:
     return blake2b(f"{binding}\n{_text(question)}".encode("utf-8", "replace"), digest_size=16).digest()
 
 
-# Questions as web pages on this machine, for clients that open URLs to ask their users. The address of a page
-# cannot be guessed, and a page takes one answer.
+# Open questions. Those on web pages of this machine are for clients that open URLs to ask their users: the
+# address of a page cannot be guessed, and a page takes one answer.
 
 
 _HEADERS: Final = {
@@ -277,120 +269,115 @@ _HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
 }
 _STYLE: Final = (
-    "body{font:1rem/1.5 system-ui,sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem;"
-    "color-scheme:light dark}pre{overflow-x:auto;padding:1rem;"
-    "border:1px solid}button{font:inherit;margin:0 .5rem .5rem 0;padding:.5rem 1rem}"
+    "<style>body{font:1rem/1.5 system-ui,sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem;"
+    "color-scheme:light dark}pre{overflow-x:auto;padding:1rem;border:1px solid}"
+    "button{font:inherit;margin:0 .5rem .5rem 0;padding:.5rem 1rem}</style>"
 )
 _MAX_BODY: Final = 1024
-ANSWER_SECONDS: Final = 600.0
-"""How long a page waits for its answer."""
 
 
 @dataclass(slots=True)
-class ConsentPage:
-    """One question on a page, the choices with their labels, and the one that was made, if any."""
+class OpenQuestion:
+    """A question that a client was asked: the page that shows it, if any, and the answer given there."""
 
-    name: str
-    url: str
-    question: str
-    text: str
-    choices: Mapping[str, str]
-    answer: str | None = None
-    _answered: anyio.Event = field(default_factory=anyio.Event)
+    question: Question
+    digest: bytes
+    name: str = field(default_factory=partial(secrets.token_urlsafe, 32))
+    url: str = ""
+    ends: float = field(default_factory=lambda: anyio.current_time() + ANSWER_SECONDS)
+    answer: Reply | None = None
+    answered: anyio.Event = field(default_factory=anyio.Event)
 
-    def take(self, answer: str) -> None:
-        """Take the answer of the user; a second one changes nothing."""
-        if self.answer is None:
-            self.answer = answer
-            self._answered.set()
-
-    async def reply(self) -> str | None:
-        """Return the answer, or None if there is none in time."""
-        with anyio.move_on_after(ANSWER_SECONDS):
-            await self._answered.wait()
-        return self.answer
+    @property
+    def is_recent(self) -> bool:
+        return anyio.current_time() < self.ends
 
 
 class ConsentPages:
-    """Serves pages with questions on a port of the loopback interface, once there is the first question."""
+    """The open questions; pages are served on a port of the loopback interface once there is the first."""
 
-    def __init__(self) -> None:
-        self._stack = AsyncExitStack()
-        self._group: anyio.abc.TaskGroup | None = None
+    def __init__(self, group: anyio.abc.TaskGroup) -> None:
+        self._group = group
         self._origin = ""
-        self._pages: dict[str, ConsentPage] = {}
+        self._open: dict[str, OpenQuestion] = {}
 
-    async def __aenter__(self) -> ConsentPages:
-        self._group = await self._stack.enter_async_context(anyio.create_task_group())
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._group is not None:
-            self._group.cancel_scope.cancel()
-        await self._stack.aclose()
-
-    @contextmanager
-    def open(self, question: str, text: str, choices: Mapping[str, str]) -> Generator[ConsentPage]:
-        """Show a question and a text on a page of its own, as long as it is needed.
+    def open(self, question: Question, *, on_page: bool) -> OpenQuestion:
+        """Return a new open question; with `on_page`, it is shown at its URL.
 
         Raises:
             OSError: No port is free.
         """
-        name = secrets.token_urlsafe(32)
-        self._start()
-        page = ConsentPage(name, f"{self._origin}/{name}", question, text, choices)
-        self._pages[name] = page
-        try:
-            yield page
-        finally:
-            del self._pages[name]
+        asked = OpenQuestion(question, _digest(question))
+        if on_page:
+            asked.url = f"{self._start()}/{asked.name}"
+        self._open[asked.name] = asked
+        if len(self._open) > MAX_OPEN:
+            del self._open[next(iter(self._open))]
+        return asked
 
-    def _start(self) -> None:
-        if self._origin or self._group is None:
-            return
-        listener = socket.create_server(("127.0.0.1", 0))
-        self._origin = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        routes = [
-            Route("/{name}", self._show, methods=["GET"]),
-            Route("/{name}", self._take, methods=["POST"]),
-        ]
-        config = uvicorn.Config(
-            Starlette(routes=routes), ws="none", lifespan="off", log_config=None, access_log=False,
-            server_header=False, proxy_headers=False,
-        )  # fmt: skip
-        self._group.start_soon(_PageServer(config).serve, [listener])
+    def asked(self, name: str, question: Question) -> OpenQuestion | None:
+        """Return the open question of a name, if it is exactly this one."""
+        asked = self._open.get(name)
+        return asked if asked is not None and asked.digest == _digest(question) else None
 
-    def _page(self, request: Request) -> ConsentPage | None:
-        if f"http://{request.headers.get('host')}" != self._origin:
-            return None
-        return self._pages.get(request.path_params["name"])
+    async def reply(self, asked: OpenQuestion, seconds: float) -> Reply | None:
+        """Wait for the answer on a page and close it; None if there is none yet, and then it stays open."""
+        with anyio.move_on_at(min(asked.ends, anyio.current_time() + seconds)):
+            await asked.answered.wait()
+        return asked.answer if asked.answer is not None and self.close(asked) else None
+
+    def late_answer(self, question: Question) -> Reply | None:
+        """Return the answer on a page that asked exactly this, given when no request waited for it."""
+        digest = _digest(question)
+        answered = (each for each in self._open.values() if each.answer is not None and each.is_recent)
+        found = next((each for each in answered if each.digest == digest), None)
+        return found.answer if found is not None and self.close(found) else None
+
+    def close(self, asked: OpenQuestion) -> bool:
+        """Close a question; return whether it was open, since an answer counts once."""
+        return self._open.pop(asked.name, None) is not None
+
+    def _start(self) -> str:
+        """Return the address of the server, which runs from now on."""
+        if not self._origin:
+            listener = socket.create_server(("127.0.0.1", 0))
+            self._origin = f"http://127.0.0.1:{listener.getsockname()[1]}"
+            handlers = {"GET": self._show, "POST": self._take}
+            routes = [Route("/{name}", one, methods=[method]) for method, one in handlers.items()]
+            self._group.start_soon(_serve, http_config(Starlette(routes=routes)), listener)
+        return self._origin
+
+    def _page(self, request: Request) -> OpenQuestion | None:
+        """Return the question of a page that takes an answer."""
+        is_here = f"http://{request.headers.get('host')}" == self._origin
+        asked = self._open.get(request.path_params["name"]) if is_here else None
+        is_open = asked is not None and asked.url and asked.answer is None and asked.is_recent
+        return asked if is_open else None
 
     async def _show(self, request: Request) -> Response:
-        page = self._page(request)
-        if page is None or page.answer is not None:
+        if (page := self._page(request)) is None:
             return _html("This question is closed.", status=404)
         buttons = "".join(
             f'<button name="answer" value="{escape(value)}">{escape(label)}</button>'
-            for value, label in page.choices.items()
+            for value, label in _labels(page.question).items()
         )
-        question, text = escape(page.question), escape(page.text)
+        question, text = escape(final_question(page.question)), escape(_details(page.question))
         return _html(f'<h1>{question}</h1><pre>{text}</pre><form method="post">{buttons}</form>')
 
     async def _take(self, request: Request) -> Response:
-        page = self._page(request)
         body = b""
         async for part in request.stream():
             body += part
             if len(body) > _MAX_BODY:
                 return _html("The answer is too long.", status=413)
+        page = self._page(request)
         if page is None or request.headers.get("origin") not in (None, self._origin):
             return _html("This question is closed.", status=404)
-        answers = {f"answer={value}".encode(): value for value in page.choices}
-        if body not in answers:
+        reply = _reply_of(body.decode("latin-1").removeprefix("answer="), page.question)
+        if reply is None or not body.startswith(b"answer="):
             return _html("This is no answer to the question.", status=400)
-        page.take(answers[body])
+        page.answer = reply
+        page.answered.set()
         return _html("Thank you. You can close this page.")
 
 
@@ -402,7 +389,17 @@ class _PageServer(uvicorn.Server):
         yield
 
 
+def http_config(app: ASGIApp) -> uvicorn.Config:
+    """Return how an app is served to this machine, without a log of its own."""
+    quiet: dict[str, Any] = {"log_config": None, "access_log": False}
+    return uvicorn.Config(app, ws="none", server_header=False, proxy_headers=False, **quiet)
+
+
+async def _serve(config: uvicorn.Config, listener: socket.socket) -> None:
+    with closing(listener):
+        await _PageServer(config).serve([listener])
+
+
 def _html(content: str, *, status: int = 200) -> HTMLResponse:
-    head = f'<html lang="en"><meta charset="utf-8"><title>skillwire</title><style>{_STYLE}</style>'
-    head = f"<!doctype html>{head}"
+    head = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>skillwire</title>{_STYLE}'
     return HTMLResponse(f"{head}<main>{content}</main></html>", status_code=status, headers=_HEADERS)

@@ -9,14 +9,11 @@ import hashlib
 import re
 from collections import defaultdict
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Final
 
-import yaml
-
+from skillwire.bridge.config_text import composed, pair_in
 from skillwire.core import FrontmatterError, InvalidSkillError, frontmatter_text, parse_skill_md, same_value
-from skillwire.core.yaml12 import Event
 from skillwire.host import SkillId, references_for
 
 MAX_NAME: Final = 64
@@ -29,8 +26,6 @@ FOLDERS: Final[Mapping[str, str]] = {
 }
 """The folder of skills in a project, by the name for `--to`; the same below a home."""
 
-_SHOWS_FOLDER_NAME = frozenset({FOLDERS["claude"]})
-"""The folders whose agent shows the folder's name and never the one in the frontmatter."""
 _PLAIN = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _OTHER = re.compile(r"[^a-z0-9]+")
 _DIGITS = (8, 16, 64)
@@ -49,7 +44,7 @@ def needs_own_name(target: PurePath) -> bool:
     be confused, or one would replace the other; and the format wants both to
     agree. Claude Code ignores it.
     """
-    return "/".join(target.parts[-2:]) not in _SHOWS_FOLDER_NAME
+    return agent_of(target) != "claude"
 
 
 def target_folder(name: str, project: Path) -> Path:
@@ -109,13 +104,11 @@ def with_name(content: bytes, name: str) -> tuple[bytes, str]:
     if original == name:
         return content, ""
     text, _ = frontmatter_text(content)
-    finder = _NameFinder()
-    parse_skill_md(content, finder)
-    start, end = finder.span
-    old = text[start:end]
-    ending = "\n" if old.endswith("\n") else ""
-    value = f"{name}{ending}" if start else f"name: {name}\n"
-    changed = f"{text[:start]}{value}{text[end:]}".encode()
+    if (pair := pair_in(composed(text), "name")) is None:
+        changed = f"name: {name}\n{text}".encode()
+    else:
+        start, end = pair[1].start_mark.index, pair[1].end_mark.index
+        changed = f"{text[:start]}{name}{text[len(text[:end].rstrip(chr(10))) :]}".encode()
     opening = content.index(b"\n") + 1
     result = content[:opening] + changed + content[opening + len(text.encode()) :]
     try:
@@ -133,16 +126,3 @@ def _not_adaptable(name: str) -> InvalidSkillError:
         f"the frontmatter is written in a way in which its name cannot be replaced by {name}",
         fix="ask the skill's author to write `name: …` on a line of its own",
     )
-
-
-@dataclass(slots=True)
-class _NameFinder:
-    """An observer of frontmatter that notes where the value of the top-level field `name` is."""
-
-    span: tuple[int, int] = (0, 0)
-    _is_next: bool = field(default=False)
-
-    def __call__(self, kind: type[object], event: Event, depth: int, is_key: bool) -> None:
-        if self._is_next and kind is yaml.ScalarEvent:
-            self.span = event.start_mark.index, event.end_mark.index
-        self._is_next = kind is yaml.ScalarEvent and is_key and depth == 1 and event.value == "name"

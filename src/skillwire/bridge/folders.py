@@ -36,6 +36,7 @@ from skillwire.host import (
     UnsafePathsError,
     UnsafePlaceError,
 )
+from skillwire.host.state.vault import read_up_to, write_whole
 
 IS_SUPPORTED: Final = {os.open, os.mkdir, os.rename, os.unlink, os.stat} <= os.supports_dir_fd
 """Whether this system can open files relative to a folder; without that (Windows) nothing is written."""
@@ -48,7 +49,6 @@ _READ = os.O_RDONLY | _NOFOLLOW | getattr(os, "O_NONBLOCK", 0)
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NOFOLLOW
 _LINKED = frozenset({errno.ELOOP, errno.ENOTDIR, errno.EMLINK})
 _MAX_ENTRIES = 4 * MAX_FILES
-_CHUNK = 1024 * 1024
 _AT_ONCE = 2  # RENAME_EXCHANGE of Linux
 _NOT_HERE = frozenset({errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP})
 _ASIDE = "-before"
@@ -207,10 +207,10 @@ def read_file(above: int, name: str, path: str, most: int) -> bytes | None:
             inside = os.open(part, _FOLDER, dir_fd=inside)
             stack.callback(os.close, inside)
         descriptor = os.open(last, _READ, dir_fd=inside)
-        with os.fdopen(descriptor, "rb") as file:
-            if stat.S_ISREG(os.fstat(descriptor).st_mode):
-                content = file.read(most + 1)
-                return content if len(content) <= most else None
+        stack.callback(os.close, descriptor)
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            content = read_up_to(descriptor, most + 1)
+            return content if len(content) <= most else None
     return None
 
 
@@ -226,9 +226,7 @@ def build(above: int, temporary: str, files: Mapping[str, bytes]) -> None:
     for path, content in sorted(files.items()):
         descriptor = os.open(f"{temporary}/{path}", _CREATE, 0o644, dir_fd=above)
         try:
-            rest = memoryview(content)
-            while rest:
-                rest = rest[os.write(descriptor, rest) :]
+            write_whole(descriptor, content)
         finally:
             os.close(descriptor)
 
@@ -242,7 +240,7 @@ def put(above: int, temporary: str, name: str) -> None:
     if _exists(above, name):
         raise _foreign(name)
     try:
-        os.rename(temporary, name, src_dir_fd=above, dst_dir_fd=above)
+        _rename(above, temporary, name)
     except OSError as error:
         if error.errno in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
             raise _foreign(name) from error
@@ -269,18 +267,14 @@ def take(above: int, name: str, temporary: str, before: Mapping[str, str]) -> No
     Raises:
         FolderChangedError: Another program changed it; it has its place again.
     """
-    os.rename(name, temporary, src_dir_fd=above, dst_dir_fd=above)
+    _rename(above, name, temporary)
     if not _has(above, temporary, before):
-        os.rename(temporary, name, src_dir_fd=above, dst_dir_fd=above)
+        _rename(above, temporary, name)
         raise _changed(name)
 
 
 def settle(
-    above: int,
-    temporary: str,
-    name: str,
-    before: Mapping[str, str] | None,
-    after: Mapping[str, str] | None,
+    above: int, temporary: str, name: str, before: Mapping[str, str] | None, after: Mapping[str, str] | None
 ) -> Mapping[str, str] | None:
     """Finish or undo a change, whatever it was interrupted at, and remove what is temporary.
 
@@ -295,7 +289,7 @@ def settle(
     is_after = after is not None and here is not None and here.matches(after)
     is_changed = before is not None and held is not None and not held.is_part_of(before)
     if is_changed and after is None and here is None:
-        os.rename(temporary, name, src_dir_fd=above, dst_dir_fd=above)
+        _rename(above, temporary, name)
         return before
     if is_changed and is_after:
         _exchange(above, temporary, name)
@@ -312,7 +306,7 @@ def _put_back(above: int, aside: str, name: str) -> None:
         if _exists(above, name):
             remove(above, aside)
         else:
-            os.rename(aside, name, src_dir_fd=above, dst_dir_fd=above)
+            _rename(above, aside, name)
 
 
 def remove(above: int, temporary: str) -> None:
@@ -326,8 +320,11 @@ def remove(above: int, temporary: str) -> None:
 
 
 def _has(above: int, name: str, files: Mapping[str, str]) -> bool:
-    found = content_of(above, name)
-    return found is not None and found.matches(files)
+    return (found := content_of(above, name)) is not None and found.matches(files)
+
+
+def _rename(above: int, name: str, other: str) -> None:
+    os.rename(name, other, src_dir_fd=above, dst_dir_fd=above)
 
 
 def _exists(above: int, name: str) -> bool:
@@ -347,9 +344,8 @@ def _exchange(above: int, one: str, other: str) -> None:
         if (number := ctypes.get_errno()) not in _NOT_HERE:
             raise OSError(number, os.strerror(number))
     aside = one + _ASIDE
-    os.rename(other, aside, src_dir_fd=above, dst_dir_fd=above)
-    os.rename(one, other, src_dir_fd=above, dst_dir_fd=above)
-    os.rename(aside, one, src_dir_fd=above, dst_dir_fd=above)
+    for before, after in ((other, aside), (one, other), (aside, one)):
+        _rename(above, before, after)
 
 
 def _foreign(name: str) -> OccupiedPlaceError:

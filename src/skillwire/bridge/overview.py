@@ -1,7 +1,7 @@
 """`Overview`: what clients are shown of the skills before they call a tool, and where it is stored.
 
 That are the server's instructions, the tools with their descriptions, and the
-prompts. Models see the first bytes of the instructions and descriptions, and
+first page of prompts. Models see the first bytes of the instructions and descriptions, and
 some find tools only by words of these, so both list the skills.
 
 An overview is stored when it changes. The next start of the bridge answers its
@@ -10,6 +10,7 @@ client with it at once, before any server has been asked.
 
 import json
 import logging
+import os
 import re
 import sys
 from collections import Counter
@@ -17,13 +18,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from itertools import pairwise
 from pathlib import Path
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import platformdirs
 
-from skillwire.core import JsonDict, SkillError, __version__, encode
+from skillwire.core import JsonDict, SkillError, __version__, digest_of, encode
+from skillwire.host.connect.config_file import find_config, parse_json, read_bytes, table_in
 from skillwire.host.listing.text import Wording
+from skillwire.host.model import ConfigError
+from skillwire.host.state.trust import FOLDERS, FileTrust
 from skillwire.host.state.vault import SealedFolder
 from skillwire.host.use.definitions import (
     HEADER_BYTES,
@@ -77,9 +82,6 @@ def known_client(name: object) -> str:
 # What they are shown.
 
 
-MAX_PROMPTS: Final = 500
-"""How many prompts are listed at most; approved skills come first."""
-
 INTRODUCTION: Final = (
     "Agent Skills of MCP servers and local folders, provided by skillwire. It verifies files and asks the "
     "user for approval, but cannot see your other tools: while a skill of a server is loaded, ask the user "
@@ -98,19 +100,7 @@ _TITLES: Final = {
     SEARCH_SKILLS.name: "Search skills",
     RUN_SKILL_SCRIPT.name: "Run a script of a skill",
 }
-_READS: Final = {
-    "readOnlyHint": True,
-    "destructiveHint": False,
-    "idempotentHint": True,
-    "openWorldHint": True,
-}
-_RUNS: Final = {
-    "readOnlyHint": False,
-    "destructiveHint": False,
-    "idempotentHint": False,
-    "openWorldHint": True,
-}
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 # Options that do not change what is shown.
 _SWITCHES: Final = frozenset({"-v", "--verbose", "--json"})
 _ALSO: Final = "Other skills here are about: "
@@ -129,17 +119,18 @@ class ClientTexts:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """The texts by client, the prompts as they are listed, and whether scripts can be run."""
+    """The texts by client, the first page of prompts with a digest of all, and whether scripts can be run."""
 
     texts: Mapping[str, ClientTexts]
-    prompts: Sequence[JsonDict] = ()
+    prompts: JsonDict = field(default_factory=lambda: {"prompts": []})
+    prompts_digest: str = ""
     has_scripts: bool = False
 
     @classmethod
     def unknown(cls, *, has_scripts: bool) -> "Overview":
         """Return the overview before servers have answered for the first time."""
         texts = ClientTexts(f"{INTRODUCTION}\n\n{UNKNOWN}")
-        return cls(dict.fromkeys(CLIENTS, texts), (), has_scripts)
+        return cls(dict.fromkeys(CLIENTS, texts), has_scripts=has_scripts)
 
     @property
     def is_unknown(self) -> bool:
@@ -159,12 +150,7 @@ class Overview:
     def to_bytes(self) -> bytes:
         """Return the overview in the form in which it is stored."""
         texts = {name: [each.instructions, dict(each.descriptions)] for name, each in self.texts.items()}
-        fields = {
-            "format": _FORMAT,
-            "texts": texts,
-            "prompts": list(self.prompts),
-            "scripts": self.has_scripts,
-        }
+        fields = [_FORMAT, texts, self.prompts, self.prompts_digest, self.has_scripts]
         return json.dumps(fields, ensure_ascii=False).encode("utf-8", "replace")
 
     @classmethod
@@ -175,16 +161,15 @@ class Overview:
             ValueError: It is not one of this version.
         """
         found: object = json.loads(data)
-        fields = cast(JsonDict, found) if isinstance(found, dict) else {}
-        if fields.get("format") != _FORMAT or fields["texts"].keys() != CLIENTS.keys():
+        fields = cast(list[Any], found) if isinstance(found, list) else []
+        if fields[:1] != [_FORMAT] or fields[1].keys() != CLIENTS.keys():
             raise ValueError("an overview of another version")
-        texts = {name: ClientTexts(*fields["texts"][name]) for name in CLIENTS}
-        return cls(texts, tuple(fields["prompts"]), fields["scripts"])
+        return cls({name: ClientTexts(*texts) for name, texts in fields[1].items()}, *fields[2:])
 
 
 def _tool(definition: ToolDefinition, added: str) -> JsonDict:
-    title = _TITLES[definition.name]
-    hints = _RUNS if definition is RUN_SKILL_SCRIPT else _READS
+    title, reads = _TITLES[definition.name], definition is not RUN_SKILL_SCRIPT
+    hints = {"readOnlyHint": reads, "destructiveHint": False, "idempotentHint": reads, "openWorldHint": True}
     return {
         "name": definition.name,
         "title": title,
@@ -207,17 +192,13 @@ def client_texts(
     head = f"{INTRODUCTION} {note}".rstrip() + "\n\n"
     listed = listing(limits.instructions - len(head.encode())) or NO_SKILLS
     room = limits.description - len(LOAD_SKILL.description.encode()) - 2
-    shown = without_lead(listing(room + len(LEAD.encode()) + 1))
+    # How to use skills is in the description already.
+    shown = listing(room + len(LEAD.encode()) + 1).removeprefix(f"{LEAD}\n")
     added = {LOAD_SKILL.name: shown}
     room = limits.description - len(SEARCH_SKILLS.description.encode()) - 2
     if beside := words_beside(shown, words, room):
         added[SEARCH_SKILLS.name] = beside
     return ClientTexts(head + listed, added)
-
-
-def without_lead(listed: str) -> str:
-    """Return a list of skills without its first line, which says how to use skills."""
-    return listed.removeprefix(f"{LEAD}\n")
 
 
 def words_beside(listed: str, words: Iterable[str], room: int) -> str:
@@ -242,17 +223,21 @@ def words_of(skills: Iterable[tuple[str, str]]) -> list[str]:
     for name, description in skills:
         in_names.update(set(WORD.findall(name.lower())) - STOP_WORDS)
         in_descriptions.update(set(WORD.findall(description.lower())) - STOP_WORDS)
-    others = in_descriptions.keys() - in_names.keys()
-    return [*_ranked(in_names, in_names), *_ranked(in_descriptions, others)]
+    for word in in_names:
+        in_descriptions.pop(word, None)
+    ranked = (
+        sorted(counts.items(), key=lambda one: (-one[1], one[0])) for counts in (in_names, in_descriptions)
+    )
+    return [word for counts in ranked for word, _ in counts]
 
 
-def _ranked(counts: Mapping[str, int], words: Iterable[str]) -> list[str]:
-    return sorted(words, key=lambda word: (-counts[word], word))
+MAX_STORED: Final = 100
+"""How many overviews are stored; the oldest are removed."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredOverview:
-    """The overview of a bridge that ran here before with the same arguments, and where it is stored."""
+    """The overview of a bridge that ran before in front of the same servers, and where it is stored."""
 
     folder: SealedFolder
     name: str
@@ -260,9 +245,9 @@ class StoredOverview:
 
     @classmethod
     def of(cls, args: Sequence[str]) -> "StoredOverview":
-        """Return what the bridge with these arguments knew of the skills when it ran here before."""
-        folder = SealedFolder(Path(platformdirs.user_state_dir("skillwire")))
-        name, found = overview_name(args), None
+        """Return what a bridge that is started here with these arguments knows of the skills from before."""
+        state = Path(platformdirs.user_state_dir("skillwire"))
+        folder, name, found = SealedFolder(state), overview_name(args, state), None
         with suppress(SkillError):
             found = folder.load(name, Overview.from_bytes)
         return cls(folder, name, found or Overview.unknown(has_scripts="--scripts" in args))
@@ -276,13 +261,42 @@ class StoredOverview:
         with self.folder.locked():
             self.folder.load_locked(self.name, Overview.from_bytes)
             self.folder.save(self.name, overview.to_bytes())
+            stored = sorted(self.folder.directory.glob("bridge-*"), key=lambda path: path.stat().st_mtime)
+            for path in stored[:-MAX_STORED]:
+                path.unlink(missing_ok=True)
 
 
-def overview_name(args: Sequence[str]) -> str:
-    """Return the name of the file for a bridge that was started here with these arguments."""
+def overview_name(args: Sequence[str], state: Path) -> str:
+    """Return the name of the file for a bridge that is started here with these arguments.
+
+    It depends on what the configuration says and whether it is trusted, so an
+    overview is never one of other servers. The folder counts only where the
+    list may depend on it: if skills or targets are in it, or programs run in it.
+    """
     words = [word for word in args if word not in _SWITCHES]
-    key = json.dumps([str(Path.cwd()), *words]).encode("utf-8", "surrogateescape")
+    given = [after for word, after in pairwise(words) if word == "--config"]
+    given += [word.removeprefix("--config=") for word in words if word.startswith("--config=")]
+    path = Path(given[-1]) if given else find_config(Path.cwd())
+    content, runs_here = b"", "--" in words or any(map(os.path.isdir, (*words, *FOLDERS)))
+    is_trusted = True
+    if path is not None:
+        with suppress(ConfigError):
+            content = read_bytes(path)
+        runs_here |= b"workspaceFolder" in content or not _is_remote(content)
+        is_trusted = bool(given) or FileTrust(state).is_trusted(path, digest_of(content))
+    place = str(Path.cwd()) if runs_here else ""
+    key = json.dumps([words, digest_of(content), is_trusted, place]).encode("utf-8", "surrogateescape")
     return f"bridge-{blake2b(key, digest_size=16).hexdigest()}"
+
+
+def _is_remote(content: bytes) -> bool:
+    """Return whether no server of a configuration is a program."""
+    try:
+        document = cast(JsonDict, parse_json(content, "configuration"))
+        servers: JsonDict = document[table_in(document) or ""]
+        return not any("command" in entry for entry in servers.values())
+    except (SkillError, LookupError, TypeError, AttributeError):
+        return False
 
 
 # The first answers of a bridge, written before the MCP SDK is imported or a server is asked: some agents send
@@ -328,7 +342,7 @@ class EarlyBridge:
         if method == "tools/list":
             return {"tools": self._overview.tools(self._client)}
         if method == "prompts/list":
-            return {"prompts": list(self._overview.prompts)}
+            return self._overview.prompts
         return {"resources": []} if method == "resources/list" else None
 
 

@@ -8,12 +8,15 @@ else they show a model, and errors can be recognized in the text.
 import logging
 import re
 import socket
-from collections.abc import AsyncGenerator, Callable, Mapping
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
-from itertools import islice
-from typing import Any, Final
+from itertools import count, islice
+from operator import itemgetter
+from typing import Any, Final, TypeAlias, TypeVar
 from urllib.parse import quote
 
 import anyio
@@ -26,12 +29,11 @@ from mcp.server.context import CallNext, HandlerResult
 from mcp.server.lowlevel import Server
 from mcp.server.subscriptions import ListenHandler, PromptsListChanged, ToolsListChanged
 
-from skillwire.bridge.consent import ClientConsent, ConsentPages, Context
+from skillwire.bridge.consent import ClientConsent, Context, http_config
 from skillwire.bridge.overview import (
     ANY_CLIENT,
     CAPABILITIES,
     CLIENTS,
-    MAX_PROMPTS,
     SERVER_NAME,
     ClientTexts,
     Overview,
@@ -40,14 +42,13 @@ from skillwire.bridge.overview import (
     known_client,
     words_of,
 )
-from skillwire.core import SKILL_FILE, JsonDict, NotFoundError, SkillError, __version__
+from skillwire.core import SKILL_FILE, JsonDict, NotFoundError, SkillError, __version__, digest_of
 from skillwire.host import (
     Ask,
     Conversation,
     Host,
     KnownSkill,
     Tool,
-    ToolResult,
     clean,
     cut,
     declared_arguments,
@@ -59,13 +60,15 @@ from skillwire.server.early import take_opening
 from skillwire.server.limits import limit_malloc_arenas
 from skillwire.server.messages import invalid_params, wire_errors
 from skillwire.server.stdio import StdioConnection, run_until_signal, standard_streams
+from skillwire.wire.core import LIST_PROMPTS, read_cursor, write_cursor
 
 FIRST_SECONDS: Final = 0.5
 """How often the overview is looked after until every server has answered."""
 REFRESH_SECONDS: Final = 10.0
 """How often servers are asked afterwards whose listing is no longer fresh."""
 PROMPT_SECONDS: Final = 20.0
-"""How long a prompt waits for servers that have not answered yet."""
+"""How long a prompt, or a page of prompts after the first, waits for servers that have not answered yet."""
+PROMPTS_PER_PAGE = 500
 
 _POLL_SECONDS = 0.1
 _FIRST_ATTEMPTS = 60
@@ -74,28 +77,22 @@ _PROMPT_BYTES = 240
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]+")
 _MOST_RESOURCES = 1_000
 
+PageParams: TypeAlias = types.PaginatedRequestParams | None
+T = TypeVar("T")
+
 logger = logging.getLogger(__name__)
 
 
 class Bridge:
-    """An MCP server in front of an open host. `note` is added to the instructions."""
+    """An MCP server in front of an open host."""
 
-    def __init__(
-        self,
-        host: Host,
-        consent: ClientConsent,
-        stored: StoredOverview,
-        *,
-        note: str = "",
-        has_scripts: bool = False,
-    ) -> None:
+    def __init__(self, host: Host, consent: ClientConsent, options: "BridgeOptions") -> None:
         self._host = host
         self._consent = consent
-        self._stored = stored
-        self._note = note
-        self._has_scripts = has_scripts
+        self._options = options
+        stored = self._stored = options.stored
         self._overview = stored.overview
-        self._prompts: Mapping[str, KnownSkill] = {}
+        self._prompts = PromptList()
         self._shown: object = None
         self.settled = anyio.Event()
         """Set once the overview of this run is stored, or will not be."""
@@ -123,15 +120,12 @@ class Bridge:
     async def follow(self) -> None:
         """Keep the overview up to date, store it and announce its changes, until cancelled."""
         async with anyio.create_task_group() as group:
-            attempt = 0
-            await self._refresh(group, FIRST_SECONDS, attempt)
-            while self._host.unanswered_servers() and attempt < _FIRST_ATTEMPTS:
-                attempt += 1
-                await anyio.sleep(FIRST_SECONDS)
-                await self._refresh(group, FIRST_SECONDS, attempt)
-            while True:
-                await anyio.sleep(REFRESH_SECONDS)
-                await self._refresh(group, REFRESH_SECONDS, attempt)
+            seconds = FIRST_SECONDS
+            for attempt in count():
+                await self._refresh(group, seconds, attempt)
+                if attempt >= _FIRST_ATTEMPTS or not self._host.unanswered_servers():
+                    seconds = REFRESH_SECONDS
+                await anyio.sleep(seconds)
 
     async def _refresh(self, group: anyio.abc.TaskGroup, wait_seconds: float, attempt: int) -> None:
         """Ask servers that are due; show what changed, but an earlier start's list for some seconds."""
@@ -169,15 +163,14 @@ class Bridge:
 
         @cache
         def listing(room: int) -> str:
-            return listings.listing(budget_tokens=max(room, 1), count=_bytes)
+            return listings.listing(budget_tokens=max(room, 1), count=lambda text: len(text.encode()))
 
         texts: dict[str, ClientTexts] = {}
         for name, limits in CLIENTS.items():
-            texts[name] = client_texts(limits, listing, words, self._note)
+            texts[name] = client_texts(limits, listing, words, self._options.note)
             await anyio.lowlevel.checkpoint()  # With many skills, each takes a while.
-        self._prompts = prompts_by_name(self._host)
-        listed = [_prompt_item(*item) for item in islice(self._prompts.items(), MAX_PROMPTS)]
-        return Overview(texts, tuple(listed), self._has_scripts)
+        self._prompts = PromptList.of(self._host)
+        return Overview(texts, self._prompts.page(), self._prompts.digest(), self._options.has_scripts)
 
     # Requests
 
@@ -193,11 +186,8 @@ class Bridge:
             found["capabilities"] = CAPABILITIES
         return {**found, "instructions": self._overview.instructions(_client_name(ctx))}
 
-    async def _list_tools(
-        self, ctx: Context, params: types.PaginatedRequestParams | None
-    ) -> types.ListToolsResult:
-        tools = self._overview.tools(_client_name(ctx))
-        return types.ListToolsResult(tools=[types.Tool.model_validate(tool) for tool in tools])
+    async def _list_tools(self, ctx: Context, params: PageParams) -> types.ListToolsResult:
+        return types.ListToolsResult.model_validate({"tools": self._overview.tools(_client_name(ctx))})
 
     async def _call_tool(
         self, ctx: Context, params: types.CallToolRequestParams
@@ -206,56 +196,70 @@ class Bridge:
         tool = client.tools.get(params.name)
         if tool is None:
             raise invalid_params(f"there is no tool {params.name}")
-        with wire_errors(), self._consent.asking(ctx, params) as asking:
+
+        async def call() -> types.CallToolResult:
             before = client.loaded
             result = await tool(params.arguments or {})
-        if asking.needed is not None:
-            return asking.needed
-        if client.loaded != before:
-            await ctx.session.send_notification(types.ResourceListChangedNotification())
-        return types.CallToolResult(
-            content=[types.TextContent(text=text_of_result(result))], is_error=result.is_error
-        )
+            if client.loaded != before:
+                await ctx.session.send_notification(types.ResourceListChangedNotification())
+            # A model that sees no more than the text must recognize a refusal in it.
+            text = f"REFUSED: {result.text}" if result.is_error else result.text
+            return types.CallToolResult(content=[types.TextContent(text=text)], is_error=result.is_error)
 
-    async def _list_prompts(
-        self, ctx: Context, params: types.PaginatedRequestParams | None
-    ) -> types.ListPromptsResult:
-        prompts = [types.Prompt.model_validate(item) for item in self._overview.prompts]
-        return types.ListPromptsResult(prompts=prompts)
+        return await self._asking(ctx, params, call)
+
+    async def _asking(
+        self, ctx: Context, params: types.InputResponseRequestParams, work: Callable[[], Awaitable[T]]
+    ) -> T | types.InputRequiredResult:
+        """Return the result of a request, or what its client must ask the user before there is one."""
+        with wire_errors(), self._consent.asking(ctx, params.input_responses) as asking:
+            try:
+                result = await work()
+            except SkillError as error:
+                if asking.needed is None:
+                    raise invalid_params(f"{error}. {error.fix}" if error.fix else str(error)) from error
+                return asking.needed
+        return asking.needed or result
+
+    async def _list_prompts(self, ctx: Context, params: PageParams) -> types.ListPromptsResult:
+        page = self._overview.prompts
+        if params is not None and params.cursor is not None:
+            with wire_errors():
+                after = read_cursor(LIST_PROMPTS, params.cursor)
+            with anyio.move_on_after(PROMPT_SECONDS):  # The page before may be of an earlier start.
+                await self.settled.wait()
+            page = self._prompts.page(after)
+        return types.ListPromptsResult.model_validate(page)
 
     async def _get_prompt(
         self, ctx: Context, params: types.GetPromptRequestParams
     ) -> types.GetPromptResult | types.InputRequiredResult:
         """Load the skill of a prompt, for a person who asked for exactly this one."""
         skill = await self._skill_of_prompt(params.name)
-        with wire_errors(), self._consent.asking(ctx, params) as asking:
-            try:
-                loaded = await self._client(ctx).conversation.load(
-                    skill.reference, arguments=params.arguments, actor="user"
-                )
-            except SkillError as error:
-                if asking.needed is not None:
-                    return asking.needed
-                raise invalid_params(text_of_refusal(error)) from error
-        message = types.PromptMessage(role="user", content=types.TextContent(text=loaded.text))
-        return types.GetPromptResult(messages=[message])
+        conversation = self._client(ctx).conversation
+
+        async def load() -> types.GetPromptResult:
+            loaded = await conversation.load(skill.reference, arguments=params.arguments, actor="user")
+            message = types.PromptMessage(role="user", content=types.TextContent(text=loaded.text))
+            return types.GetPromptResult(messages=[message])
+
+        return await self._asking(ctx, params, load)
 
     async def _skill_of_prompt(self, name: str) -> KnownSkill:
         """Return the skill of a prompt, which is listed from the start, before its server has answered."""
+        prompts = self._prompts
         with anyio.move_on_after(PROMPT_SECONDS):
-            while name not in self._prompts:
-                self._prompts = prompts_by_name(self._host)
-                if name in self._prompts or not self._host.unanswered_servers():
+            while name not in prompts.skills:
+                prompts = PromptList.of(self._host)
+                if name in prompts.skills or not self._host.unanswered_servers():
                     break
                 await anyio.sleep(_POLL_SECONDS)
-        skill = self._prompts.get(name)
+        skill = prompts.skills.get(name)
         if skill is None:
             raise invalid_params(f"there is no prompt {name}")
         return skill
 
-    async def _list_resources(
-        self, ctx: Context, params: types.PaginatedRequestParams | None
-    ) -> types.ListResourcesResult:
+    async def _list_resources(self, ctx: Context, params: PageParams) -> types.ListResourcesResult:
         files = self._client(ctx).files()
         resources = [
             types.Resource(uri=uri, name=f"{reference}/{path}", mime_type="text/plain")
@@ -267,24 +271,21 @@ class Bridge:
         self, ctx: Context, params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult | types.InputRequiredResult:
         client = self._client(ctx)
-        found = client.files().get(params.uri)
-        with wire_errors(), self._consent.asking(ctx, params) as asking:
-            if found is None:
+
+        async def read() -> types.ReadResourceResult:
+            if (file := client.files().get(params.uri)) is None:
                 raise NotFoundError("no file of a loaded skill has this URI", uri=params.uri)
-            try:
-                text = await client.text_of(*found)
-            except SkillError as error:
-                if asking.needed is not None:
-                    return asking.needed
-                raise invalid_params(text_of_refusal(error)) from error
-        content = types.TextResourceContents(uri=params.uri, mime_type="text/plain", text=text)
-        return types.ReadResourceResult(contents=[content])
+            text = await client.text_of(*file)
+            content = types.TextResourceContents(uri=params.uri, mime_type="text/plain", text=text)
+            return types.ReadResourceResult(contents=[content])
+
+        return await self._asking(ctx, params, read)
 
     def _client(self, ctx: Context) -> "_Client":
         name = _client_name(ctx)
         if name not in self._clients:
             conversation = self._host.child(page_length=CLIENTS[name].page)
-            tools = tools_for(conversation, with_scripts=self._has_scripts)
+            tools = tools_for(conversation, with_scripts=self._options.has_scripts)
             self._clients[name] = _Client(conversation, {tool.name: tool for tool in tools})
         return self._clients[name]
 
@@ -316,28 +317,45 @@ class _Client:
         return (await self.conversation.read_skill_file(reference, path)).text
 
 
-def text_of_result(result: ToolResult) -> str:
-    """Return the text of a result; that of a refusal can be recognized as one by a model."""
-    return f"REFUSED: {result.text}" if result.is_error else result.text
+@dataclass(frozen=True, slots=True)
+class PromptList:
+    """The skills that people may load, by prompt name: approved and local ones first.
 
+    `keys` are what they are sorted by. A cursor has the key of the last prompt
+    before it, so it stays valid when the list changes.
+    """
 
-def text_of_refusal(error: SkillError) -> str:
-    """Return what a person reads who asked for a skill."""
-    return f"{error}. {error.fix}" if error.fix else str(error)
+    skills: Mapping[str, KnownSkill] = field(default_factory=dict[str, KnownSkill])
+    keys: Sequence[str] = ()
 
+    @classmethod
+    def of(cls, host: Host) -> "PromptList":
+        """Return the prompts for the skills of a host as they are known now."""
+        approved = {approval.skill for approval in host.approvals}
+        offered = host.offered_skills(to_user=True)
+        keys = (f"{one.is_remote and one.id not in approved:d}{one.reference}" for one in offered)
+        rows = sorted(zip(keys, offered, strict=True), key=itemgetter(0))
+        names = [_NOT_IN_A_NAME.sub("-", skill.reference.replace("/", "--")) for _, skill in rows]
+        uses = Counter(names)
+        found = {
+            name if uses[name] == 1 else f"{name}-{digest_of(skill.reference.encode())[-8:]}": skill
+            for name, (_, skill) in zip(names, rows, strict=True)
+        }
+        return cls(found, [key for key, _ in rows])
 
-def prompts_by_name(host: Host) -> dict[str, KnownSkill]:
-    """Return the skills that people may load, by prompt name: approved and local ones first."""
-    approved = {approval.skill for approval in host.approvals}
-    skills = sorted(
-        host.offered_skills(to_user=True),
-        key=lambda skill: (skill.is_remote and skill.id not in approved, skill.reference),
-    )
-    found: dict[str, KnownSkill] = {}
-    for skill in skills:
-        name = _NOT_IN_A_NAME.sub("-", skill.reference.replace("/", "--"))
-        found.setdefault(name, skill)
-    return found
+    def page(self, after: str = "") -> JsonDict:
+        """Return a page of prompts, which follow a key."""
+        start = bisect_right(self.keys, after)
+        stop = start + PROMPTS_PER_PAGE
+        page: JsonDict = {"prompts": [_prompt_item(*one) for one in islice(self.skills.items(), start, stop)]}
+        if self.keys[stop:]:
+            page["nextCursor"] = write_cursor(LIST_PROMPTS, self.keys[stop - 1])
+        return page
+
+    def digest(self) -> str:
+        """Return a digest of all prompts, which shows changes beyond the first page."""
+        shown = ((name, one.description, declared_arguments(one)) for name, one in self.skills.items())
+        return digest_of(repr([*shown]).encode())
 
 
 def _prompt_item(name: str, skill: KnownSkill) -> JsonDict:
@@ -345,12 +363,8 @@ def _prompt_item(name: str, skill: KnownSkill) -> JsonDict:
         {"name": each.name, "description": _short(each.description or ""), "required": each.required}
         for each in declared_arguments(skill)
     ]
-    item: JsonDict = {
-        "name": name,
-        "title": _short(skill.reference),
-        "description": _short(skill.description),
-    }
-    return {**item, "arguments": arguments} if arguments else item
+    about = {"title": _short(skill.reference), "description": _short(skill.description)}
+    return {"name": name, **about, **({"arguments": arguments} if arguments else {})}
 
 
 def _short(text: str) -> str:
@@ -363,16 +377,15 @@ def _client_name(ctx: Context) -> str:
     return ANY_CLIENT if params is None else known_client(params.client_info.name)
 
 
-def _bytes(text: str) -> int:
-    return len(text.encode())
-
-
 # Running a bridge: for the client that started this process, or over HTTP for clients on this machine.
 
 
 @dataclass(frozen=True, slots=True)
 class BridgeOptions:
-    """What a bridge is made of: its host, the commands that it names to users, and what it knew before."""
+    """What a bridge is made of: its host, the commands that it names to users, and what it knew before.
+
+    `note` is added to the instructions.
+    """
 
     new_host: Callable[[Ask], Host]
     command_line: Callable[..., str]
@@ -388,13 +401,14 @@ async def open_bridge(options: BridgeOptions) -> AsyncGenerator[Bridge]:
     Raises:
         SkillError: The host cannot be opened.
     """
-    async with ConsentPages() as pages:
+    async with anyio.create_task_group() as pages:
         consent = ClientConsent(options.command_line, pages)
         async with options.new_host(consent.ask) as host, anyio.create_task_group() as group:
-            bridge = Bridge(host, consent, options.stored, note=options.note, has_scripts=options.has_scripts)
+            bridge = Bridge(host, consent, options)
             group.start_soon(bridge.follow)
             yield bridge
             group.cancel_scope.cancel()
+        pages.cancel_scope.cancel()
 
 
 async def store_overview(options: BridgeOptions, *, seconds: float) -> None:
@@ -417,15 +431,10 @@ async def run_stdio(options: BridgeOptions) -> None:
     limit_malloc_arenas()
     with standard_streams() as (incoming, outgoing):
         async with open_bridge(options) as bridge:
-            connection = StdioConnection(
-                bridge.server,
-                None,
-                incoming=incoming,
-                outgoing=outgoing,
-                listen=bridge.listen,
-                opening=take_opening(),
+            ends = {"incoming": incoming, "outgoing": outgoing}
+            await run_until_signal(
+                StdioConnection(bridge.server, None, **ends, listen=bridge.listen, opening=take_opening())
             )
-            await run_until_signal(connection)
 
 
 async def run_http(options: BridgeOptions, listener: socket.socket, on_ready: Callable[[], None]) -> None:
@@ -438,13 +447,5 @@ async def run_http(options: BridgeOptions, listener: socket.socket, on_ready: Ca
         SkillError: The host cannot be opened.
     """
     async with open_bridge(options) as bridge:
-        config = uvicorn.Config(
-            bridge.server.streamable_http_app(),
-            ws="none",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-        )
         on_ready()
-        await uvicorn.Server(config).serve([listener])
+        await uvicorn.Server(http_config(bridge.server.streamable_http_app())).serve([listener])

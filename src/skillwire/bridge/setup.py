@@ -32,20 +32,18 @@ _SECONDS = 300
 
 @dataclass(frozen=True, slots=True)
 class AgentClient:
-    """An MCP client: its file on Linux, macOS and Windows, and where servers are in it.
+    """An MCP client: its file, and where servers are in it.
 
-    In `files`, a part in braces stands for a folder, see `_folders`; of several
-    on one platform the first that exists is used, or else the last. `hint` is
-    what a user must know to see the bridge there.
+    In `files`, a part in braces stands for a folder, see `_folders`; the first
+    that exists is used, or else the last. `hint` is what a user must know to
+    see the bridge there.
     """
 
     name: str
     title: str
     form: TextFormat
     table: str
-    linux: tuple[str, ...]
-    mac: tuple[str, ...] = ()
-    windows: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
     hint: str = ""
 
     @property
@@ -55,9 +53,8 @@ class AgentClient:
 
     def file(self, environ: Mapping[str, str], home: Path, platform: str = sys.platform) -> Path:
         """Return the path of the user's configuration, which need not exist."""
-        own = {"darwin": self.mac, "win32": self.windows}.get(platform, ()) or self.linux
-        folders = _folders(environ, home)
-        paths = [Path(file.format_map(folders)) for file in own]
+        folders = _folders(environ, home, platform)
+        paths = [Path(file.format_map(folders)) for file in self.files]
         return next((path for path in paths if os.path.lexists(path)), paths[-1])
 
     def entry(self, words: Sequence[str], environ: Mapping[str, str] = NO_VARIABLES) -> Entry:
@@ -72,12 +69,7 @@ class AgentClient:
         kind = {"type": "stdio"} if self.name in _TYPED else {}
         # Codex hands over few variables, and the approvals are where these say.
         places = [name for name in _PLACES if self.name == "codex" and name in environ]
-        return {
-            **kind,
-            "command": program,
-            "args": arguments,
-            **({"env_vars": places} if places else {}),
-        }
+        return {**kind, "command": program, "args": arguments, **({"env_vars": places} if places else {})}
 
     def snippet(self, words: Sequence[str]) -> str:
         """Return the text of a configuration that has nothing but the entry."""
@@ -87,76 +79,49 @@ class AgentClient:
 _PLACES = ("XDG_STATE_HOME", "XDG_CACHE_HOME")
 _TYPED = frozenset({"claude", "cursor", "vscode"})
 
-CLIENTS: Final = {
-    client.name: client
-    for client in (
-        AgentClient("claude", "Claude Code", JSON, "mcpServers", ("{claude}/.claude.json",)),
-        AgentClient("cursor", "Cursor", JSON, "mcpServers", ("{home}/.cursor/mcp.json",)),
-        AgentClient(
-            "vscode",
-            "VS Code",
-            JSON,
-            "servers",
-            ("{config}/Code/User/mcp.json",),
-            ("{home}/Library/Application Support/Code/User/mcp.json",),
-            ("{appdata}/Code/User/mcp.json",),
-        ),
-        AgentClient("codex", "Codex", TOML, "mcp_servers", ("{codex}/config.toml",)),
-        AgentClient(
-            "gemini",
-            "Gemini CLI",
-            JSON,
-            "mcpServers",
-            ("{gemini}/.gemini/settings.json",),
-            hint="it starts servers only in folders that you trust there",
-        ),
-        AgentClient(
-            "opencode",
-            "opencode",
-            JSON,
-            "mcp",
-            ("{config}/opencode/opencode.jsonc", "{config}/opencode/opencode.json"),
-        ),
-        AgentClient(
-            "goose",
-            "goose",
-            YAML,
-            "extensions",
-            ("{config}/goose/config.yaml",),
-            windows=("{appdata}/Block/goose/config/config.yaml",),
-        ),
-        AgentClient(
-            "zed",
-            "Zed",
-            JSON,
-            "context_servers",
-            ("{config}/zed/settings.json",),
-            ("{home}/.config/zed/settings.json",),
-            ("{appdata}/Zed/settings.json",),
-        ),
-    )
-}
+_TRUST = "it starts servers only in folders that you trust there"
+_OPENCODE = ("{config}/opencode/opencode.jsonc", "{config}/opencode/opencode.json")
+_CLIENTS = (
+    AgentClient("claude", "Claude Code", JSON, "mcpServers", ("{claude}/.claude.json",)),
+    AgentClient("cursor", "Cursor", JSON, "mcpServers", ("{home}/.cursor/mcp.json",)),
+    AgentClient("vscode", "VS Code", JSON, "servers", ("{apps}/Code/User/mcp.json",)),
+    AgentClient("codex", "Codex", TOML, "mcp_servers", ("{codex}/config.toml",)),
+    AgentClient("gemini", "Gemini CLI", JSON, "mcpServers", ("{gemini}/.gemini/settings.json",), _TRUST),
+    AgentClient("opencode", "opencode", JSON, "mcp", _OPENCODE),
+    AgentClient("goose", "goose", YAML, "extensions", ("{goose}/config.yaml",)),
+    AgentClient("zed", "Zed", JSON, "context_servers", ("{zed}/settings.json",)),
+)
+CLIENTS: Final = {client.name: client for client in _CLIENTS}
 """Every client that can be set up, by the name of its command."""
 
-OTHER: Final = AgentClient("other", "another client", JSON, "mcpServers", ())
+OTHER: Final = AgentClient("other", "another client", JSON, "mcpServers")
 """The form that most other clients read; there is no file that would be edited."""
 
 
-def _folders(environ: Mapping[str, str], home: Path) -> dict[str, str]:
+def _folders(environ: Mapping[str, str], home: Path, platform: str) -> dict[str, str]:
     """Return the folders in `AgentClient.files`; a variable counts only with an absolute path."""
 
     def named(variable: str, default: Path) -> str:
         found = environ.get(variable, "")
         return found if Path(found).is_absolute() else str(default)
 
-    return {
+    config = named("XDG_CONFIG_HOME", home / ".config")
+    folders = {
         "home": str(home),
-        "config": named("XDG_CONFIG_HOME", home / ".config"),
-        "appdata": named("APPDATA", home / "AppData" / "Roaming"),
+        "config": config,
+        "apps": config,
         "claude": named("CLAUDE_CONFIG_DIR", home),
         "codex": named("CODEX_HOME", home / ".codex"),
         "gemini": named("GEMINI_CLI_HOME", home),
+        "goose": f"{config}/goose",
+        "zed": f"{config}/zed",
     }
+    if platform == "darwin":
+        folders |= {"apps": f"{home}/Library/Application Support", "zed": f"{home}/.config/zed"}
+    elif platform == "win32":
+        apps = named("APPDATA", home / "AppData" / "Roaming")
+        folders |= {"apps": apps, "goose": f"{apps}/Block/goose/config", "zed": f"{apps}/Zed"}
+    return folders
 
 
 def bridge_command(arguments: Sequence[str], executable: str = sys.executable) -> tuple[str, ...]:

@@ -7,10 +7,11 @@ folder is touched only if the record has it with exactly the files it has now.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
@@ -137,38 +138,29 @@ class SyncPlanner:
     def _wanted(
         self, name: str, approved: ApprovedSkill, row: SyncedFolder | None, found: FolderContent | None
     ) -> SyncStep | None:
-        step = SyncStep(
-            self.target.path, name, approved.reference, SyncAction.KEEP, folder=row, approved=approved
-        )
+        refusal = approved.refusal
+        step = SyncStep(self.target.path, name, approved.reference, SyncAction.KEEP, refusal, row, approved)
         if row is None and found is not None:
             return replace(step, action=SyncAction.REFUSE, reason=Refusal("foreign-folder", name))
         if row is None or found is None:
-            if approved.refusal is None:
+            if refusal is None:
                 return replace(step, action=SyncAction.WRITE)
-            is_listed = approved.refusal.code != "not-found"
-            return replace(step, action=SyncAction.REFUSE, reason=approved.refusal) if is_listed else None
+            return replace(step, action=SyncAction.REFUSE) if refusal.code != "not-found" else None
         step = replace(step, original_name=row.original_name)
         if not found.matches(row.files):
             return _changed(step, found)
-        if row.binding == approved.binding and row.skill == approved.id:
-            outdated = replace(step, action=SyncAction.OUTDATED, reason=approved.refusal)
-            return step if approved.refusal is None else outdated
-        if not self._is_ours(row):
+        is_same = row.binding == approved.binding and row.skill == approved.id
+        if not is_same and not self._is_ours(row):
             detail = f"it was synced for the project {row.project}"
             return replace(step, action=SyncAction.REFUSE, reason=Refusal("foreign-folder", name, detail))
-        if approved.refusal is not None:
-            return replace(step, action=SyncAction.OUTDATED, reason=approved.refusal)
-        return replace(step, action=SyncAction.REPLACE)
+        if refusal is not None:
+            return replace(step, action=SyncAction.OUTDATED)
+        return step if is_same else replace(step, action=SyncAction.REPLACE)
 
     def _unwanted(self, row: SyncedFolder, found: FolderContent | None) -> SyncStep:
-        step = SyncStep(
-            row.target,
-            row.name,
-            self.reference(row.skill),
-            SyncAction.REMOVE,
-            folder=row,
-            original_name=row.original_name,
-        )
+        reference = self.reference(row.skill)
+        step = SyncStep(row.target, row.name, reference, SyncAction.REMOVE, folder=row)
+        step = replace(step, original_name=row.original_name)
         if found is None:
             return step
         if not found.matches(row.files):
@@ -180,16 +172,14 @@ class SyncPlanner:
         match self.validity(row.skill, row.binding):
             case ApprovalValidity.APPROVED:
                 return replace(step, action=SyncAction.KEEP)
-            case ApprovalValidity.CHANGED:
-                reference = step.reference
-                fix = f"review it with `skillwire diff {reference}`, then run `skillwire approve {reference}`"
-                refusal = Refusal("skill-changed", reference, fix=fix)
-                return replace(step, action=SyncAction.OUTDATED, reason=refusal)
-            case ApprovalValidity.UNTRUSTED:
-                refusal = Refusal("lock-untrusted", step.reference)
-                return replace(step, action=SyncAction.OUTDATED, reason=refusal)
             case ApprovalValidity.ENDED:
                 return step
+            case ApprovalValidity.CHANGED:
+                fix = f"review it with `skillwire diff {reference}`, then run `skillwire approve {reference}`"
+                refusal = Refusal("skill-changed", reference, fix=fix)
+            case ApprovalValidity.UNTRUSTED:
+                refusal = Refusal("lock-untrusted", reference)
+        return replace(step, action=SyncAction.OUTDATED, reason=refusal)
 
     def _is_ours(self, row: SyncedFolder) -> bool:
         return row.project == self.target.project or not os.path.isdir(row.project)  # noqa: PTH112
@@ -206,16 +196,12 @@ def _changed(step: SyncStep, found: FolderContent) -> SyncStep:
     for path in sorted(before.keys() | found.files.keys()):
         old, new = before.get(path), found.files.get(path)
         if old != new:
-            state = FileState.ADDED if old is None else FileState.MODIFIED
-            state = FileState.REMOVED if new is None else state
-            changes.append(
-                FileChange(as_text(path), state, _line(path, old), _line(path, new), omission=_NOT_READ)
-            )
+            kept = FileState.MODIFIED if old is not None else FileState.ADDED
+            state = FileState.REMOVED if new is None else kept
+            change = FileChange(as_text(path), state, _line(path, old), _line(path, new))
+            changes.append(replace(change, omission=OmissionReason.NOT_CACHED))
     refusal = Refusal("folder-changed", step.name, detail)
     return replace(step, action=SyncAction.REFUSE, reason=refusal, files=tuple(changes))
-
-
-_NOT_READ = OmissionReason.NOT_CACHED
 
 
 def _line(path: str, digest: str | None) -> ManifestFile | None:
@@ -291,22 +277,19 @@ class SkillSync:
     async def _sync(
         self, planner: SyncPlanner, record: SyncRecord, export: SkillExport, *, writes: bool
     ) -> list[SyncStep]:
-        path = Path(planner.target.path)
-        own: list[SyncStep] = []
+        target, path = planner.target, Path(planner.target.path)
+        rows = (row.name for row in record.folders.values() if row.target == target.path)
         with opened_target(path, self._project) as above:
-            disk = await anyio.to_thread.run_sync(_contents, above, _names(planner, record))
-            for step in planner.plan(record, disk):
-                own.append(await self._examined(above, step, disk.get(step.name), export))
+            disk = await anyio.to_thread.run_sync(_contents, above, {*planner.wanted, *rows})
+            steps = planner.plan(record, disk)
+            own = [await self._examined(above, step, disk.get(step.name), export) for step in steps]
         if not writes:
             return own
-        if planner.target not in record.targets:
-            await anyio.to_thread.run_sync(self._add_target, planner.target)
+        if target not in record.targets:
+            await anyio.to_thread.run_sync(self._store.change, partial(SyncRecord.with_target, target=target))
         makes = any(step.action is SyncAction.WRITE for step in own)
         with opened_target(path, self._project, make=makes) as above:
             return [await self._applied(above, step, export) for step in own]
-
-    def _add_target(self, target: SyncTarget) -> None:
-        self._store.change(lambda record: record.with_target(target))
 
     async def _examined(
         self, above: int | None, step: SyncStep, found: FolderContent | None, export: SkillExport
@@ -349,11 +332,6 @@ class SkillSync:
         self._changes.write(above, before, after, files)
 
 
-def _names(planner: SyncPlanner, record: SyncRecord) -> set[str]:
-    rows = (row.name for row in record.folders.values() if row.target == planner.target.path)
-    return {*planner.wanted, *rows}
-
-
 def _contents(above: int | None, names: set[str]) -> dict[str, FolderContent]:
     if above is None:
         return {}
@@ -389,27 +367,20 @@ def _failed(step: SyncStep, error: SkillError | OSError) -> SyncStep:
 
 
 def _with_differences(above: int, step: SyncStep, files: Mapping[str, bytes]) -> SyncStep:
-    return replace(step, files=tuple(_differences(above, step, files)))
-
-
-def _differences(above: int, step: SyncStep, files: Mapping[str, bytes]) -> Iterator[FileChange]:
-    """Yield the changed files of a folder, the first of them with their lines."""
+    """Return a step with the lines that differ in its files, up to a limit."""
+    changes: list[FileChange] = []
     for number, file in enumerate(step.files):
         old = files.get(file.path, b"") if file.old is not None else b""
-        new = b""
+        new: bytes | None = b""
         if file.new is not None:
-            found = (
-                None if number >= MOST_COMPARED else read_file(above, step.name, file.path, MOST_FILE_BYTES)
-            )
-            if found is None:
-                yield replace(file, omission=OmissionReason.TOO_LARGE)
-                continue
-            new = found
-        file = replace(file, old=_sized(file.old, old), new=_sized(file.new, new), omission=None)
-        if len(old) > MOST_FILE_BYTES:
-            yield replace(file, omission=OmissionReason.TOO_LARGE)
+            is_read = number < MOST_COMPARED
+            new = read_file(above, step.name, file.path, MOST_FILE_BYTES) if is_read else None
+        if new is None or len(old) > MOST_FILE_BYTES:
+            changes.append(replace(file, omission=OmissionReason.TOO_LARGE))
         else:
-            yield with_lines(file, old, new)
+            sized = replace(file, old=_sized(file.old, old), new=_sized(file.new, new), omission=None)
+            changes.append(with_lines(sized, old, new))
+    return replace(step, files=tuple(changes))
 
 
 def _sized(line: ManifestFile | None, content: bytes) -> ManifestFile | None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         ChangeKind,
         Draft,
         NewerSchemaError,
+        NoCatalogError,
         Publication,
         PublishPlan,
         Revision,
@@ -40,7 +41,7 @@ else:
             "drafts": "DraftSet drafts_of is_version open_drafts version_uri",
             "model": (
                 "AuditEvent CatalogConflictError CatalogError ChangeKind Draft FOREVER NewerSchemaError "
-                "Publication PublishPlan Revision SkillChange SkillRow SkillVersion"
+                "NoCatalogError Publication PublishPlan Revision SkillChange SkillRow SkillVersion"
             ),
             "source": "CatalogSource",
         },
@@ -59,6 +60,7 @@ __all__ = [
     "Draft",
     "DraftSet",
     "NewerSchemaError",
+    "NoCatalogError",
     "Publication",
     "PublishPlan",
     "Revision",

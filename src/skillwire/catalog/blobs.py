@@ -55,6 +55,10 @@ class BlobMissingError(CatalogError):
         self.digest = digest
 
 
+class BlobDamagedError(CatalogError):
+    """Stored bytes that are not those of their digest, or cannot be read."""
+
+
 class BlobStore(Protocol):
     """Where the bytes of a catalog's files are. All methods check that digests are digests first.
 
@@ -121,10 +125,10 @@ def checked(digest: str, content: bytes, location: str) -> bytes:
     """Return bytes that were read.
 
     Raises:
-        CatalogError: They do not match the digest.
+        BlobDamagedError: They do not match the digest.
     """
     if digest_of(content) != digest:
-        raise CatalogError(
+        raise BlobDamagedError(
             f"the blob {digest} is damaged: the bytes in {location} do not match the digest",
             fix="check the catalog with `skillwire catalog verify`, and restore a backup",
         )
@@ -199,7 +203,8 @@ class FolderBlobs:
 
         Raises:
             BlobMissingError: There is no such blob.
-            CatalogError: The stored bytes differ, or cannot be read.
+            BlobDamagedError: The stored bytes differ.
+            CatalogError: They cannot be read.
         """
         check_digests((digest,))
         return await anyio.to_thread.run_sync(self._get, digest)
@@ -259,7 +264,7 @@ class FolderBlobs:
         with self._errors("read"):
             try:
                 with _opened(self._folder) as root, _opened(_shard_of(digest), root) as inside:
-                    content = _read(inside, _name_of(digest))
+                    content = _read(inside, digest)
             except FileNotFoundError:
                 raise BlobMissingError(digest, self.location) from None
         return checked(digest, content, self.location)
@@ -335,20 +340,31 @@ def _is_stored(inside: int, name: str) -> bool:
         return False
 
 
-def _read(inside: int, name: str) -> bytes:
-    """Read a regular file, but no more than one byte above the limit of a blob."""
-    descriptor = os.open(name, _READ, dir_fd=inside)
+def _read(inside: int, digest: str) -> bytes:
+    """Read a regular file, but no more than one byte above the limit of a blob.
+
+    Raises:
+        FileNotFoundError: There is none.
+        BlobDamagedError: It cannot be read, or is another kind of file.
+    """
     try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.ENOTDIR, "not a regular file")
-        parts: list[bytes] = []
-        left = MAX_BLOB_BYTES + 1
-        while left > 0 and (part := os.read(descriptor, min(left, _CHUNK))):
-            parts.append(part)
-            left -= len(part)
-        return b"".join(parts)
-    finally:
-        os.close(descriptor)
+        descriptor = os.open(_name_of(digest), _READ, dir_fd=inside)
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise OSError(errno.EINVAL, "it is not a regular file")
+            parts: list[bytes] = []
+            left = MAX_BLOB_BYTES + 1
+            while left > 0 and (part := os.read(descriptor, min(left, _CHUNK))):
+                parts.append(part)
+                left -= len(part)
+            return b"".join(parts)
+        finally:
+            os.close(descriptor)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        reason = "it is a link" if error.errno == errno.ELOOP else error.strerror
+        raise BlobDamagedError(f"the blob {digest} cannot be read: {reason}") from error
 
 
 def _write_new(folder: int, content: bytes) -> str:
@@ -422,7 +438,8 @@ class TableBlobs:
 
         Raises:
             BlobMissingError: There is no such blob.
-            CatalogError: The stored bytes differ, or cannot be read.
+            BlobDamagedError: The stored bytes differ.
+            CatalogError: They cannot be read.
         """
         check_digests((digest,))
         rows = await self._database.read(

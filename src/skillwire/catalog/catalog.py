@@ -57,6 +57,7 @@ ReportProgress: TypeAlias = Callable[[int, int], object]
 """Is called with the number of files that are stored, and of all that were missing."""
 
 _UPLOADS = 8
+_PAUSE_SECONDS = 0.1
 _HAS_BATCH = 1000
 _REVISION = "revision, at, actor, action, note"
 
@@ -143,7 +144,7 @@ class Catalog:
         """
         if not plan.changes:
             return Publication(await self.revision(), ())
-        async with self._no_collection():
+        async with self.no_collection():
             # A file may have been removed since the plan was made.
             await upload(plan, await self._missing(plan.files), self.store.put, progress)
             action = "sync" if plan.source else "publish"
@@ -198,15 +199,25 @@ class Catalog:
         return missing
 
     @asynccontextmanager
-    async def _no_collection(self) -> AsyncGenerator[None]:
-        """Exclude the removal of unused files during the block."""
-        async with self.lease(f"{PUBLISHERS}{secrets.token_hex(16)}"):
-            held = await self.database.read(
-                f"SELECT holder FROM leases WHERE name = ? AND until > {self.database.clock}", (COLLECTION,)
-            )
-            if held:
+    async def no_collection(self, seconds: float = LEASE_SECONDS) -> AsyncGenerator[None]:
+        """Exclude the removal of unused files during the block; wait until one that is going on ends.
+
+        `seconds` is how long they stay excluded after this process was killed.
+
+        Raises:
+            CatalogError: It did not end in time.
+        """
+        query = f"SELECT holder FROM leases WHERE name = ? AND until > {self.database.clock}"
+        deadline = time.monotonic() + SECONDS
+        while True:
+            async with self.lease(f"{PUBLISHERS}{secrets.token_hex(16)}", seconds):
+                if not await self.database.read(query, (COLLECTION,)):
+                    yield
+                    return
+            # Without the lease, because it is waited for too.
+            if time.monotonic() > deadline:
                 raise CatalogError("unused files of the catalog are being removed", fix="try again later")
-            yield
+            await anyio.sleep(_PAUSE_SECONDS)
 
     # Reading
 
@@ -262,6 +273,13 @@ class Catalog:
             (uri.text, before, limit),
         )
         return [_version(row) for row in rows]
+
+    async def named(self, name: str) -> list[SkillUri]:
+        """Return the skills with a name, or if there is none, those that had it before they were removed."""
+        query = "SELECT DISTINCT uri FROM versions WHERE name = ? AND is_pin = 0"
+        rows = await self.database.read(f"{query} AND until = {FOREVER} ORDER BY uri", (name,))
+        rows = rows or await self.database.read(f"{query} ORDER BY uri", (name,))
+        return [SkillUri(uri) for (uri,) in rows]
 
     @asynccontextmanager
     async def rows_since(self, revision: int, *, batch: int = 1000) -> AsyncGenerator[RowChanges]:

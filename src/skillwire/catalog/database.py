@@ -13,7 +13,7 @@ from urllib.parse import quote, unquote
 import anyio
 import anyio.to_thread
 
-from skillwire.catalog.model import CatalogError
+from skillwire.catalog.model import CatalogError, NoCatalogError
 
 SECONDS: Final = 10.0
 """How long a call waits for a connection, or for another process that writes."""
@@ -275,14 +275,21 @@ class SqliteDatabase:
                     fix="name another file, or restore a backup",
                 ) from error
             if code == sqlite3.SQLITE_CANTOPEN:
-                raise CatalogError(
-                    f"there is no catalog {self._name!r}, or it cannot be opened",
-                    fix="check the path; publishing creates the file, in a folder that exists",
-                ) from error
+                raise self._unopened() from error
             raise CatalogError(
                 f"the catalog {self._name!r} cannot be used: {error}",
                 fix="check the permissions of the file and its folder, and the space on the disk",
             ) from error
+
+    def _unopened(self) -> CatalogError:
+        if self.path is not None and os.path.lexists(self.path):
+            return CatalogError(
+                f"the catalog {self._name!r} cannot be opened", fix="check the permissions of the file"
+            )
+        return NoCatalogError(
+            f"there is no catalog {self._name!r}",
+            fix="check the path; publishing creates the file, in a folder that exists",
+        )
 
 
 @asynccontextmanager

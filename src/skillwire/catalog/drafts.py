@@ -50,7 +50,7 @@ class DraftSet:
 
 @asynccontextmanager
 async def open_drafts(
-    folders: Sequence[str | Path], *, prefix: str = "", version: str = ""
+    folders: Sequence[str | Path], *, prefix: str = "", version: str = "", follow_links: bool = False
 ) -> AsyncGenerator[DraftSet]:
     """Scan folders of skills; the drafts can be read while the block lasts.
 
@@ -59,7 +59,9 @@ async def open_drafts(
         SourceError: A folder cannot be read.
         CatalogError: `version` is not a semantic version.
     """
-    sources = [DirectorySource(folder, prefix=prefix, watch=False) for folder in folders]
+    sources = [
+        DirectorySource(folder, prefix=prefix, watch=False, follow_links=follow_links) for folder in folders
+    ]
     async with sources[0] if len(sources) == 1 else CombinedSource(sources) as source:
         yield drafts_of(source, version=version)
 

@@ -23,6 +23,12 @@ class CatalogError(SkillError):
     refusal = "catalog-unusable"
 
 
+class NoCatalogError(CatalogError):
+    """There is no catalog at the URL, and none was to be created."""
+
+    refusal = "no-catalog"
+
+
 class NewerSchemaError(CatalogError):
     """The catalog was created or upgraded by a later version of this program."""
 

@@ -113,7 +113,8 @@ class S3Blobs:
 
         Raises:
             BlobMissingError: There is no such blob.
-            CatalogError: The stored bytes differ, or cannot be read.
+            BlobDamagedError: The stored bytes differ.
+            CatalogError: They cannot be read.
         """
         check_digests((digest,))
         content = await self._call("read", self._get, _key(digest))

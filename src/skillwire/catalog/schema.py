@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from skillwire.catalog.database import POSTGRESQL, SQLITE, Database, Transaction
-from skillwire.catalog.model import FOREVER, CatalogError, NewerSchemaError
+from skillwire.catalog.model import FOREVER, CatalogError, NewerSchemaError, NoCatalogError
 from skillwire.sources.stored import READ_INDEX
 
 VERSIONS: Final = (
@@ -69,7 +69,7 @@ async def prepare(database: Database, *, create: bool, blobs: str = "") -> dict[
     blobs = _location(database, blobs) if blobs else ""
     if not await _has_catalog(database):
         if not create:
-            raise CatalogError("there is no catalog in this database", fix="publish something to create it")
+            raise NoCatalogError("there is no catalog in this database", fix="publish something to create it")
         await _migrate(database, blobs or (FOLDER if database.kind == SQLITE else TABLE))
     meta = await _read_meta(database)
     if int(meta["schema"]) < SCHEMA:

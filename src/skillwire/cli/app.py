@@ -21,6 +21,8 @@ from skillwire.core.version import __version__
 
 def simplify_arguments(command: Any) -> Any:
     """Return a command whose help has `DIR...` where Typer has `{DIR}...` and `DIR <list[Path]>`."""
+    for inner in getattr(command, "commands", {}).values():
+        simplify_arguments(inner)
     for parameter in command.params:
         if type(parameter) is TyperArgument:
             parameter.__class__ = _Argument
@@ -63,12 +65,16 @@ def discard_output(error: OSError) -> None:
 
 
 COMMANDS = {
-    "serve": "Publish folders of skills over MCP.",
+    "serve": "Publish folders of skills, or a catalog, over MCP.",
     "validate": "Check skills against the Agent Skills format.",
     "new": "Create a skill that validates.",
     "manifest": "Print what a server would publish about skills.",
     "pack": "Pack a skill into one reproducible archive.",
-    "publish": "Publish folders of skills as a web site.",
+    "publish": "Publish folders of skills into a catalog, or as a web site.",
+    "history": "Show the revisions of a catalog, or of one of its skills.",
+    "rollback": "Publish an earlier state of a skill again.",
+    "unpublish": "Remove skills from a catalog.",
+    "catalog": "Check, clean, back up or restore a catalog.",
     "token": "Create, list or revoke tokens for a server.",
     "add": "Add a server to the configuration.",
     "trust": "Trust a folder: its own skills, and its configuration.",

@@ -68,7 +68,13 @@ def _line_of(name: str) -> CommandLine:
     options: list[Option] = []
     arguments: list[Kind] = []
     is_repeated = False
-    for parameter in load_command(name).params:
+    command = load_command(name)
+    inner: dict[str, Any] = getattr(command, "commands", {})
+    if inner:
+        # The commands of a group are completed like one, whose first argument is their name.
+        arguments.append(" ".join(inner))
+    parameters = {one.name: one for each in (command, *inner.values()) for one in each.params}
+    for parameter in parameters.values():
         if getattr(parameter, "hidden", False):
             continue
         if parameter.param_type_name == "argument":

@@ -1,22 +1,34 @@
-"""`skillwire publish`: write folders of skills as a static web site."""
+"""`skillwire publish`: publish folders of skills into a catalog, or as a static web site."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from tempfile import TemporaryDirectory
+from typing import Annotated
 
 import anyio
-import anyio.to_thread
 import typer
 
-import skillwire.server
+from skillwire.catalog.catalog import Catalog, open_catalog
+from skillwire.catalog.drafts import DraftSet, is_version, open_drafts
+from skillwire.catalog.model import NoCatalogError, Publication
+from skillwire.cli.catalog_names import (
+    Actor,
+    CatalogUrl,
+    actor_name,
+    catalog_url,
+    change_json,
+    make_room,
+    print_changes,
+    shown_url,
+)
 from skillwire.cli.command import (
     STYLES,
-    BrokenSkillError,
     FollowLinks,
     Json,
     MisuseError,
@@ -29,28 +41,26 @@ from skillwire.cli.command import (
     progress,
 )
 from skillwire.cli.folders import FindingCounts, NamedFolder, print_findings
+from skillwire.cli.site import not_published, report_site, require_complete, write_site
 from skillwire.cli.validate import Review, review_folders
-from skillwire.core import Finding
-from skillwire.sources.combined import CombinedSource
-from skillwire.sources.directory.source import DirectorySource
-from skillwire.sources.snapshot import Report
-
-if TYPE_CHECKING:
-    from skillwire.server import Artifact, PublishedSite
-
+from skillwire.core import InvalidUriError, SkillUri, quoted
 
 app = new_app()
 
 
 @dataclass(frozen=True, slots=True)
-class PublishResult:
-    """The result of publishing: the site, its new artifacts, and how many earlier ones were kept."""
+class PublishRequest:
+    """What is published into a catalog, and how."""
 
-    site: PublishedSite
-    new: frozenset[str]
-    kept: int
-    removed: int
-    is_exposed: bool
+    folders: Sequence[NamedFolder]
+    url: str
+    prefix: str
+    version: str
+    blobs: str
+    actor: str
+    note: str
+    follow_links: bool
+    is_dry_run: bool
 
 
 @app.command()
@@ -58,60 +68,120 @@ def publish(
     folders: Annotated[
         list[Path], typer.Argument(metavar="DIR", help="Folders of skills.", show_default=False)
     ],
+    catalog: CatalogUrl = "",
+    prefix: Annotated[
+        str, typer.Option(metavar="PATH", help="Prefix every skill's path with this one.", show_default=False)
+    ] = "",
+    version: Annotated[
+        str,
+        typer.Option(
+            metavar="X.Y.Z",
+            help="Also publish immutable versions with this number, unless a skill's metadata has one.",
+            show_default=False,
+        ),
+    ] = "",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what would change, and write nothing.")
+    ] = False,
+    note: Annotated[
+        str, typer.Option(metavar="TEXT", help="A text for the history.", show_default=False)
+    ] = "",
+    actor: Actor = "",
+    blobs: Annotated[
+        str,
+        typer.Option(
+            metavar="WHERE",
+            help="Where a new catalog stores files: folder, table or s3://BUCKET/PATH.",
+            show_default=False,
+        ),
+    ] = "",
     static: Annotated[
         Path | None,
-        typer.Option(metavar="OUT", help="Write a web site into this folder.", show_default=False),
+        typer.Option(metavar="OUT", help="Write a web site into this folder instead.", show_default=False),
     ] = None,
     prune: Annotated[
-        bool, typer.Option("--prune", help="Remove artifacts of earlier sites that this one does not have.")
+        bool,
+        typer.Option(
+            "--prune", help="With --static: remove artifacts of earlier sites that this one does not have."
+        ),
     ] = False,
     follow_links: FollowLinks = False,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Publish folders of skills as a web site.
+    """Publish folders of skills into a catalog, or as a web site.
 
-    OUT is the root of a web server; the site goes to .well-known/agent-skills
-    in it. All skills are validated first, and when one has errors, or two
-    share a name, nothing is written. Other files are never touched.
+    All skills are validated first, and when one has errors, or another
+    publisher has changed one at the same time, nothing is written. Otherwise
+    all changes are one revision. Skills of the catalog that are not in the
+    folders stay. A catalog that does not exist is created.
+
+    A skill with a semantic version in metadata.version is also published as an
+    immutable version, such as skill://acme/v1.2.0/refunds/SKILL.md.
+
+    `skillwire search WORDS --catalog default` searches your own catalog, and
+    `skillwire serve --catalog default` serves it.
+
+    With --static it writes a web site: OUT is the root of a web server, and
+    the site goes to .well-known/agent-skills in it. No two skills may share a
+    name. Other files are never touched.
     """
     with command_output("publish", json=json, verbose=verbose) as output:
-        if static is None:
-            raise MisuseError("no output folder is named", fix="add --static OUT")
+        for_catalog = {
+            "--catalog": catalog,
+            "--prefix": prefix,
+            "--version": version,
+            "--dry-run": dry_run,
+            "--note": note,
+            "--as": actor,
+            "--blobs": blobs,
+        }
+        given = next((option for option, value in for_catalog.items() if value), "")
+        if static is not None and given:
+            raise MisuseError(f"{given} is for catalogs, and --static writes a web site", fix="leave out one")
+        if static is None and prune:
+            raise MisuseError("--prune is for web sites", fix="remove skills with `skillwire unpublish`")
         named = [NamedFolder.named(folder) for folder in folders]
+        if static is not None:
+            with progress(output, "checking skills") as meter:
+                _require_valid(output, named, review_folders(named, meter, follow_links=follow_links))
+                write = partial(write_site, output, named, static, meter)
+                written = anyio.run(partial(write, follow_links=follow_links, prune=prune))
+            report_site(output, written, static)
+            return
+        wanted = PublishRequest(
+            named,
+            catalog_url(catalog),
+            _checked_prefix(prefix),
+            _checked_version(version),
+            blobs,
+            actor_name(actor),
+            note,
+            follow_links,
+            dry_run,
+        )
         with progress(output, "checking skills") as meter:
             _require_valid(output, named, review_folders(named, meter, follow_links=follow_links))
-            written = anyio.run(partial(_publish, output, named, static, meter, follow_links, prune))
-        _report(output, written, static)
+            publication, drafts = anyio.run(_publish, output, wanted, meter)
+        _report(output, wanted, publication, drafts)
 
 
-async def _publish(
-    output: Output,
-    folders: Sequence[NamedFolder],
-    out: Path,
-    meter: ProgressMeter,
-    follow_links: bool,
-    prune: bool,
-) -> PublishResult:
-    publisher = skillwire.server.Publisher()
-    sources = [DirectorySource(folder.typed, watch=False, follow_links=follow_links) for folder in folders]
-    async with CombinedSource(sources) as catalog:
-        site = await publisher.site(catalog)
-        _require_complete(output, site)
-        new: set[str] = set()
-        run = anyio.to_thread.run_sync
-        with skillwire.server.SiteFolder(out) as folder:
-            for done, (path, artifact) in enumerate(site.artifacts.items()):
-                meter.show("writing", done, len(site.artifacts))
-                if not await run(folder.has, path):
-                    await run(folder.add, path, await publisher.read(artifact, catalog))
-                    new.add(path)
-            await run(folder.publish, site.index)
-            others = await run(folder.other_artifacts, site.artifacts)
-            for name in others if prune else ():
-                await run(folder.remove, name)
-            kept, removed = (0, len(others)) if prune else (len(others), 0)
-            return PublishResult(site, frozenset(new), kept, removed, folder.is_exposed)
+def _checked_prefix(prefix: str) -> str:
+    prefix = prefix.strip("/")
+    try:
+        if prefix:
+            SkillUri.build(prefix)
+    except InvalidUriError as error:
+        raise MisuseError(
+            f"--prefix cannot be part of a URI: {error}", fix="use a-z, 0-9, - and /"
+        ) from error
+    return prefix
+
+
+def _checked_version(version: str) -> str:
+    if version and not is_version(version):
+        raise MisuseError(f"{quoted(version)} is not a version", fix="write it like 1.2.0 or 2.0.0-beta.1")
+    return version
 
 
 def _require_valid(output: Output, named: Sequence[NamedFolder], review: Review) -> None:
@@ -121,79 +191,80 @@ def _require_valid(output: Output, named: Sequence[NamedFolder], review: Review)
     for path, findings in places if errors else ():
         print_findings(output, path, findings, to_stderr=True)
     if errors:
-        raise _not_published(errors)
+        raise not_published(errors)
     warnings = FindingCounts.of(review.findings).warnings
     if warnings:
         command = shlex.join(("skillwire", "validate", *(str(folder.typed) for folder in named)))
         output.message(("warning:", STYLES["warning"]), f" {plural(warnings, 'warning')}; see `{command}`")
 
 
-def _require_complete(output: Output, site: PublishedSite) -> None:
-    """Raise when the site would lack a skill."""
-    held_back = [report for report in site.snapshot.reports if report.uri is None]
-    reports: list[Report] = [*held_back, *site.left_out, *site.failed]
-    errors = [
-        finding
-        for report in reports
-        for finding in report.findings
-        if finding.is_error or report in site.failed
-    ]
-    for report in reports:
-        print_findings(output, report.place, report.findings, to_stderr=True)
-    if errors:
-        raise _not_published(errors)
+async def _publish(
+    output: Output, wanted: PublishRequest, meter: ProgressMeter
+) -> tuple[Publication, DraftSet]:
+    async with AsyncExitStack() as stack:
+        drafts = await stack.enter_async_context(
+            open_drafts(
+                [folder.typed for folder in wanted.folders],
+                prefix=wanted.prefix,
+                version=wanted.version,
+                follow_links=wanted.follow_links,
+            )
+        )
+        require_complete(output, drafts.broken)
+        if not wanted.is_dry_run:
+            make_room(wanted.url)
+        catalog = await _open(stack, wanted)
+        plan = await catalog.plan(drafts.drafts)
+        if wanted.is_dry_run:
+            return Publication(await catalog.revision(), plan.changes), drafts
+        publication = await catalog.publish(
+            plan,
+            actor=wanted.actor,
+            note=wanted.note,
+            progress=partial(meter.show, "storing files"),
+        )
+        return publication, drafts
 
 
-def _not_published(errors: Sequence[Finding]) -> BrokenSkillError:
-    return BrokenSkillError(
-        f"the skills to publish have {plural(len(errors), 'error')}, so nothing is written",
-        findings=errors,
-        fix="correct the errors and try again",
-    )
+async def _open(stack: AsyncExitStack, wanted: PublishRequest) -> Catalog:
+    """Open the catalog; for a dry run without one, an empty catalog in a temporary folder."""
+    create = not wanted.is_dry_run
+    try:
+        return await stack.enter_async_context(open_catalog(wanted.url, create=create, blobs=wanted.blobs))
+    except NoCatalogError:
+        if create:
+            raise
+        folder = stack.enter_context(TemporaryDirectory())
+        return await stack.enter_async_context(open_catalog(f"sqlite:///{folder}/empty.db", create=True))
 
 
-def _report(output: Output, written: PublishResult, out: Path) -> None:
-    site = written.site
-    index = skillwire.server.SiteFolder(out).home / skillwire.server.INDEX
-    if written.is_exposed:
-        words = f" every user of this machine may change {index.parent}"
-        output.message(("warning:", STYLES["warning"]), words, wrap=False)
+def _report(output: Output, wanted: PublishRequest, publication: Publication, drafts: DraftSet) -> None:
+    changed = {change.uri.text for change in publication.changes}
+    same = [draft.entry.uri for draft in drafts.drafts if draft.entry.uri.text not in changed]
+    url = shown_url(wanted.url)
     if output.json:
-        output.document(_document(written, index))
+        output.document(
+            {
+                "catalog": url,
+                "revision": publication.revision,
+                "isDryRun": wanted.is_dry_run,
+                "changes": [change_json(change) for change in publication.changes],
+                "unchanged": [uri.text for uri in same],
+            }
+        )
         return
-    for path, artifact in site.artifacts.items():
-        state = "new" if path in written.new else "same"
-        output.line(f"{artifact.entry.name}  {artifact.type}  {state}  {artifact.digest}", wrap=False)
-    rest = [f"{written.kept:,} of earlier sites kept"] if written.kept else []
-    rest += [f"{written.removed:,} of earlier sites removed"] if written.removed else []
-    output.message(
-        f"published {plural(len(site.artifacts), 'skill')} at {index}",
-        *(f"; {words}" for words in rest),
-        wrap=False,
-    )
-
-
-def _document(written: PublishResult, index: Path) -> dict[str, object]:
-    site = written.site
-    return {
-        "index": str(index),
-        "digest": site.digest,
-        "skills": [_skill(artifact, is_new=path in written.new) for path, artifact in site.artifacts.items()],
-        "leftOut": [
-            {"uri": report.place, "findings": [finding.to_json() for finding in report.findings]}
-            for report in site.left_out
-        ],
-        "kept": written.kept,
-        "removed": written.removed,
-    }
-
-
-def _skill(artifact: Artifact, *, is_new: bool) -> dict[str, object]:
-    return {
-        "name": artifact.entry.name,
-        "type": artifact.type.value,
-        "url": artifact.path,
-        "digest": artifact.digest,
-        "size": artifact.size,
-        "isNew": is_new,
-    }
+    print_changes(output, publication.changes)
+    for uri in same if output.verbose else ():
+        output.line(("unchanged", "dim"), f"  {uri}", wrap=False)
+    kinds = [change.kind.value for change in publication.changes if not change.is_pin]
+    counts = [f"{kinds.count(kind):,} {kind}" for kind in dict.fromkeys(kinds)]
+    counts += [f"{len(same):,} unchanged"] if same else []
+    versions = len(publication.changes) - len(kinds)
+    counts += [plural(versions, "immutable version")] if versions else []
+    if wanted.is_dry_run:
+        words = f"nothing was written to {url}, at revision {publication.revision:,}"
+    elif publication.changes:
+        words = f"published revision {publication.revision:,} of {url}"
+    else:
+        words = f"nothing changed in {url}, at revision {publication.revision:,}"
+    output.message(f"{words}: {', '.join(counts)}", wrap=False)

@@ -1,14 +1,16 @@
-"""`skillwire search`: find skills of all origins by words."""
+"""`skillwire search`: find skills of all origins, or of a catalog, by words."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from skillwire.cli.command import (
     Json,
+    MisuseError,
     Output,
     Part,
     TargetCommand,
@@ -49,6 +51,15 @@ def search(
     context: typer.Context,
     query: Annotated[str, typer.Argument(metavar="QUERY", help="Words to search for.", show_default=False)],
     targets: Targets = None,
+    catalog: Annotated[
+        str,
+        typer.Option(
+            metavar="URL",
+            help="Search a catalog instead: sqlite:///FILE, postgresql://USER@HOST/DATABASE, or default, "
+            "the one that `skillwire publish` uses.",
+            show_default=False,
+        ),
+    ] = "",
     limit: Annotated[
         int, typer.Option("--limit", metavar="N", min=1, max=MAX_LIMIT, help="How many to show.")
     ] = DEFAULT_LIMIT,
@@ -74,6 +85,13 @@ def search(
     models, or turned off. Exits with 1 when nothing is found.
     """
     with command_output("search", json=json, verbose=verbose) as output:
+        if catalog:
+            if targets or command_in(context) or config or lock or frozen or archives:
+                raise MisuseError("a catalog is searched alone", fix="leave out what is for servers")
+            # A server's search takes memory and time that others do not need.
+            module = import_module("skillwire.cli.catalog_search")
+            module.search_catalog(output, catalog, query, limit, cursor, everything=everything)
+            return
         wanted = HostRequest(config, targets or (), command_in(context), lock, frozen, wait, archives)
 
         async def work(host: Host) -> None:

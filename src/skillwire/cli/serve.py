@@ -1,4 +1,4 @@
-"""`skillwire serve`: publish folders of skills over MCP."""
+"""`skillwire serve`: publish folders of skills, or a catalog, over MCP."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ import anyio
 import typer
 from typer.core import TyperCommand
 
+import skillwire.catalog
 import skillwire.server
+from skillwire.cli.catalog_names import catalog_url, shown_url
 from skillwire.cli.command import (
     STYLES,
     Json,
@@ -50,7 +52,7 @@ from skillwire.server.options import (
     OptionError,
     ServeOptions,
     ValueKind,
-    folder_name,
+    implied_name,
     is_server_name,
     label,
     values_of,
@@ -139,6 +141,7 @@ app = new_app()
 @app.command(cls=ServeCommand, epilog=EPILOG)
 def serve(
     folders: Annotated[list[Path] | None, option("folders")] = None,
+    catalog: Annotated[str | None, option("catalog")] = None,
     stdio: Annotated[bool | None, option("stdio")] = None,
     http: Annotated[str | None, option("http")] = None,
     workers: Annotated[int | None, option("workers")] = None,
@@ -164,10 +167,13 @@ def serve(
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Publish folders of skills over MCP.
+    """Publish folders of skills, or a catalog, over MCP.
 
     Without --http it serves over standard input and output, as a program that
     an MCP client starts. Changes in the folders are published while it runs.
+
+    With --catalog it serves what is published in a catalog. Any number of such
+    servers may serve one catalog, and all of them answer alike.
 
     With --upstream it is a gateway: it serves the skills of every server in
     FILE below that server's name, whatever its dialect.
@@ -203,10 +209,12 @@ def _check(options: ServeOptions, *, is_printed: bool) -> None:
         OptionError: Options contradict each other.
         SkillError: One of them cannot be used.
     """
-    if not options.folders and options.upstream is None and not is_printed:
+    if options.catalog:
+        _check_catalog(options)
+    elif not options.folders and options.upstream is None and not is_printed:
         raise MisuseError(
             "there is nothing to serve",
-            fix="name a folder of skills, or servers with --upstream mcp.json",
+            fix="name a folder of skills, a catalog with --catalog URL, or servers with --upstream mcp.json",
         )
     if not is_printed:
         for folder in options.folders:
@@ -220,6 +228,18 @@ def _check(options: ServeOptions, *, is_printed: bool) -> None:
         options.endpoint.check()
     elif not is_printed:
         _check_stdio(options)
+
+
+def _check_catalog(options: ServeOptions) -> None:
+    catalog_url(options.catalog)
+    if options.folders or options.upstream is not None:
+        raise MisuseError(
+            "a catalog is served alone", fix="publish the folders into the catalog with `skillwire publish`"
+        )
+    if options.prefix:
+        raise MisuseError(
+            "prefix is for folders, and a catalog has its own paths", fix="leave it out, or publish with it"
+        )
 
 
 def _check_stdio(options: ServeOptions) -> None:
@@ -252,6 +272,7 @@ def _check_stdio(options: ServeOptions) -> None:
 
 
 def _print_config(output: Output, options: ServeOptions) -> None:
+    options = replace(options, catalog=shown_url(options.catalog))
     if output.json:
         config = {name: _json_value(value) for name, value in values_of(options).items()}
         output.document({"config": config})
@@ -268,9 +289,10 @@ def _json_value(value: object) -> object:
 def _serve(output: Output, options: ServeOptions, layers: OptionLayers) -> None:
     running = replace(
         options,
-        default_name=folder_name(options.folders),
+        default_name=implied_name(options),
         policy=options.script_rules,
-        more_sources=_upstreams(options),
+        more_sources=_more_sources(options),
+        is_replicated=bool(options.catalog) and catalog_url(options.catalog).startswith("postgres"),
         # For measurements only: shows what the plain path of the SDK would cost.
         is_fast=os.environ.get("SKILLWIRE_FAST") != "0",
     )
@@ -284,7 +306,7 @@ def _serve(output: Output, options: ServeOptions, layers: OptionLayers) -> None:
                 partial(
                     skillwire.server.serve_stdio,
                     running,
-                    on_ready=lambda server: ready(_served_counts(server.skills)),
+                    on_ready=lambda server: ready(_served_counts(server.skills, running)),
                 )
             )
     except DuplicateSkillError as error:
@@ -314,8 +336,10 @@ def _set_up_worker(*, verbose: bool, scripts: bool) -> None:
     _set_up_audit(is_wanted=scripts)
 
 
-def _upstreams(options: ServeOptions) -> Callable[[], Sequence[Source]] | None:
-    """Return what makes the sources of a gateway."""
+def _more_sources(options: ServeOptions) -> Callable[[], Sequence[Source]] | None:
+    """Return what makes the source of a catalog, or those of a gateway."""
+    if options.catalog:
+        return partial(_catalog_sources, catalog_url(options.catalog))
     if options.upstream is None:
         return None
     # The host takes memory and time that a server of folders does not need.
@@ -323,6 +347,11 @@ def _upstreams(options: ServeOptions) -> Callable[[], Sequence[Source]] | None:
     gateway = module.Gateway(options.upstream.absolute(), archives=options.archives)
     gateway.servers()
     return gateway.sources
+
+
+def _catalog_sources(url: str) -> Sequence[Source]:
+    """Return the source of a catalog, in the process that serves it."""
+    return (skillwire.catalog.CatalogSource(url),)
 
 
 def _over_http(output: Output, options: ServeOptions, layers: OptionLayers) -> None:
@@ -342,7 +371,7 @@ def _over_http(output: Output, options: ServeOptions, layers: OptionLayers) -> N
                     listener,
                     early=early,
                     reread=reread,
-                    on_ready=lambda skills: announce(_served_counts(skills)),
+                    on_ready=lambda skills: announce(_served_counts(skills, options)),
                 )
             )
             return
@@ -358,7 +387,7 @@ async def _prepare(options: ServeOptions) -> _ServedCounts:
     """Open everything once, so that errors show before a worker starts, and the workers' scans are short."""
     endpoint = options.endpoint
     async with skillwire.server.HttpApp(options, host=endpoint.host, access=endpoint.access).open() as app:
-        return _served_counts(app.skills)
+        return _served_counts(app.skills, options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,10 +398,11 @@ class _ServedCounts:
     same_names: Mapping[str, Sequence[str]]
 
 
-def _served_counts(skills: Skills) -> _ServedCounts:
+def _served_counts(skills: Skills, options: ServeOptions) -> _ServedCounts:
     by_name: dict[str, list[str]] = {}
     entries = skills.source.snapshot.entries
-    for entry in entries:
+    # In a catalog, names are unique in a namespace, and there are too many skills to compare.
+    for entry in () if options.catalog else entries:
         by_name.setdefault(entry.name, []).append(entry.uri.published)
     return _ServedCounts(
         len(entries), {name: uris for name, uris in by_name.items() if name and len(uris) > 1}

@@ -69,6 +69,7 @@ class CodeExplanation:
 
 
 _COMMAND_LINE = "the command line"
+_CATALOGS = "catalogs"
 CLI_CODES: Final = {
     "misuse": CodeExplanation(
         "misuse",
@@ -100,6 +101,30 @@ CLI_CODES: Final = {
         "A file or folder cannot be written.",
         _COMMAND_LINE,
         remedy="check the permissions of the folder, and whether the disk is full",
+    ),
+    "catalog-unusable": CodeExplanation(
+        "catalog-unusable",
+        "A catalog cannot be opened, read or changed.",
+        _CATALOGS,
+        remedy="check its URL, and that its database runs and may be used",
+    ),
+    "no-catalog": CodeExplanation(
+        "no-catalog",
+        "There is no catalog at the URL.",
+        _CATALOGS,
+        remedy="check the URL, or publish something to create it",
+    ),
+    "catalog-too-new": CodeExplanation(
+        "catalog-too-new",
+        "The catalog was created or upgraded by a later version of skillwire.",
+        _CATALOGS,
+        remedy="upgrade skillwire on this machine",
+    ),
+    "catalog-conflict": CodeExplanation(
+        "catalog-conflict",
+        "A change does not fit what the catalog has now, and nothing was written.",
+        _CATALOGS,
+        remedy="compare with `skillwire publish --dry-run` and `skillwire history`, and publish again",
     ),
 }
 """The codes that only the command line uses."""

@@ -31,11 +31,12 @@ if TYPE_CHECKING:
     from skillwire.host.calls import ConnectionLimits, get_skill, list_skills
     from skillwire.host.calls import DirectoryItem as DirectoryItem
     from skillwire.host.calls import Listing as Listing
-    from skillwire.host.connect.config import CONFIG_PATHS as CONFIG_PATHS
     from skillwire.host.connect.config import Servers as Servers
-    from skillwire.host.connect.config import find_config, read_servers
     from skillwire.host.connect.config import project_of as project_of
+    from skillwire.host.connect.config import read_servers
     from skillwire.host.connect.config import servers_of as servers_of
+    from skillwire.host.connect.config_file import CONFIG_PATHS as CONFIG_PATHS
+    from skillwire.host.connect.config_file import find_config
     from skillwire.host.connect.connection import connection_for as connection_for
     from skillwire.host.connect.oauth import FileTokenStorage, oauth_for
     from skillwire.host.conversation import Conversation
@@ -179,7 +180,8 @@ else:
             "approval.store": "APPROVALS_FILE ApprovalRecords ApprovalStore",
             "approval.synced": "FolderChange SyncRecord SyncTarget SyncedFolder SyncedFolders",
             "calls": "ConnectionLimits DirectoryItem Listing get_skill list_skills",
-            "connect.config": "CONFIG_PATHS Servers find_config project_of read_servers servers_of",
+            "connect.config": "Servers project_of read_servers servers_of",
+            "connect.config_file": "CONFIG_PATHS find_config",
             "connect.connection": "connection_for",
             "connect.oauth": "FileTokenStorage oauth_for",
             "conversation": "Conversation",

@@ -32,7 +32,7 @@ from skillwire.server.options import (
     HttpOptions,
     ServeOptions,
     ValueKind,
-    folder_name,
+    implied_name,
     is_server_name,
 )
 from skillwire.server.visibility import EVERYTHING_LISTED, general_summary, summary_of
@@ -115,18 +115,23 @@ def early_handshake(args: Sequence[str]) -> EarlyHandshake | None:
     options = typed_options(args)
     if options is None or not _is_known_at_start(options):
         return None
-    options = with_fixed_summary(replace(options, default_name=folder_name(options.folders)))
+    options = with_fixed_summary(replace(options, default_name=implied_name(options)))
     summary = options.summary or _scanned_summary(options)
     return EarlyHandshake(options, summary) if summary is not None and options.server_name else None
 
 
 def with_fixed_summary(options: ServeOptions) -> ServeOptions:
-    """Return options whose instructions name no skills if there are too many to scan before an answer."""
-    is_scanned = options.upstream is not None or options.listing != EVERYTHING_LISTED
-    if not options.instructions or is_scanned:
+    """Return options whose instructions name no skills if there are too many to scan before an answer.
+
+    Those of a catalog are not named either: they change while it is served.
+    """
+    if not options.instructions:
         return options
-    if not exceeds(options.folders, MOST_SKILLS, MOST_FOLDERS, follow_links=options.follow_links):
-        return options
+    if not options.catalog:
+        is_scanned = options.upstream is not None or options.listing != EVERYTHING_LISTED
+        folders, links = options.folders, options.follow_links
+        if is_scanned or not exceeds(folders, MOST_SKILLS, MOST_FOLDERS, follow_links=links):
+            return options
     return replace(options, summary=general_summary(has_find_tool=options.find))
 
 
@@ -181,8 +186,8 @@ def typed_options(args: Sequence[str]) -> ServeOptions | None:
                 return None
             if spelled == "--config":
                 config = Path(value)
-            elif spelled == "--name":
-                typed["name"] = value
+            elif spelled in ("--name", "--catalog"):
+                typed[spelled.removeprefix("--")] = value
             elif spelled == "--dialect":
                 typed["dialect"] = (*typed.get("dialect", ()), value)
             else:
@@ -194,7 +199,7 @@ def _is_known_at_start(options: ServeOptions) -> bool:
     """Return whether the options can be served over stdio, with an answer that depends on no more."""
     dialects = frozenset(options.dialect)
     return (
-        bool(options.folders)
+        bool(options.folders) != bool(options.catalog)
         and all(map(os.path.isdir, options.folders))
         and options.upstream is None
         and not options.strict

@@ -320,6 +320,15 @@ class ServeOptions:
     folders: tuple[Path, ...] = field(
         default=(), metadata=_option("Folders of skills.", metavar="DIR", on_command_line=True)
     )
+    catalog: str = field(
+        default="",
+        metadata=_option(
+            "Serve this catalog instead of folders: sqlite:///FILE, postgresql://USER@HOST/DATABASE, or "
+            "default, the one that `skillwire publish` uses. A password belongs in PGPASSWORD or ~/.pgpass.",
+            metavar="URL",
+            on_command_line=True,
+        ),
+    )
     stdio: bool = field(
         default=False,
         metadata=_option("Serve over standard input and output, also in a terminal.", on_command_line=True),
@@ -397,6 +406,8 @@ class ServeOptions:
     """A text for the instructions that stands for the summary of the skills."""
     policy: Policy | None = None
     """What scripts may use, with `scripts`; by default that of `script_policy`."""
+    is_replicated: bool = False
+    """Whether servers on other machines serve the same skills, behind a balancer."""
     more_sources: Callable[[], Sequence[Source]] | None = None
     """Creates further sources, in the process that serves them."""
     publishing: Callable[[], AbstractAsyncContextManager[Publishing]] | None = None
@@ -483,6 +494,11 @@ def folder_name(folders: Sequence[Path]) -> str:
     """Return the name of a server of these folders, that of the first; empty when there is none."""
     first = os.fsencode(folders[0].resolve().name) if folders else b""
     return visible(first.decode("utf-8", "replace"), most=LONGEST_NAME)
+
+
+def implied_name(options: ServeOptions) -> str:
+    """Return the name of a server that has none in its options; may be empty."""
+    return "skillwire" if options.catalog else folder_name(options.folders)
 
 
 def values_of(options: object) -> dict[str, object]:

@@ -390,7 +390,7 @@ class Skills:
     @property
     def is_shared(self) -> bool:
         """Whether a source is shared with other processes, so that `catch_up` comes before an answer."""
-        return any(hasattr(source, "catch_up") for source in self._sources)
+        return any(getattr(source, "catch_up", None) is not None for source in self._sources)
 
     @property
     def state(self) -> object:

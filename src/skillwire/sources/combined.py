@@ -31,6 +31,7 @@ from skillwire.sources.snapshot import (
     BY_URI,
     LiveSource,
     Report,
+    SharedState,
     Snapshot,
     SnapshotSource,
     Source,
@@ -413,6 +414,12 @@ class CombinedSource(SnapshotSource):
     def is_shared(self) -> bool:
         """Whether a source is shared with other processes, so that `catch_up` is needed before answers."""
         return bool(self._catching_up)
+
+    @property
+    def shared_state(self) -> SharedState | None:
+        """The state of the first source that is shared with other processes; None when there is none."""
+        found = (getattr(source, "shared_state", None) for source in self._sources)
+        return next((state for state in found if state is not None), None)
 
     @property
     def sources(self) -> Sequence[Source]:

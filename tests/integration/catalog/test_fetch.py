@@ -83,6 +83,10 @@ def is_running(process: int) -> bool:
         return False
 
 
+def items_in(folder: Path) -> list[Path]:
+    return list(folder.iterdir())
+
+
 async def names(kind: ManagedKind, location: str, prefix: str = "acme") -> dict[str, bytes]:
     """Return the SKILL.md of each fetched skill, by path; all of its files can be read."""
     found: dict[str, bytes] = {}
@@ -303,7 +307,7 @@ async def test_bad_archives_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises((InvalidArchiveError, LimitError)):
         await names(ManagedKind.ARCHIVE, str(tmp_path / "bad.tar.gz"))
 
-    assert {path.name for path in tmp_path.iterdir()} == {"temporary", "bad.tar.gz"}
+    assert {path.name for path in items_in(tmp_path)} == {"temporary", "bad.tar.gz"}
 
 
 async def test_nothing_is_written_through_a_link_of_an_archive(tmp_path: Path) -> None:
@@ -319,7 +323,7 @@ async def test_nothing_is_written_through_a_link_of_an_archive(tmp_path: Path) -
 
     await names(ManagedKind.ARCHIVE, str(tmp_path / "bad.tar.gz"))
 
-    assert list(outside.iterdir()) == []
+    assert items_in(outside) == []
 
 
 async def test_no_link_is_created_below_another(tmp_path: Path) -> None:
@@ -330,7 +334,7 @@ async def test_no_link_is_created_below_another(tmp_path: Path) -> None:
     with pytest.raises(InvalidArchiveError):
         await names(ManagedKind.ARCHIVE, str(tmp_path / "bad.tar.gz"))
 
-    assert list(outside.iterdir()) == []
+    assert items_in(outside) == []
 
 
 async def test_an_archive_that_expands_without_end_is_refused(tmp_path: Path) -> None:

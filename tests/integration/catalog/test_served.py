@@ -10,15 +10,19 @@ import anyio.from_thread
 import orjson
 import pytest
 
-from integration.both_paths import PAGE_SIZE, BothPaths, write_catalog
-from integration.catalog.blob_places import postgres_server
+from folders import skill_md, write_files
+from integration.both_paths import PAGE_SIZE, BothPaths, exchange, write_catalog
+from integration.catalog.catalog_world import drop_database, new_database
 from integration.odd_requests import HttpRequest, good_request, odd_request
 from serving import Json, modern
 from skillwire.catalog import CatalogSource, open_catalog, open_drafts
+from skillwire.core import digest_of
+from skillwire.server.http.app import HttpApp
 from skillwire.server.options import ServeOptions
 from skillwire.server.standalone import SkillServer
 
 Portal = anyio.from_thread.BlockingPortal
+SITE = "/.well-known/agent-skills/"
 DIALECTS = ("index-june", "list-march", "primitive", "prompt")
 
 
@@ -39,12 +43,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Generator[Path]:
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
-    place = tmp_path_factory.mktemp("catalog")
     if request.param == "sqlite":
-        yield f"sqlite:///{place}/skills.db"
-    else:
-        with postgres_server(place) as url:
-            yield url
+        yield f"sqlite:///{tmp_path_factory.mktemp('catalog')}/skills.db"
+        return
+    server = request.getfixturevalue("postgres")
+    url = new_database(server)
+    yield url
+    drop_database(server, url)
 
 
 async def publish(folder: Path, url: str) -> None:
@@ -176,3 +181,41 @@ def test_older_dialects_search_and_listing_rules_are_the_same_on_a_catalog(
 
     assert differences == []
     assert statuses[200] > len(REQUESTS) / 2
+
+
+def site(path: str) -> HttpRequest:
+    headers = ((b"host", b"127.0.0.1:8000"),)
+    return HttpRequest(headers, (b"",), "GET", path, False)
+
+
+async def ask_site(url: str) -> tuple[Json, dict[str, bytes]]:
+    """Return `versions.json` of a server of the catalog, and the artifacts it names by version."""
+    options = ServeOptions(more_sources=lambda: [CatalogSource(url)], dialect=("well-known",))
+    app = HttpApp(options, host="127.0.0.1")
+    async with app.open():
+        found = await exchange(app, site(f"{SITE}versions.json"))
+        document = orjson.loads(found.raw)
+        artifacts = {
+            line["version"]: (await exchange(app, site(SITE + line["url"]))).raw
+            for line in document["versions"]
+        }
+        return document, artifacts
+
+
+def test_the_site_of_a_catalog_names_every_immutable_version_and_serves_it(
+    portal: Portal, tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path}/skills.db"
+    for version, body in (("1.0.0", "One.\n"), ("1.1.0", "Two.\n")):
+        metadata = f'metadata: {{version: "{version}"}}\n'
+        write_files(tmp_path, {"skills/acme/tea/SKILL.md": skill_md("tea", extra=metadata, body=body)})
+        portal.call(publish, tmp_path / "skills", url)
+
+    document, artifacts = portal.call(ask_site, url)
+
+    assert [(line["name"], line["version"], line["uri"]) for line in document["versions"]] == [
+        ("tea", "1.0.0", "skill://acme/v1.0.0/tea/SKILL.md"),
+        ("tea", "1.1.0", "skill://acme/v1.1.0/tea/SKILL.md"),
+    ]
+    assert artifacts["1.0.0"].endswith(b"One.\n") and artifacts["1.1.0"].endswith(b"Two.\n")
+    assert all(digest_of(artifacts[line["version"]]) == line["digest"] for line in document["versions"])

@@ -1,6 +1,7 @@
 """What clients are shown of the skills, within what each of them shows; and the first answers made of it."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,10 +24,12 @@ from skillwire.bridge.overview import (
     overview_name,
     words_of,
 )
-from skillwire.host import SealedFolder
+from skillwire.core import digest_of
+from skillwire.host import FileTrust, SealedFolder
 
 TEXTS = ClientTexts("Skills.", {"load_skill": "- team/refunds: pays back"})
-OVERVIEW = Overview(dict.fromkeys(CLIENTS, TEXTS), ({"name": "team--refunds"},), has_scripts=True)
+PROMPTS = {"prompts": [{"name": "team--refunds"}], "nextCursor": "more"}
+OVERVIEW = Overview(dict.fromkeys(CLIENTS, TEXTS), PROMPTS, "digest", has_scripts=True)
 
 
 def lines_within(lines: list[str]) -> Callable[[int], str]:
@@ -95,9 +98,7 @@ def test_an_overview_is_stored_and_read_again(tmp_path: Path) -> None:
     assert Overview.unknown(has_scripts=False).is_unknown
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"[]", b"{}", b'{"format": 0}', b'{"format": 1, "texts": {}}', b"\xff", b"null"]
-)
+@pytest.mark.parametrize("content", [b"", b"[]", b"{}", b"[1]", b"[2, {}]", b"\xff", b"null"])
 def test_what_is_no_overview_of_this_version_counts_as_none(tmp_path: Path, content: bytes) -> None:
     folder = SealedFolder(tmp_path)
     with folder.locked():
@@ -106,14 +107,98 @@ def test_what_is_no_overview_of_this_version_counts_as_none(tmp_path: Path, cont
     assert SealedFolder(tmp_path).load("bridge-1", Overview.from_bytes) is None
 
 
-def test_a_bridge_is_named_by_its_folder_and_its_arguments_but_not_by_switches(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    here = overview_name(["team"])
+def test_no_more_overviews_are_stored_than_the_newest_hundred(tmp_path: Path) -> None:
+    stored = [StoredOverview(SealedFolder(tmp_path), f"bridge-{number}", OVERVIEW) for number in range(102)]
 
-    assert overview_name(["team", "-v"]) == here != overview_name(["desk"])
-    monkeypatch.chdir(tmp_path)
-    assert overview_name(["team"]) != here
+    for number, each in enumerate(stored):
+        each.save(OVERVIEW)
+        os.utime(tmp_path / each.name, (number, number))
+    stored[0].save(OVERVIEW)
+
+    names = {path.name for path in tmp_path.glob("bridge-*")}
+    assert names == {"bridge-0", *(each.name for each in stored[3:])}
+
+
+REMOTE = {"team": {"url": "https://team.example/mcp"}, "desk": {"type": "http", "url": "https://d.example"}}
+
+
+@pytest.fixture
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """Return a function that names the overview of a bridge in a folder, new or known."""
+
+    def name_in(folder: str, *args: str, servers: object = None) -> str:
+        path = tmp_path / folder
+        path.mkdir(exist_ok=True)
+        if servers is not None:
+            (path / ".mcp.json").write_text(json.dumps({"mcpServers": servers}))
+        monkeypatch.chdir(path)
+        return overview_name(args, tmp_path / "state")
+
+    return name_in
+
+
+def trust(path: Path) -> None:
+    FileTrust(path.parents[1] / "state").trust(path, digest_of(path.read_bytes()))
+
+
+def test_an_overview_of_remote_servers_is_the_same_in_every_folder_that_has_and_trusts_them(
+    tmp_path: Path, folders: Callable[..., str]
+) -> None:
+    untrusted = folders("a", servers=REMOTE)
+    trust(tmp_path / "a" / ".mcp.json")
+    trusted = folders("a")
+
+    assert folders("a", "-v", "--json") == trusted != untrusted
+    assert folders("b", servers=REMOTE) == untrusted
+    trust(tmp_path / "b" / ".mcp.json")
+    assert folders("b") == trusted
+    assert folders("a", "--scripts") != trusted != folders("a", "team")
+    named = folders("a", "--config", str(tmp_path / "a" / ".mcp.json"))
+    assert folders("c", "--config", str(tmp_path / "a" / ".mcp.json")) == named != trusted
+    assert folders("c") == folders("d") != trusted, "without servers"
+
+
+@pytest.mark.parametrize(
+    "servers",
+    [
+        {**REMOTE, "more": {"url": "https://more.example/mcp"}},
+        {"team": REMOTE["team"]},
+        {"desk": REMOTE["team"], "team": REMOTE["desk"]},
+        {**REMOTE, "team": {"url": "https://other.example/mcp"}},
+    ],
+)
+def test_a_change_of_servers_or_labels_makes_another_overview(
+    servers: object, tmp_path: Path, folders: Callable[..., str]
+) -> None:
+    config = ("--config", str(tmp_path / "a" / ".mcp.json"))
+    before = folders("a", *config, servers=REMOTE)
+
+    assert folders("a", *config, servers=servers) != before
+    assert folders("b", f"--config={config[1]}", servers=servers) != before
+
+
+@pytest.mark.parametrize(
+    ("servers", "words", "made"),
+    [
+        ({"team": {"command": "skills", "args": ["."]}}, (), ""),
+        ({"team": {"url": "https://team.example/${workspaceFolder}"}}, (), ""),
+        (REMOTE, ("skills",), "skills"),
+        (REMOTE, ("--", "serve"), ""),
+        (REMOTE, (), ".agents/skills"),
+        (REMOTE, (), ".skillwire/skills"),
+        ([], (), ""),
+        ({"team": 1}, (), ""),
+    ],
+)
+def test_where_the_list_may_depend_on_the_folder_each_folder_has_an_overview_of_its_own(
+    servers: object, words: tuple[str, ...], made: str, tmp_path: Path, folders: Callable[..., str]
+) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder / made).mkdir(parents=True)
+
+    assert (
+        folders("a", *words, servers=servers) == folders("a", *words) != folders("b", *words, servers=servers)
+    )
 
 
 def answered(early: EarlyBridge, message: dict[str, Any]) -> Any:
@@ -130,7 +215,7 @@ def test_the_handshake_and_the_first_lists_are_answered_early() -> None:
     assert first["capabilities"] == CAPABILITIES and first["instructions"] == "Skills."
     assert len(tools["tools"]) == 5
     assert tools["tools"][0]["description"].endswith("- team/refunds: pays back")
-    assert answered(early, legacy("prompts/list", 2)) == {"prompts": [{"name": "team--refunds"}]}
+    assert answered(early, legacy("prompts/list", 2)) == PROMPTS
     assert answered(early, legacy("resources/list", 3)) == {"resources": []}
 
 
@@ -154,6 +239,7 @@ def test_anything_unusual_at_the_start_is_left_to_the_sdk(message: dict[str, Any
     [
         handshake(1),
         legacy("tools/list", 1, cursor="x"),
+        legacy("prompts/list", 1, cursor="more"),
         legacy("tools/call", 1, name="load_skill", arguments={}),
         legacy("ping", 1),
         {"jsonrpc": "2.0", "method": "tools/list"},

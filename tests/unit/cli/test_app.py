@@ -48,7 +48,8 @@ def test_the_table_of_commands_says_what_each_command_says(name: str, skillwire:
     assert outcome.code == 0
     assert outcome.lines[2] == f"  {COMMANDS[name]}"
     assert command.name == name
-    assert {"--json", "--verbose"} <= {flag for option in command.params for flag in option.opts}
+    for one in getattr(command, "commands", {"": command}).values():
+        assert {"--json", "--verbose"} <= {flag for option in one.params for flag in option.opts}
 
 
 def test_the_version_is_that_of_the_package(skillwire: Command) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from skillwire.cli.app import COMMANDS, run
+from skillwire.cli.app import COMMANDS, load_command, run
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = DOCS / "cli.md"
@@ -40,22 +40,28 @@ commands work together, and [The configuration file](host/configuration.md) desc
 """
 
 
-def help_of(name: str) -> str:
+def help_of(*names: str) -> str:
     """Return what a command says of itself, at eighty columns."""
     printed = io.StringIO()
     with redirect_stdout(printed):
-        code = run([name, "--help"])
-    assert code == 0, name
+        code = run([*names, "--help"])
+    assert code == 0, names
     return printed.getvalue()
 
 
 def section_of(name: str) -> str:
-    usage, _, rest = help_of(name).partition("\n\n")
+    schema = f"What `--json` prints: [schemas/cli/{name}.json](schemas/cli/{name}.json)\n"
+    inner = getattr(load_command(name), "commands", {})
+    parts = [f"### {name} {one}\n\n{_text_of(name, one)}" for one in inner]
+    return "\n".join([f"## {name}\n\n{_text_of(name)}", schema, *parts])
+
+
+def _text_of(*names: str) -> str:
+    usage, _, rest = help_of(*names).partition("\n\n")
     prose, mark, options = re.split(r"^(?=Arguments:|Options:)()", rest, maxsplit=1, flags=re.MULTILINE)
     assert mark == "" and usage.startswith("Usage: ")
     paragraphs = "\n\n".join(_wrapped(part) for part in prose.strip("\n").split("\n\n"))
-    schema = f"What `--json` prints: [schemas/cli/{name}.json](schemas/cli/{name}.json)"
-    return f"## {name}\n\n{paragraphs}\n\n```text\n{usage}\n\n{options.rstrip()}\n```\n\n{schema}\n"
+    return f"{paragraphs}\n\n```text\n{usage}\n\n{options.rstrip()}\n```\n"
 
 
 def _wrapped(paragraph: str) -> str:

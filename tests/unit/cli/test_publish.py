@@ -109,7 +109,11 @@ def test_a_skill_inside_another_is_left_out_and_said_so(here: Path, skillwire: C
 @pytest.mark.parametrize(
     ("args", "code"),
     [
-        (["publish", "skills"], 2),
+        (["publish", "skills", "--prune"], 2),
+        (["publish", "skills", "--static", "out", "--prefix", "acme"], 2),
+        (["publish", "skills", "--version", "1.2"], 2),
+        (["publish", "skills", "--prefix", "a//b"], 2),
+        (["publish", "skills", "--catalog", "skills.db"], 2),
         (["publish", "nowhere", "--static", "out"], 2),
         (["publish", "empty", "--static", "out"], 1),
         (["publish", "skills", "--static", "taken"], 1),

@@ -29,6 +29,7 @@ OPTIONS = [
     "--token-file",
     "--public-url",
     "--allow-anonymous",
+    "--catalog",
     "--config",
     "--print-config",
     "--json",

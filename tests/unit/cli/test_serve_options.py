@@ -8,7 +8,7 @@ import typer
 from skillwire.cli.serve import EPILOG, KEYS, app, serve, typed_values
 from skillwire.server.options import OPTIONS
 
-MOST_PARAMETERS = 16
+MOST_PARAMETERS = 17
 OWN = {"config", "print_config", "json", "verbose"}
 
 

@@ -343,9 +343,6 @@ class ServerEntry:
         return ConfigError(f"{self._owner} {what}")
 
 
-CONFIG_PATHS: Final = (Path(".mcp.json"), Path(".cursor", "mcp.json"), Path(".vscode", "mcp.json"))
-"""The paths of a project's configuration, in the order in which they are tried."""
-
 _EDITOR_FOLDERS = frozenset({".cursor", ".vscode"})
 
 
@@ -359,15 +356,6 @@ class Servers:
     servers: tuple[ServerConfig, ...] = ()
     refused: tuple[Refusal, ...] = ()
     digest: str = field(default="", compare=False)
-
-
-def find_config(start: Path) -> Path | None:
-    """Return the default configuration of a folder: the first of `CONFIG_PATHS` that exists.
-
-    Parent folders are not searched, so that nothing outside the folder decides
-    what is started in it.
-    """
-    return next((start / place for place in CONFIG_PATHS if os.path.lexists(start / place)), None)
 
 
 def read_servers(path: Path, *, environ: Mapping[str, str] | None = None) -> Servers:

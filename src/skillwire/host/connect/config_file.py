@@ -19,6 +19,8 @@ from skillwire.core import quoted, visible
 from skillwire.host.model import ConfigError
 
 MAX_CONFIG_BYTES: Final = 1024 * 1024
+CONFIG_PATHS: Final = (Path(".mcp.json"), Path(".cursor", "mcp.json"), Path(".vscode", "mcp.json"))
+"""The paths of a project's configuration, in the order in which they are tried."""
 TABLES: Final = ("mcpServers", "servers")
 """The names of the object that holds the servers."""
 
@@ -35,6 +37,15 @@ _TOKEN = re.compile(
 _NO_BREAK = re.compile(r"[^\r\n]")
 _CLOSING = frozenset("]}")
 _NO_VALUE = frozenset(("", "[", "{", ",", ":"))
+
+
+def find_config(start: Path) -> Path | None:
+    """Return the default configuration of a folder: the first of `CONFIG_PATHS` that exists.
+
+    Parent folders are not searched, so that nothing outside the folder decides
+    what is started in it.
+    """
+    return next((start / place for place in CONFIG_PATHS if os.path.lexists(start / place)), None)
 
 
 def read_bytes(path: Path) -> bytes:

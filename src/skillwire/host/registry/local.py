@@ -43,7 +43,7 @@ from skillwire.core import (
 )
 from skillwire.host.approval.synced import SyncedFolders
 from skillwire.host.model import KnownSkill, Origin, OriginKind, Refusal, SkillId, local_reference
-from skillwire.host.state.trust import FolderTrust
+from skillwire.host.state.trust import FOLDERS, FolderTrust
 from skillwire.sources.directory.scan import RACY_NS
 from skillwire.sources.directory.walk import (
     SKIPPED_FOLDERS,
@@ -233,9 +233,6 @@ logger = logging.getLogger(__name__)
 Scope: TypeAlias = Literal["project", "user"]
 
 SCHEME: Final = "local"
-FOLDERS: Final = (".agents/skills", ".skillwire/skills")
-"""The folders of skills in a project and in a user's home."""
-
 _RANKS: dict[Scope, int] = {"project": 0, "user": 1}
 _GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO})
 

@@ -19,6 +19,8 @@ FORMAT: Final = 1
 FILE: Final = "trusted-folders.json"
 FILES_FILE: Final = "trusted-files.json"
 MAX_FILES: Final = 100
+FOLDERS: Final = (".agents/skills", ".skillwire/skills")
+"""The folders of skills in a project and in a user's home."""
 
 
 class FolderTrust:

@@ -21,6 +21,8 @@ class VisibleSource(SnapshotSource):
         self._catalog = catalog
         self._visibility = visibility
         self._whole: Snapshot | None = None
+        # Only what is shared with other processes needs to catch up.
+        self.catch_up = self._catch_up if catalog.is_shared else None
 
     @property
     def snapshot(self) -> Snapshot:
@@ -40,7 +42,7 @@ class VisibleSource(SnapshotSource):
         seen = "" if self._visibility.is_unrestricted else "\n".join(sorted(self._visibility.prefixes))
         return f"{key}\n{seen}" if key else ""
 
-    async def catch_up(self) -> Snapshot:
+    async def _catch_up(self) -> Snapshot:
         """Return the visible entries that the underlying source has at this moment."""
         await self._catalog.catch_up()
         return self.snapshot

@@ -73,7 +73,12 @@ class HttpApp:
         self.meter = meter or WorkerMetrics()
         self._connections = connections or ConnectionCounts()
         self._proxies = proxies or Proxies()
-        self._health = Health(self.meter, self._unready_reason, lambda: self.meter.refresh(self._gauges()))
+        self._health = Health(
+            self.meter,
+            self._unready_reason,
+            lambda: self.meter.refresh(self._gauges()),
+            self._catalog_state,
+        )
         self._allowed_hosts = AllowedHosts(host, self.access.public_url)
         # Pages of any origin may read the web site, unless it is for some callers or this machine only.
         self._is_site_public = self.access.is_open and self._allowed_hosts.is_exposed
@@ -304,13 +309,23 @@ class HttpApp:
     def _unready_reason(self) -> str:
         return "" if self._is_open else "stopping"
 
+    def _catalog_state(self) -> str:
+        """Return which revision of a catalog is served, and how far it is behind."""
+        state = self.skills.source.shared_state
+        if state is None:
+            return ""
+        answered = f"answered {state.silent_seconds:.1f} s ago"
+        return f"catalog revision {state.revision}, {state.behind} behind, {answered}"
+
     def _gauges(self) -> dict[Gauge, float]:
-        snapshot = self.skills.source.snapshot
+        snapshot, shared = self.skills.source.snapshot, self.skills.source.shared_state
         return {
             "revision": snapshot.revision,
             "skills": len(snapshot.entries),
             "quarantined": len(snapshot.quarantined),
             "watchers": sum(getattr(source, "is_watched", False) for source in self.skills.source.sources),
+            "catalog_lag": 0 if shared is None else shared.behind,
+            "catalog_silence": 0 if shared is None else shared.silent_seconds,
             "views": len(self._views),
             "sessions": self._views.sessions,
             "connections": self._connections.open,

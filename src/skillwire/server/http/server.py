@@ -205,7 +205,8 @@ async def serve_http(
         options,
         host=http.host,
         access=http.access,
-        is_stateless=worker is not None,
+        # Behind a balancer, the next request may reach another process.
+        is_stateless=worker is not None or options.is_replicated,
         proxies=proxies,
         meter=meter,
         connections=connections,

@@ -41,6 +41,8 @@ Gauge: TypeAlias = Literal[
     "skills",
     "quarantined",
     "watchers",
+    "catalog_lag",
+    "catalog_silence",
     "views",
     "sessions",
     "connections",
@@ -145,6 +147,16 @@ GAUGES: Final[Mapping[Gauge, Family]] = {
         "skillwire_quarantined", "gauge", "Folders whose skill is invalid and not published."
     ),
     "watchers": Family("skillwire_watchers", "gauge", "Folders that are watched for changes."),
+    "catalog_lag": Family(
+        "skillwire_catalog_lag_revisions",
+        "gauge",
+        "Revisions of the catalog that a worker knows of and does not serve yet.",
+    ),
+    "catalog_silence": Family(
+        "skillwire_catalog_silence_seconds",
+        "gauge",
+        "Seconds since the catalog answered a worker; 0 without a catalog.",
+    ),
     "views": Family("skillwire_views", "gauge", "Views in memory: distinct sets of visible skills."),
     "sessions": Family("skillwire_sessions", "gauge", "Sessions of older clients."),
     "connections": Family("skillwire_connections", "gauge", "Open connections."),
@@ -484,16 +496,22 @@ class Health:
     """Responses at `OPS_PATHS`. The caller checks who may read `/metrics` (`can_operate`)."""
 
     def __init__(
-        self, meter: WorkerMetrics, not_ready_reason: Callable[[], str], refresh: Callable[[], None]
+        self,
+        meter: WorkerMetrics,
+        not_ready_reason: Callable[[], str],
+        refresh: Callable[[], None],
+        catalog_state: Callable[[], str],
     ) -> None:
         """Create the endpoints of one worker.
 
         `not_ready_reason` returns why the server is not ready, empty when it is ready.
-        `refresh` updates the gauges of this worker.
+        `refresh` updates the gauges of this worker. `catalog_state` returns which
+        revision of a catalog is served, empty without one.
         """
         self._meter = meter
         self._not_ready_reason = not_ready_reason
         self._refresh = refresh
+        self._catalog_state = catalog_state
 
     def respond(self, request: Request) -> Response:
         """Answer a request for one of `OPS_PATHS`."""
@@ -504,7 +522,9 @@ class Health:
             return _text_response(200, "ok")
         if path == READY_PATH:
             reason = self._not_ready_reason()
-            return _text_response(503, reason) if reason else _text_response(200, "ok")
+            if reason:
+                return _text_response(503, reason)
+            return _text_response(200, "\n".join(filter(None, ("ok", self._catalog_state()))))
         if path == METRICS_PATH:
             self._refresh()
             return Response(exposition(self._meter), headers=HEALTH_HEADERS, media_type=MEDIA_TYPE)

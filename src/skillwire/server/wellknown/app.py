@@ -10,9 +10,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from skillwire.core import INDEX_PATH, SITE_PATH, NotFoundError, SkillError
+from skillwire.core import INDEX_PATH, SITE_PATH, NotFoundError, SkillError, digest_of
 from skillwire.server.answers import Answers, etag_matches
-from skillwire.server.wellknown.site import PublishedSite, Publisher
+from skillwire.server.wellknown.site import Publisher
 from skillwire.wire.core import CacheScope
 from skillwire.wire.wellknown import INDEX_MEDIA_TYPE
 
@@ -20,6 +20,8 @@ logger = logging.getLogger(__name__)
 
 ROUTE: Final = f"{SITE_PATH}{{path:path}}"
 METHODS: Final = ("GET", "HEAD")
+
+_VERSIONS_PATH = f"{SITE_PATH}versions.json"
 
 _FOREVER = "public, max-age=31536000, immutable"
 _SECONDS = 120
@@ -37,7 +39,8 @@ class SiteApp:
     """Answers GET and HEAD below `/.well-known/agent-skills/`.
 
     The index may be cached for the server's `ttl`, and is revalidated by its
-    ETag. An artifact never changes: when its skill changes, the index names
+    ETag, and so may `versions.json`, which names the immutable versions of skills
+    if a catalog has any. An artifact never changes: when its skill changes, the index names
     another one. So it may be cached forever, unless it is private: the caller's
     access may end.
     """
@@ -84,7 +87,10 @@ class SiteApp:
         ttl = answers.settings.ttl_ms // 1000
         fresh = f"{scope}, max-age={ttl}" if ttl else f"{scope}, no-cache"
         if path == INDEX_PATH:
-            return self._index(request, site, {**headers, "cache-control": fresh})
+            return self._document(request, site.index, site.digest, {**headers, "cache-control": fresh})
+        if path == _VERSIONS_PATH and site.versions:
+            digest = digest_of(site.versions)
+            return self._document(request, site.versions, digest, {**headers, "cache-control": fresh})
         artifact = site.artifacts.get(path.removeprefix(SITE_PATH))
         if artifact is None:
             raise NotFoundError("no such artifact", uri=path)
@@ -98,12 +104,12 @@ class SiteApp:
         return Response(await self._publisher.read(artifact, answers.source), headers=headers)
 
     @staticmethod
-    def _index(request: Request, site: PublishedSite, headers: dict[str, str]) -> Response:
-        headers = {**headers, "etag": _etag(site.digest)}
+    def _document(request: Request, content: bytes, digest: str, headers: dict[str, str]) -> Response:
+        headers = {**headers, "etag": _etag(digest)}
         if etag_matches(request, headers["etag"]):
             return Response(status_code=304, headers=headers)
-        headers = {**headers, "content-type": INDEX_MEDIA_TYPE, "content-length": str(len(site.index))}
-        return Response(b"" if request.method == "HEAD" else site.index, headers=headers)
+        headers = {**headers, "content-type": INDEX_MEDIA_TYPE, "content-length": str(len(content))}
+        return Response(b"" if request.method == "HEAD" else content, headers=headers)
 
 
 class RoutableServer(Protocol):

@@ -15,11 +15,13 @@ from skillwire.core import (
     ArchiveFormat,
     Finding,
     InvalidArchiveError,
+    JsonDict,
     LimitError,
     NotFoundError,
     SkillEntry,
     SourceError,
     digest_of,
+    encode,
 )
 from skillwire.server.archives import ArchiveCache
 from skillwire.server.visibility import EVERYTHING_LISTED
@@ -73,6 +75,7 @@ class Artifact:
 class PublishedSite:
     """The site of one snapshot: its index, its artifacts by path, and reports about missing skills.
 
+    `versions` is the document with the immutable versions, empty without any.
     `left_out` are skills that no site can have, `failed` those that could not be read or packed.
     """
 
@@ -82,6 +85,7 @@ class PublishedSite:
     artifacts: Mapping[str, Artifact]
     left_out: tuple[Report, ...]
     failed: tuple[Report, ...]
+    versions: bytes = b""
 
 
 class Publisher:
@@ -163,9 +167,22 @@ class Publisher:
                 failed.append(_left_out_report(entry, f"it cannot be packed: {error}"))
             else:
                 artifacts[artifact.path] = artifact
-        self._known = {artifact.entry.uri.text: artifact for artifact in artifacts.values()}
-        index, digest = await anyio.to_thread.run_sync(_write_site_index, artifacts.values())
-        site = PublishedSite(snapshot, index, digest, artifacts, tuple(left_out), tuple(failed))
+        made = [*artifacts.values()]
+        index, digest = await anyio.to_thread.run_sync(_write_site_index, made)
+        versions: list[JsonDict] = []
+        for entry, version in await anyio.to_thread.run_sync(lambda: [*snapshot.versions()]):
+            try:
+                artifact = await self._artifact(entry, catalog)
+            except (NotFoundError, SourceError, InvalidArchiveError, LimitError) as error:
+                failed.append(_left_out_report(entry, f"it cannot be read or packed: {error}"))
+            else:
+                # The version that is current has the same bytes, and so the same path.
+                artifacts.setdefault(artifact.path, artifact)
+                made.append(artifact)
+                versions.append(_version_line(artifact, version))
+        self._known = {artifact.entry.uri.text: artifact for artifact in made}
+        written = encode({"versions": versions}) if versions else b""
+        site = PublishedSite(snapshot, index, digest, artifacts, tuple(left_out), tuple(failed), written)
         return site, is_whole
 
     async def _artifact(self, entry: SkillEntry, catalog: CombinedSource) -> Artifact:
@@ -222,6 +239,17 @@ def _name(entry: SkillEntry) -> str:
 def _write_site_index(artifacts: Iterable[Artifact]) -> tuple[bytes, str]:
     index = write_index(artifact.line for artifact in artifacts)
     return index, digest_of(index)
+
+
+def _version_line(artifact: Artifact, version: str) -> JsonDict:
+    return {
+        "name": artifact.entry.name,
+        "version": version,
+        "uri": artifact.entry.uri.text,
+        "type": artifact.type.value,
+        "url": artifact.path,
+        "digest": artifact.digest,
+    }
 
 
 def _left_out_report(entry: SkillEntry, message: str) -> Report:

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from skillwire.host.connect.config import Servers, find_config, read_servers, servers_of
+from skillwire.host.connect.config import Servers, read_servers, servers_of
+from skillwire.host.connect.config_file import find_config
 from skillwire.host.model.endpoints import (
     DEFAULT_SECONDS,
     HttpEndpoint,

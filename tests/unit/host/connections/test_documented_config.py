@@ -7,8 +7,9 @@ import pytest
 
 import documents
 from skillwire.host import Host
-from skillwire.host.connect.config import CONFIG_PATHS, MAX_TIMEOUT_SECONDS, Servers, read_servers
+from skillwire.host.connect.config import MAX_TIMEOUT_SECONDS, Servers, read_servers
 from skillwire.host.connect.config_file import (
+    CONFIG_PATHS,
     INPUT_PREFIX,
     MAX_CONFIG_BYTES,
     MAX_LABEL_LENGTH,

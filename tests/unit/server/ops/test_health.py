@@ -10,10 +10,15 @@ from skillwire.server.ops.metrics import METRICS_PATH, OPS_PATHS, Health, Worker
 
 
 def ask(
-    path: str, *, method: str = "GET", hindrance: str = "", meter: WorkerMetrics | None = None
+    path: str,
+    *,
+    method: str = "GET",
+    hindrance: str = "",
+    catalog: str = "",
+    meter: WorkerMetrics | None = None,
 ) -> Response:
     meter = meter or WorkerMetrics()
-    health = Health(meter, lambda: hindrance, lambda: meter.refresh({"skills": 3}))
+    health = Health(meter, lambda: hindrance, lambda: meter.refresh({"skills": 3}), lambda: catalog)
     return health.respond(Request({"type": "http", "method": method, "path": path, "headers": []}))
 
 
@@ -27,6 +32,11 @@ def test_a_ready_server_says_so() -> None:
     response = ask(READY_PATH)
 
     assert (response.status_code, response.body) == (200, b"ok\n")
+
+
+def test_a_ready_server_of_a_catalog_says_which_revision_it_serves() -> None:
+    assert ask(READY_PATH, catalog="catalog revision 7").body == b"ok\ncatalog revision 7\n"
+    assert ask(READY_PATH, catalog="catalog revision 7", hindrance="stopping").body == b"stopping\n"
 
 
 @pytest.mark.parametrize("hindrance", ["starting", "stopping"])

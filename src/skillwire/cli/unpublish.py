@@ -1,0 +1,64 @@
+"""`skillwire unpublish`: remove skills from a catalog; their history stays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import anyio
+import typer
+
+from skillwire.catalog.catalog import open_catalog
+from skillwire.catalog.model import Publication
+from skillwire.cli.catalog_names import (
+    Actor,
+    CatalogUrl,
+    actor_name,
+    catalog_url,
+    change_json,
+    print_changes,
+    shown_url,
+    skill_named,
+)
+from skillwire.cli.command import Json, Verbose, command_output, new_app, plural
+
+app = new_app()
+
+
+@app.command()
+def unpublish(
+    names: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="NAME",
+            help="Skills: paths such as acme/billing/refunds, URIs, or names that are unique.",
+            show_default=False,
+        ),
+    ],
+    catalog: CatalogUrl = "",
+    actor: Actor = "",
+    json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Remove skills from a catalog.
+
+    All are removed, or none. Their history stays, and `skillwire rollback`
+    publishes them again. Immutable versions stay published, unless they are
+    named: acme/v1.2.0/refunds.
+    """
+    with command_output("unpublish", json=json, verbose=verbose) as output:
+        url = catalog_url(catalog)
+        done = anyio.run(_unpublish, url, names, actor_name(actor))
+        if output.json:
+            changes = [change_json(change) for change in done.changes]
+            output.document({"catalog": shown_url(url), "revision": done.revision, "changes": changes})
+            return
+        print_changes(output, done.changes)
+        output.message(
+            f"published revision {done.revision:,} without {plural(len(done.changes), 'skill')}", wrap=False
+        )
+
+
+async def _unpublish(url: str, names: Sequence[str], actor: str) -> Publication:
+    async with open_catalog(url) as catalog:
+        return await catalog.unpublish([await skill_named(catalog, name) for name in names], actor=actor)
