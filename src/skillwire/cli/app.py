@@ -74,7 +74,7 @@ COMMANDS = {
     "history": "Show the revisions of a catalog, or of one of its skills.",
     "rollback": "Publish an earlier state of a skill again.",
     "unpublish": "Remove skills from a catalog.",
-    "catalog": "Check, clean, back up or restore a catalog.",
+    "catalog": "Check, clean, back up, restore or sync a catalog.",
     "token": "Create, list or revoke tokens for a server.",
     "add": "Add a server to the configuration.",
     "trust": "Trust a folder: its own skills, and its configuration.",

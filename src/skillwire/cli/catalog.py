@@ -1,10 +1,11 @@
-"""`skillwire catalog`: figures, check, cleaning, backup and restoration of a catalog."""
+"""`skillwire catalog`: figures, check, cleaning, backup, restoration and sources of a catalog."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, TypeAlias, TypeVar
 
@@ -40,12 +41,12 @@ BackupFile: TypeAlias = Annotated[
     Path, typer.Argument(metavar="FILE", help="The file of the backup.", show_default=False)
 ]
 
-app = new_app()
+app = new_app("catalog")
 
 
 @app.callback()
 def catalog() -> None:
-    """Check, clean, back up or restore a catalog."""
+    """Check, clean, back up, restore or sync a catalog."""
 
 
 @app.command()
@@ -180,6 +181,64 @@ def restore(
             show = partial(meter.show, "storing files")
             restored = anyio.run(partial(restore_backup, file, url, blobs=blobs, progress=show))
         _report_backup(output, "restore", url, file, restored)
+
+
+@app.command()
+def sync(
+    catalog: CatalogUrl = "",
+    add: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help="Add a source of this name, with --from and --every.", show_default=False
+        ),
+    ] = "",
+    location: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="LOCATION",
+            help="With --add: a folder, the URL of a git repository (https://HOST/NAME.git#REF:FOLDER), the "
+            "path or URL of an archive (.tar.gz or .zip), or the URL of a site that publishes skills.",
+            show_default=False,
+        ),
+    ] = "",
+    every: Annotated[
+        str, typer.Option(metavar="TIME", help="With --add: how often it is synced, like 10m, 1h or 1d.")
+    ] = "1h",
+    prefix: Annotated[
+        str,
+        typer.Option(
+            metavar="PATH", help="With --add: prefix every skill's path with this one.", show_default=False
+        ),
+    ] = "",
+    remove: Annotated[
+        str,
+        typer.Option(metavar="NAME", help="Remove a source; its skills stay published.", show_default=False),
+    ] = "",
+    run: Annotated[bool, typer.Option("--run", help="Sync the sources that are due, once.")] = False,
+    json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Publish skills of other places regularly: list, add, remove or sync sources.
+
+    Without an option it lists the sources. With --run it fetches those that are
+    due and publishes what changed; skills that a source no longer has are
+    unpublished. Exits with 1 when one cannot be synced; its skills stay then.
+    """
+    with command_output("catalog", json=json, verbose=verbose) as output:
+        # To fetch from repositories and sites takes modules that the other commands do not need.
+        module = import_module("skillwire.cli.catalog_sync")
+        request = module.sync_request(
+            add=add, location=location, every=every, prefix=prefix, remove=remove, run=run
+        )
+        url = catalog_url(catalog)
+        found = _run(url, request.perform)
+        if found.has_failed:
+            output.code = ExitCode.NO
+        if output.json:
+            _document(output, "sync", url, **found.to_json())
+        else:
+            found.print(output)
 
 
 def _run(url: str, act: Callable[[Catalog], Awaitable[Result]]) -> Result:

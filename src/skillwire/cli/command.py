@@ -509,10 +509,10 @@ FollowLinks: TypeAlias = Annotated[
 ]
 
 
-def new_app() -> typer.Typer:
-    """Return an empty app for one command, configured like every other."""
+def new_app(name: str | None = None) -> typer.Typer:
+    """Return an empty app for one command, or for a group with a name, configured like every other."""
     # Typer's Rich help takes more start-up time than everything else together.
-    return typer.Typer(rich_markup_mode=None, add_completion=False, context_settings=CONTEXT)
+    return typer.Typer(name=name, rich_markup_mode=None, add_completion=False, context_settings=CONTEXT)
 
 
 # Targets on a command line: servers and folders to use, and a server to start after `--`.
