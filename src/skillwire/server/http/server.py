@@ -213,7 +213,7 @@ async def serve_http(
     )
     limits = HttpConnectionLimits(
         connections=raise_open_file_limit(_CONNECTIONS),
-        body_bytes=options.message_bytes if options.publishing is None else MAX_BODY,
+        body_bytes=options.message_bytes if options.publishing is None or http.access.is_open else MAX_BODY,
     )
     observed = ObservedApp(app, meter, path=PATH, log=log, proxies=proxies, spans=is_tracing())
     certificate, key = http.tls or (None, None)
