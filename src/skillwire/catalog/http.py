@@ -119,7 +119,7 @@ class ApiRequest(Protocol):
         ...
 
 
-class RefusedRequestError(Exception):
+class RefusedCallError(Exception):
     """A request that is refused with a status and a document."""
 
     def __init__(self, status: int, message: str, *, fix: str = "", **more: object) -> None:
@@ -169,14 +169,14 @@ class CatalogApi:
             else:
                 method, act = self._routes.get(request.route, ("", self._audit))
             if not method:
-                raise RefusedRequestError(404, "nothing exists at this path")
+                raise RefusedCallError(404, "nothing exists at this path")
             await self._require_role(request)
             if request.method != method:
-                raise RefusedRequestError(405, f"only {method} is allowed", allow=method)
+                raise RefusedCallError(405, f"only {method} is allowed", allow=method)
             return 200, await act(request)
         except CredentialError:
             raise
-        except RefusedRequestError as error:
+        except RefusedCallError as error:
             return error.status, error.document
         except CatalogConflictError as error:
             return 409, _conflict(error, request.rights)
@@ -212,7 +212,7 @@ class CatalogApi:
         content = await request.read()
         await self._require_role(request)
         if await anyio.to_thread.run_sync(digest_of, content) != digest:
-            raise RefusedRequestError(400, "the bytes do not match the digest")
+            raise RefusedCallError(400, "the bytes do not match the digest")
         await self._catalog.store.put(digest, content)
         return {"receipt": self._receipts.issue(request.caller, digest, len(content))}
 
@@ -281,7 +281,7 @@ class CatalogApi:
 
     async def _denied(
         self, request: ApiRequest, action: str, uri: SkillUri | None = None
-    ) -> RefusedRequestError:
+    ) -> RefusedCallError:
         """Record a denial in the audit log, and return the refusal."""
         caller, place = request.caller, "" if uri is None else uri.text
         if self._denials.admits(caller):
@@ -291,7 +291,7 @@ class CatalogApi:
                     "denied", actor=caller, namespace=namespace, uri=place, detail=action
                 )
         what = f"{action} of {quoted(place)}" if place else action
-        return RefusedRequestError(
+        return RefusedCallError(
             403, f"this caller has no role for: {what}", fix="ask the operator of this server for a rule"
         )
 
@@ -320,7 +320,7 @@ class CatalogApi:
         """Check that all files were uploaded, and that entries describe them truly.
 
         Raises:
-            RefusedRequestError: Files are missing, or have another size.
+            RefusedCallError: Files are missing, or have another size.
             InvalidSkillError: The `SKILL.md` is not valid.
             VerificationError: Its frontmatter is not the listed one.
         """
@@ -330,7 +330,7 @@ class CatalogApi:
         for draft in drafts:
             for line in _lines(draft):
                 if known.get(line.digest, line.size) != line.size:
-                    raise RefusedRequestError(400, f"the size of {quoted(line.uri)} is another one")
+                    raise RefusedCallError(400, f"the size of {quoted(line.uri)} is another one")
         changed = {row.uri for row in plan.rows}
         for draft in drafts:
             entry = draft.entry
@@ -365,7 +365,7 @@ def parse_drafts(value: object) -> list[Draft]:
     """Parse the drafts of a request. Their files cannot be read: they are uploaded before.
 
     Raises:
-        RefusedRequestError: They are malformed.
+        RefusedCallError: They are malformed.
         SkillError: An entry breaks a rule.
     """
     if not isinstance(value, list):
@@ -379,7 +379,7 @@ def parse_drafts(value: object) -> list[Draft]:
     for draft, (entry, findings) in zip(drafts, checked, strict=True):
         errors = [finding for finding in findings if finding.is_error]
         if entry is None or errors:
-            raise RefusedRequestError(400, f"an entry is not valid: {errors[0].message}")
+            raise RefusedCallError(400, f"an entry is not valid: {errors[0].message}")
         found.append(_draft(entry, draft))
     return found
 
@@ -387,7 +387,7 @@ def parse_drafts(value: object) -> list[Draft]:
 def _draft(entry: SkillEntry, value: JsonDict) -> Draft:
     uri, manifest = entry.uri, entry.manifest
     if manifest is None or manifest.coverage is not Coverage.FILES or entry.extra or any(manifest.extras):
-        raise RefusedRequestError(400, f"the entry of {quoted(uri.text)} has no files, or unknown members")
+        raise RefusedCallError(400, f"the entry of {quoted(uri.text)} has no files, or unknown members")
     entry.check_limits()
     paths = [uri.relative_path(file) for file in manifest.uris]
     for finding in path_findings(paths):
@@ -397,7 +397,7 @@ def _draft(entry: SkillEntry, value: JsonDict) -> Draft:
     if version != "" and not (isinstance(version, str) and is_version(version)):
         raise _malformed("`version` is not a semantic version")
     if version and version_in(entry.frontmatter) not in ("", version):
-        raise RefusedRequestError(400, f"the version of {quoted(uri.text)} is not the one in its frontmatter")
+        raise RefusedCallError(400, f"the version of {quoted(uri.text)} is not the one in its frontmatter")
     if modified is not None and not (
         type(modified) in (int, float) and math.isfinite(modified) and 0 <= modified < _MAX_MODIFIED
     ):
@@ -425,9 +425,9 @@ async def _not_here(line: ManifestFile) -> bytes:
     raise _missing([line.digest])
 
 
-def _missing(digests: Collection[str]) -> RefusedRequestError:
+def _missing(digests: Collection[str]) -> RefusedCallError:
     words = "files have to be uploaded first"
-    return RefusedRequestError(409, words, fix="upload them, and publish again", missing=sorted(digests))
+    return RefusedCallError(409, words, fix="upload them, and publish again", missing=sorted(digests))
 
 
 def _lines(draft: Draft) -> Sequence[ManifestFile]:
@@ -482,8 +482,8 @@ def _page(query: Mapping[str, str]) -> tuple[int, int | None]:
     return min(int(query.get("limit", "100")), MAX_LIMIT), None if before is None else int(before)
 
 
-def _malformed(message: str) -> RefusedRequestError:
-    return RefusedRequestError(400, message)
+def _malformed(message: str) -> RefusedCallError:
+    return RefusedCallError(400, message)
 
 
 # Answers

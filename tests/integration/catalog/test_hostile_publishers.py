@@ -23,7 +23,7 @@ from integration.catalog.publishing_world import (
 from skillwire.catalog.http import Receipts
 from skillwire.server.access.settings import Rate
 from skillwire.server.fast.requests import Message
-from skillwire.server.http import publishing
+from skillwire.server.http import catalog as publishing
 from talking import eventually
 
 pytestmark = pytest.mark.requirement("SEC-14")

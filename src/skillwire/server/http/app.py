@@ -32,8 +32,8 @@ from skillwire.server.access.settings import (
 from skillwire.server.fast.asgi import FastPath, refuse
 from skillwire.server.fast.requests import App, Receive, Scope, Send
 from skillwire.server.hosts import AllowedHosts
+from skillwire.server.http.catalog import CATALOG_PATH, PublishingApp
 from skillwire.server.http.observe import note
-from skillwire.server.http.publishing import CATALOG_PATH, PublishingApp
 from skillwire.server.http.views import END_WATCH, PATH, Endpoint, SingleView, TooManyViewsError, View, Views
 from skillwire.server.limits import ConnectionCounts
 from skillwire.server.ops.metrics import HEALTH_PATHS, METRICS_PATH, Gauge, Health, WorkerMetrics

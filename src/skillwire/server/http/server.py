@@ -27,9 +27,9 @@ from skillwire.core import SkillError
 from skillwire.server.access.admission import Admission
 from skillwire.server.config import LiveOptions
 from skillwire.server.http.app import HttpApp
+from skillwire.server.http.catalog import MAX_BODY
 from skillwire.server.http.guard import ConnectionTracker, LimitedConnection
 from skillwire.server.http.observe import ObservedApp, is_tracing
-from skillwire.server.http.publishing import MAX_BODY
 from skillwire.server.http.views import PATH
 from skillwire.server.limits import (
     ConnectionCounts,

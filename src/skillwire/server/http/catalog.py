@@ -15,9 +15,8 @@ from starlette.requests import Request
 
 from skillwire.core import MAX_TOTAL_SIZE, CredentialError, encode
 from skillwire.server.access.admission import AdmittedCaller, LiveGrants
-from skillwire.server.fast.asgi import read_body, refuse
+from skillwire.server.fast.asgi import read_body, refuse, until
 from skillwire.server.fast.requests import Receive, Scope, Send
-from skillwire.server.http.views import until
 from skillwire.server.options import Publishing
 from skillwire.server.visibility import Visibility
 
