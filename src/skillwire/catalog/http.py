@@ -8,16 +8,14 @@ that the skill to be replaced has already.
 
 import hmac
 import logging
-import math
 import re
 import secrets
 import time
-from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
-from typing import Any, Final, Protocol, TypeAlias, cast
+from typing import Final, Protocol, TypeAlias, cast
 
 import anyio
 import anyio.to_thread
@@ -27,27 +25,24 @@ from skillwire.catalog.catalog import MAX_LIMIT, Catalog, open_catalog
 from skillwire.catalog.changes import current_rows
 from skillwire.catalog.drafts import is_version, namespace_of, version_in, version_uri
 from skillwire.catalog.model import (
-    AuditEvent,
     CatalogConflictError,
     CatalogError,
     Draft,
+    Publication,
     PublishPlan,
     SkillChange,
     SkillVersion,
 )
 from skillwire.core import (
     MAX_FILES,
-    Coverage,
     CredentialError,
-    InvalidSkillError,
-    InvalidUriError,
+    Finding,
     JsonDict,
     ManifestFile,
     NotFoundError,
     SkillEntry,
     SkillError,
     SkillUri,
-    StrictJsonError,
     TokenBucket,
     canonical_uri,
     check_entries,
@@ -61,6 +56,7 @@ from skillwire.core import (
     quoted,
     require_listed_frontmatter,
 )
+from skillwire.core.toml import Table, TableError
 
 logger = logging.getLogger(__name__)
 
@@ -69,13 +65,13 @@ RECEIPT_SECONDS: Final = 3600
 EVERYTHING: Final = "*"
 
 _AT_ONCE = 2
-_MAX_DIGITS = 18
-_MAX_MODIFIED = 253_402_300_800.0  # The year 10000.
+_MAX_NUMBER = 10**15
+_MAX_MODIFIED = 253_402_300_799.0  # The end of the year 9999.
 _MAX_MEDIA_TYPE = 127
 _TOKEN = r"[A-Za-z0-9!#$&^_.+-]+"
 _MEDIA_TYPE = re.compile(rf"{_TOKEN}/{_TOKEN}(?:; ?{_TOKEN}={_TOKEN})*")
-_DRAFT = frozenset({"entry", "version", "details", "modified"})
-_DETAILS = frozenset({"mediaTypes", "folders", "order"})
+_NUMBER = re.compile(r"[0-9]{1,15}")
+_RECEIPT = re.compile(rf"({_NUMBER.pattern})\.({_NUMBER.pattern})\.([0-9a-f]{{64}})")
 # Denials in the audit log: at once and per second, of one caller and of all together.
 _OF_CALLER = (10, 1 / 60)
 _OF_ALL = (200, 1 / 6)
@@ -86,7 +82,7 @@ Sizes: TypeAlias = Mapping[str, int]
 
 
 class CallerRights(Protocol):
-    """What a caller may see and do. `manageable` are the directories that it may manage, or `*`."""
+    """What a caller may do. `publishable` and `manageable` are the directories that it may change, or `*`."""
 
     @property
     def publishable(self) -> tuple[str, ...]: ...
@@ -99,7 +95,11 @@ class CallerRights(Protocol):
 
 
 class ApiRequest(Protocol):
-    """A request of an authenticated caller. `route` is the path below that of the catalog."""
+    """A request of an authenticated caller. `route` is the path below that of the catalog.
+
+    The `rights` are those of this moment: they may change while `read` waits
+    for the body, which has a maximum size.
+    """
 
     @property
     def method(self) -> str: ...
@@ -110,13 +110,9 @@ class ApiRequest(Protocol):
     @property
     def caller(self) -> str: ...
     @property
-    def rights(self) -> CallerRights:
-        """The rights at this moment: they may change while the body arrives."""
-        ...
+    def rights(self) -> CallerRights: ...
 
-    async def read(self) -> bytes:
-        """Return the body, which has a maximum size."""
-        ...
+    async def read(self) -> bytes: ...
 
 
 class RefusedCallError(Exception):
@@ -145,7 +141,8 @@ class CatalogApi:
     def __init__(self, catalog: Catalog, secret: bytes) -> None:
         self._catalog = catalog
         self._receipts = Receipts(secret)
-        self._denials = _DenialLimits()
+        self._all_denials = TokenBucket(*_OF_ALL)
+        self._denials: dict[str, TokenBucket] = {}
         self._busy = anyio.CapacityLimiter(_AT_ONCE)
         self._routes: Mapping[str, tuple[str, Callable[[ApiRequest], Awaitable[JsonDict]]]] = {
             "plan": ("POST", self._plan),
@@ -166,13 +163,13 @@ class CatalogApi:
             start, _, digest = request.route.partition("/")
             if start == "blobs" and is_digest(digest):
                 method, act = "PUT", partial(self._store, digest=digest)
+            elif request.route in self._routes:
+                method, act = self._routes[request.route]
             else:
-                method, act = self._routes.get(request.route, ("", self._audit))
-            if not method:
-                raise RefusedCallError(404, "nothing exists at this path")
+                return 404, {"error": "nothing exists at this path", "fix": ""}
             await self._require_role(request)
             if request.method != method:
-                raise RefusedCallError(405, f"only {method} is allowed", allow=method)
+                return 405, {"error": f"only {method} is allowed", "fix": "", "allow": method}
             return 200, await act(request)
         except CredentialError:
             raise
@@ -180,16 +177,15 @@ class CatalogApi:
             return error.status, error.document
         except CatalogConflictError as error:
             return 409, _conflict(error, request.rights)
-        except NotFoundError as error:
-            return 404, _document(error)
         except BlobMissingError as error:
-            return 409, _document(error) | {"missing": [error.digest]}
+            return 409, _missing([error.digest]).document
+        except NotFoundError as error:
+            return 404, {"error": str(error), "fix": error.fix}
         except CatalogError as error:
             logger.warning("the catalog refused a request: %s", error)
-            words = "the catalog cannot be used at the moment"
-            return 503, {"error": words, "fix": "try again later"}
-        except SkillError as error:
-            return 400, _document(error)
+            return 503, {"error": "the catalog cannot be used at the moment", "fix": "try again later"}
+        except (TableError, SkillError) as error:
+            return 400, {"error": str(error), "fix": error.fix}
 
     # The routes
 
@@ -197,7 +193,9 @@ class CatalogApi:
         """Return what the drafts would change, and which files have to be uploaded."""
         body = await request.read()
         async with self._busy:
-            drafts, _ = await self._drafts(request, body)
+            value = await anyio.to_thread.run_sync(_table, body)
+            drafts = await self._drafts(request, value)
+            value.finish()
             plan = await self._catalog.plan(drafts)
             known = await self._known_sizes(drafts)
         return {
@@ -220,44 +218,40 @@ class CatalogApi:
         """Write the drafts as one revision."""
         body = await request.read()
         async with self._busy:
-            drafts, value = await self._drafts(request, body, "seen", "uploads", "note")
-            uploaded = self._receipts.sizes(request.caller, _texts_in(value, "uploads"))
+            value = await anyio.to_thread.run_sync(_table, body)
+            drafts = await self._drafts(request, value)
+            seen, uploads, note = value.table("seen"), value.table("uploads"), value.text("note", "")
+            value.finish()
+            uploaded = self._receipts.sizes(request.caller, uploads.rest())
             known = {**uploaded, **await self._known_sizes(drafts)}
             plan = await self._catalog.plan(drafts)
             await self._check_files(plan, drafts, known)
-            plan = replace(plan, seen=_seen(plan, value))
-            note = value.get("note", "")
-            if not isinstance(note, str):
-                raise _malformed("`note` is not a text")
-            done = await self._catalog.publish(plan, actor=request.caller, note=note)
-        return {"revision": done.revision, "changes": [change_json(change) for change in done.changes]}
+            plan = replace(plan, seen=_seen(plan, seen))
+            return _done(await self._catalog.publish(plan, actor=request.caller, note=note))
 
     async def _unpublish(self, request: ApiRequest) -> JsonDict:
-        value = await _object(await request.read(), {"uris"})
-        uris = [_uri(text) for text in _list_of_texts(value, "uris")]
+        value = await anyio.to_thread.run_sync(_table, await request.read())
+        uris = [SkillUri.parse(text) for text in value.texts("uris")]
+        value.finish()
         await self._require_managed(request, "unpublish", uris)
-        done = await self._catalog.unpublish(uris, actor=request.caller)
-        return {"revision": done.revision, "changes": [change_json(change) for change in done.changes]}
+        return _done(await self._catalog.unpublish(uris, actor=request.caller))
 
     async def _rollback(self, request: ApiRequest) -> JsonDict:
-        value = await _object(await request.read(), {"uri", "revision"})
-        uri, revision = _uri(value.get("uri")), value.get("revision")
-        if type(revision) is not int or not 0 <= revision < 10**_MAX_DIGITS:
-            raise _malformed("`revision` is not the number of a revision")
+        value = await anyio.to_thread.run_sync(_table, await request.read())
+        uri = SkillUri.parse(value.text("uri"))
+        revision = value.whole("revision", 0, least=1, most=_MAX_NUMBER)
+        value.finish()
         await self._require_managed(request, "rollback", [uri])
-        done = await self._catalog.rollback(uri, revision, actor=request.caller)
-        return {"revision": done.revision, "changes": [change_json(change) for change in done.changes]}
+        return _done(await self._catalog.rollback(uri, revision, actor=request.caller))
 
     async def _history(self, request: ApiRequest) -> JsonDict:
-        uri = _uri(request.query.get("uri"))
+        uri = SkillUri.parse(request.query.get("uri", ""))
         if not request.rights.may_publish(uri):
             raise await self._denied(request, "history", uri)
         limit, before = _page(request.query)
         versions = await self._catalog.history(uri, limit=limit, before=before)
-        return {
-            "revision": await self._catalog.revision(),
-            "versions": [version_json(version) for version in versions],
-        }
+        revision = await self._catalog.revision()
+        return {"revision": revision, "versions": [version_json(version) for version in versions]}
 
     async def _audit(self, request: ApiRequest) -> JsonDict:
         places = request.rights.manageable
@@ -266,7 +260,7 @@ class CatalogApi:
         limit, before = _page(request.query)
         below = None if EVERYTHING in places else places
         events = await self._catalog.audit_log(limit=limit, before=before, below=below)
-        return {"events": [event_json(event) for event in events]}
+        return {"events": [asdict(event) for event in events]}
 
     # Rights
 
@@ -282,9 +276,12 @@ class CatalogApi:
     async def _denied(
         self, request: ApiRequest, action: str, uri: SkillUri | None = None
     ) -> RefusedCallError:
-        """Record a denial in the audit log, and return the refusal."""
+        """Record a denial in the audit log, unless there are too many, and return the refusal."""
         caller, place = request.caller, "" if uri is None else uri.text
-        if self._denials.admits(caller):
+        if len(self._denials) >= _MAX_CALLERS:
+            self._denials.clear()
+        own = self._denials.setdefault(caller, TokenBucket(*_OF_CALLER))
+        if not own.take() and not self._all_denials.take():
             namespace = "" if uri is None else namespace_of(uri)
             with suppress(CatalogError):
                 await self._catalog.record(
@@ -297,18 +294,15 @@ class CatalogApi:
 
     # Drafts
 
-    async def _drafts(
-        self, request: ApiRequest, body: bytes, *more: str
-    ) -> tuple[list[Draft], Mapping[str, Any]]:
-        """Parse drafts that the caller may publish; `more` are the other members that there may be."""
-        value = await _object(body, {"drafts", *more})
-        drafts = await anyio.to_thread.run_sync(parse_drafts, value.get("drafts"))
+    async def _drafts(self, request: ApiRequest, value: Table) -> list[Draft]:
+        """Parse the drafts of a request, which the caller may publish."""
+        drafts = await anyio.to_thread.run_sync(parse_drafts, value.tables("drafts"))
         for draft in drafts:
             uri = draft.entry.uri
             for place in (uri, version_uri(uri, draft.version)) if draft.version else (uri,):
                 if not request.rights.may_publish(place):
                     raise await self._denied(request, "publish", place)
-        return drafts, value
+        return drafts
 
     async def _known_sizes(self, drafts: Sequence[Draft]) -> Sizes:
         """Return the files of the skills that would be replaced, which the caller may read already."""
@@ -327,98 +321,76 @@ class CatalogApi:
         missing = (plan.files.keys() - known.keys()) | plan.missing
         if missing:
             raise _missing(missing)
-        for draft in drafts:
-            for line in _lines(draft):
-                if known.get(line.digest, line.size) != line.size:
-                    raise RefusedCallError(400, f"the size of {quoted(line.uri)} is another one")
         changed = {row.uri for row in plan.rows}
         for draft in drafts:
             entry = draft.entry
-            if entry.uri.text in changed and entry.manifest is not None:
-                content = await self._catalog.read_blob(entry.manifest.require(entry.uri.text).digest)
-                document = await anyio.to_thread.run_sync(parse_skill_md, content)
-                require_listed_frontmatter(entry, document.frontmatter)
-
-
-def _sizes_in(entries: Sequence[bytes]) -> Sizes:
-    return {line.digest: line.size for entry in entries for line in _lines_of(parse_entry(_parsed(entry)))}
-
-
-def _seen(plan: PublishPlan, value: Mapping[str, Any]) -> Mapping[str, int]:
-    """Return the states that the caller's plan was based on; skills that do not change are as planned."""
-    seen = value.get("seen")
-    states: dict[str, Any] = cast("dict[str, Any]", seen) if isinstance(seen, dict) else {}
-    found = dict(plan.seen)
-    for row in plan.rows:
-        if not row.is_pin:
-            state = states.get(row.uri)
-            if type(state) is not int:
-                raise _malformed(f"`seen` does not have {quoted(row.uri)}")
-            found[row.uri] = state
-    return found
+            for line in _lines_of(entry):
+                if known.get(line.digest, line.size) != line.size:
+                    raise RefusedCallError(400, f"{quoted(line.uri)} has another size than the entry says")
+                if line.uri == entry.uri.text and line.uri in changed:
+                    content = await self._catalog.read_blob(line.digest)
+                    document = await anyio.to_thread.run_sync(parse_skill_md, content)
+                    require_listed_frontmatter(entry, document.frontmatter)
 
 
 # Parsing of what callers send
 
 
-def parse_drafts(value: object) -> list[Draft]:
+def _table(body: bytes) -> Table:
+    try:
+        value = parse_strictly(body)
+    except ValueError as error:
+        raise TableError(f"the body {error}") from error
+    if not isinstance(value, dict):
+        raise TableError("the body is not an object")
+    return Table("", cast("dict[str, object]", value))
+
+
+def parse_drafts(tables: Sequence[Table]) -> list[Draft]:
     """Parse the drafts of a request. Their files cannot be read: they are uploaded before.
 
     Raises:
-        RefusedCallError: They are malformed.
-        SkillError: An entry breaks a rule.
+        TableError: A draft is malformed, or its entry breaks a rule.
     """
-    if not isinstance(value, list):
-        raise _malformed("`drafts` is not a list")
-    items = cast("list[object]", value)
-    if not all(isinstance(item, dict) and _DRAFT.issuperset(cast("JsonDict", item)) for item in items):
-        raise _malformed("a draft is not an object, or has unknown members")
-    drafts = cast("list[JsonDict]", items)
-    checked = check_entries([draft.get("entry") for draft in drafts])
-    found: list[Draft] = []
-    for draft, (entry, findings) in zip(drafts, checked, strict=True):
-        errors = [finding for finding in findings if finding.is_error]
-        if entry is None or errors:
-            raise RefusedCallError(400, f"an entry is not valid: {errors[0].message}")
-        found.append(_draft(entry, draft))
-    return found
+    checked = check_entries([table.value("entry") for table in tables])
+    return [_draft(table, *one) for table, one in zip(tables, checked, strict=True)]
 
 
-def _draft(entry: SkillEntry, value: JsonDict) -> Draft:
-    uri, manifest = entry.uri, entry.manifest
-    if manifest is None or manifest.coverage is not Coverage.FILES or entry.extra or any(manifest.extras):
-        raise RefusedCallError(400, f"the entry of {quoted(uri.text)} has no files, or unknown members")
-    entry.check_limits()
-    paths = [uri.relative_path(file) for file in manifest.uris]
-    for finding in path_findings(paths):
+def _draft(table: Table, entry: SkillEntry | None, findings: Sequence[Finding]) -> Draft:
+    _require_no_errors(table, findings)
+    if entry is None or entry.manifest is None or entry.extra or any(entry.manifest.extras):
+        raise TableError(f"{table.key('entry')} has no list of files, or unknown members")
+    uri, files = entry.uri, entry.manifest.digests_by_uri
+    paths = {uri.relative_path(file) for file in files}
+    _require_no_errors(table, path_findings(paths))
+    version, modified = table.text("version", ""), table.number("modified", -1, least=0, most=_MAX_MODIFIED)
+    if version and not (is_version(version) and version_in(entry.frontmatter) in ("", version)):
+        raise TableError(f"{table.key('version')} is not a version, or not the one in the frontmatter")
+    details = table.table("details")
+    types = details.table("mediaTypes").rest()
+    folders, order = details.texts("folders"), details.texts("order")
+    details.finish()
+    table.finish()
+    if not types.keys() <= files.keys() or not all(map(_is_media_type, types.values())):
+        raise TableError(f"{details.key('mediaTypes')} has an invalid type, or one of no file")
+    if max(len(order), len(folders)) > MAX_FILES or not paths.issuperset(order):
+        raise TableError(f"{details.key('order')} has a path of no file, or a list is too long")
+    if not all(canonical_uri(one) == one and uri.contains(one) and one not in files for one in folders):
+        raise TableError(f"{details.key('folders')} has what is not a folder of the skill")
+    media_types = cast("Mapping[str, str]", types)
+    return Draft(entry, _not_here, media_types, folders, order, None if modified < 0 else modified, version)
+
+
+def _require_no_errors(table: Table, findings: Sequence[Finding]) -> None:
+    for finding in findings:
         if finding.is_error:
-            raise InvalidSkillError(f"{uri} has an unusable path: {finding.message}", fix=finding.fix)
-    version, modified = value.get("version", ""), value.get("modified")
-    if version != "" and not (isinstance(version, str) and is_version(version)):
-        raise _malformed("`version` is not a semantic version")
-    if version and version_in(entry.frontmatter) not in ("", version):
-        raise RefusedCallError(400, f"the version of {quoted(uri.text)} is not the one in its frontmatter")
-    if modified is not None and not (
-        type(modified) in (int, float) and math.isfinite(modified) and 0 <= modified < _MAX_MODIFIED
-    ):
-        raise _malformed("`modified` is not a time in POSIX seconds")
-    details = value.get("details", {})
-    if not isinstance(details, dict) or not _DETAILS.issuperset(cast("JsonDict", details)):
-        raise _malformed("`details` is not an object, or has unknown members")
-    types = _texts_in(cast("JsonDict", details), "mediaTypes")
-    folders, order = (_list_of_texts(cast("JsonDict", details), key) for key in ("folders", "order"))
-    if not types.keys() <= set(manifest.uris) or not all(map(_is_media_type, types.values())):
-        raise _malformed("`mediaTypes` has a file that the skill does not have, or an invalid type")
-    if not set(order) <= set(paths) or len(folders) > MAX_FILES or len(order) > MAX_FILES:
-        raise _malformed("`order` has files that the skill does not have, or a list is too long")
-    for folder in folders:
-        if canonical_uri(folder) != folder or not uri.contains(folder) or manifest.find(folder):
-            raise _malformed("`folders` has what is not a folder of the skill")
-    return Draft(entry, _not_here, types, tuple(folders), tuple(order), modified, version)
+            raise TableError(f"{table.key('entry')} is not valid: {finding.message}", fix=finding.fix)
 
 
-def _is_media_type(text: str) -> bool:
-    return len(text) <= _MAX_MEDIA_TYPE and _MEDIA_TYPE.fullmatch(text) is not None
+def _is_media_type(value: object) -> bool:
+    return (
+        isinstance(value, str) and len(value) <= _MAX_MEDIA_TYPE and _MEDIA_TYPE.fullmatch(value) is not None
+    )
 
 
 async def _not_here(line: ManifestFile) -> bytes:
@@ -430,63 +402,40 @@ def _missing(digests: Collection[str]) -> RefusedCallError:
     return RefusedCallError(409, words, fix="upload them, and publish again", missing=sorted(digests))
 
 
-def _lines(draft: Draft) -> Sequence[ManifestFile]:
-    return _lines_of(draft.entry)
-
-
 def _lines_of(entry: SkillEntry) -> Sequence[ManifestFile]:
     return entry.manifest.files if entry.manifest else ()
 
 
-async def _object(body: bytes, members: Collection[str]) -> Mapping[str, Any]:
-    value = await anyio.to_thread.run_sync(_parsed, body)
-    if not isinstance(value, dict) or not cast("JsonDict", value).keys() <= set(members):
-        raise _malformed(f"the body is not an object with {', '.join(sorted(members))}")
-    return cast("JsonDict", value)
+def _sizes_in(entries: Sequence[bytes]) -> Sizes:
+    parsed = (parse_entry(parse_strictly(entry)) for entry in entries)
+    return {line.digest: line.size for entry in parsed for line in _lines_of(entry)}
 
 
-def _parsed(body: bytes) -> object:
-    try:
-        return parse_strictly(body)
-    except StrictJsonError as error:
-        raise _malformed(f"the body {error}") from error
+def _seen(plan: PublishPlan, seen: Table) -> Mapping[str, int]:
+    """Return the states that the caller's plan was based on; skills that do not change are as planned."""
+    found = dict(plan.seen)
+    for row in plan.rows:
+        if not row.is_pin:
+            found[row.uri] = seen.whole(row.uri, -1, least=0, most=_MAX_NUMBER)
+            if found[row.uri] < 0:
+                raise TableError(f"{seen.key(row.uri)} is missing")
+    return found
 
 
-def _texts_in(value: Mapping[str, Any], key: str) -> dict[str, str]:
-    found = value.get(key, {})
-    if not isinstance(found, dict) or not all(isinstance(text, str) for text in found.values()):  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
-        raise _malformed(f"`{key}` is not an object of texts")
-    return cast("dict[str, str]", found)
-
-
-def _list_of_texts(value: Mapping[str, Any], key: str) -> list[str]:
-    found = value.get(key, [])
-    if not isinstance(found, list) or not all(isinstance(text, str) for text in cast("list[object]", found)):
-        raise _malformed(f"`{key}` is not a list of texts")
-    return cast("list[str]", found)
-
-
-def _uri(text: object) -> SkillUri:
-    if not isinstance(text, str):
-        raise InvalidUriError("no skill is named", fix="give its URI")
-    return SkillUri(SkillUri.parse(text).text)
-
-
-def _page(query: Mapping[str, str]) -> tuple[int, int | None]:
+def _page(query: Mapping[str, str]) -> tuple[int, int]:
     """Return the limit and the number before which a page begins."""
-    for key in ("limit", "before"):
-        text = query.get(key, "1")
-        if not (text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS):
-            raise _malformed(f"`{key}` is not a number")
-    before = query.get("before")
-    return min(int(query.get("limit", "100")), MAX_LIMIT), None if before is None else int(before)
-
-
-def _malformed(message: str) -> RefusedCallError:
-    return RefusedCallError(400, message)
+    limit, before = query.get("limit", "100"), query.get("before", "9" * 15)
+    if not (_NUMBER.fullmatch(limit) and _NUMBER.fullmatch(before)):
+        raise TableError("limit or before is not a number")
+    return min(int(limit), MAX_LIMIT), int(before)
 
 
 # Answers
+
+
+def _done(publication: Publication) -> JsonDict:
+    changes = [change_json(change) for change in publication.changes]
+    return {"revision": publication.revision, "changes": changes}
 
 
 def change_json(change: SkillChange) -> JsonDict:
@@ -501,13 +450,9 @@ def change_json(change: SkillChange) -> JsonDict:
 
 
 def version_json(version: SkillVersion) -> JsonDict:
-    row, made = version.row, version.made
+    row = version.row
     return {
-        "revision": made.number,
-        "at": made.at,
-        "actor": made.actor,
-        "action": made.action,
-        "note": made.note,
+        **asdict(version.made),
         "until": None if row.is_current else row.until,
         "digest": row.digest,
         "version": row.version,
@@ -515,20 +460,11 @@ def version_json(version: SkillVersion) -> JsonDict:
     }
 
 
-def event_json(event: AuditEvent) -> JsonDict:
-    names = ("number", "at", "actor", "action", "namespace", "uri", "revision", "detail")
-    return {name: getattr(event, name) for name in names}
-
-
-def _document(error: SkillError) -> JsonDict:
-    return {"error": str(error), "fix": error.fix}
-
-
 def _conflict(error: CatalogConflictError, rights: CallerRights) -> JsonDict:
     """Return a conflict; one with a skill that the caller may not see does not tell which."""
     own = [uri for uri in error.uris if rights.includes(SkillUri(uri))]
     if len(own) == len(error.uris):
-        return _document(error) | {"uris": own}
+        return {"error": str(error), "fix": error.fix, "uris": own}
     words = "the name or the path of a skill cannot be used in this namespace"
     return {"error": words, "fix": "choose another name or path, or ask an administrator", "uris": own}
 
@@ -548,19 +484,16 @@ class Receipts:
         expires = int(self._clock()) + RECEIPT_SECONDS
         return f"{expires}.{size}.{self._code(caller, digest, size, expires)}"
 
-    def sizes(self, caller: str, receipts: Mapping[str, str]) -> Sizes:
+    def sizes(self, caller: str, receipts: Mapping[str, object]) -> Sizes:
         """Return the sizes of the files, by digest, whose receipts are this caller's and have not expired."""
         found: dict[str, int] = {}
         for digest, receipt in receipts.items():
-            expires, _, rest = receipt.partition(".")
-            size, _, code = rest.partition(".")
-            if not all(
-                text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS for text in (expires, size)
-            ):
-                continue
-            expected = self._code(caller, digest, int(size), int(expires))
-            if hmac.compare_digest(expected.encode(), code.encode()) and int(expires) > self._clock():
-                found[digest] = int(size)
+            parts = _RECEIPT.fullmatch(receipt) if isinstance(receipt, str) else None
+            if parts is not None:
+                expires, size = int(parts[1]), int(parts[2])
+                code = self._code(caller, digest, size, expires)
+                if hmac.compare_digest(code, parts[3]) and expires > self._clock():
+                    found[digest] = size
         return found
 
     def _code(self, caller: str, digest: str, size: int, expires: int) -> str:
@@ -576,19 +509,3 @@ async def _read_secret(catalog: Catalog) -> bytes:
         )
         rows = await transaction.fetch("SELECT value FROM meta WHERE key = 'receipts'")
     return bytes.fromhex(rows[0][0])
-
-
-class _DenialLimits:
-    """Limits how many denials are recorded, of each caller and of all."""
-
-    def __init__(self) -> None:
-        self._all = TokenBucket(*_OF_ALL)
-        self._callers: OrderedDict[str, TokenBucket] = OrderedDict()
-
-    def admits(self, caller: str) -> bool:
-        """Count a denial, and return whether it is to be recorded."""
-        bucket = self._callers.setdefault(caller, TokenBucket(*_OF_CALLER))
-        self._callers.move_to_end(caller)
-        if len(self._callers) > _MAX_CALLERS:
-            self._callers.popitem(last=False)
-        return not bucket.take() and not self._all.take()

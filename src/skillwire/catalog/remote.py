@@ -302,7 +302,7 @@ def _version(uri: SkillUri, item: Mapping[str, Any]) -> SkillVersion:
     actor, action, note, digest, version = (
         visible(str(item[key]), most=_MAX_TEXT) for key in ("actor", "action", "note", "digest", "version")
     )
-    made = Revision(int(item["revision"]), float(item["at"]), actor, action, note)
+    made = Revision(int(item["number"]), float(item["at"]), actor, action, note)
     row = SkillRow(
         uri=uri.text,
         since=made.number,

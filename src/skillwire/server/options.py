@@ -8,7 +8,7 @@ line (`cli/serve.py`) and the configuration file (`config.py`) are made from
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import Enum, auto
@@ -127,25 +127,22 @@ def _option(
     return {_OPTION: _Spec(help, metavar, least, most, on_command_line, is_live)}
 
 
-class PublishingRequest(Protocol):
-    """A request of an authenticated caller to publish, or for a history; `route` is the path of it."""
+@dataclass(slots=True)
+class PublishingRequest:
+    """A request of an authenticated caller below the path of the catalog; `route` is the rest of its path."""
 
-    @property
-    def method(self) -> str: ...
-    @property
-    def route(self) -> str: ...
-    @property
-    def query(self) -> Mapping[str, str]: ...
-    @property
-    def caller(self) -> str: ...
-    @property
-    def rights(self) -> Visibility:
-        """What the caller may do at this moment: it may change while the body arrives."""
-        ...
+    method: str
+    route: str
+    query: Mapping[str, str]
+    caller: str
+    rights: Visibility
+    read_body: Callable[[], Awaitable[tuple[bytes, Visibility]]]
+    """Returns the body, and what the caller may do when it has arrived."""
 
     async def read(self) -> bytes:
-        """Return the body, which has a maximum size."""
-        ...
+        """Return the body, which has a maximum size, and update `rights`."""
+        body, self.rights = await self.read_body()
+        return body
 
 
 class Publishing(Protocol):

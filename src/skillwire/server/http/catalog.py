@@ -6,8 +6,9 @@ arrived.
 """
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
+from functools import partial
 from typing import Final, TypeAlias
 
 import anyio
@@ -17,7 +18,7 @@ from skillwire.core import MAX_TOTAL_SIZE, CredentialError, encode
 from skillwire.server.access.admission import AdmittedCaller, LiveGrants
 from skillwire.server.fast.asgi import read_body, refuse, until
 from skillwire.server.fast.requests import Receive, Scope, Send
-from skillwire.server.options import Publishing
+from skillwire.server.options import Publishing, PublishingRequest
 from skillwire.server.visibility import Visibility
 
 CATALOG_PATH: Final = "/catalog/"
@@ -39,53 +40,6 @@ class RefusedBodyError(Exception):
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
         self.status = status
-
-
-class _Request:
-    """A request of an authenticated caller, whose body is read when it is wanted."""
-
-    def __init__(
-        self, scope: Scope, receive: Receive, admitted: AdmittedCaller, readmit: Readmit, grants: LiveGrants
-    ) -> None:
-        self.method: str = scope["method"]
-        self.route: str = scope["path"].removeprefix(CATALOG_PATH)
-        self.query: Mapping[str, str] = Request(scope).query_params
-        self._admitted = admitted
-        self._receive = receive
-        self._readmit = readmit
-        self._grants = grants
-
-    @property
-    def caller(self) -> str:
-        """The name of the caller."""
-        return self._admitted.caller.name
-
-    @property
-    def rights(self) -> Visibility:
-        """What the caller may do at this moment."""
-        return self._admitted.visibility
-
-    async def read(self) -> bytes:
-        """Return the body, after authenticating the caller again.
-
-        Raises:
-            RefusedBodyError: It is too large, incomplete or too slow, or the caller's access ended.
-            CredentialError: The credential is not valid any more.
-        """
-        body = None
-        with (
-            anyio.move_on_after(BODY_SECONDS) as scope,
-            self._grants.track(self._admitted, self._readmit) as end,
-        ):
-            body = await read_body(until((end,), self._receive), MAX_BODY)
-        if scope.cancelled_caught:
-            raise RefusedBodyError(408, "The body of the request took too long")
-        self._admitted = await self._readmit()
-        if body is None:
-            raise RefusedBodyError(403, "The rights of this caller have changed. Try again.")
-        if len(body.content) > MAX_BODY:
-            raise RefusedBodyError(413, f"The body of the request is larger than {MAX_BODY} bytes")
-        return body.content
 
 
 class PublishingApp:
@@ -112,7 +66,14 @@ class PublishingApp:
             return await refuse(
                 send, status, f"{words} at the moment. Try again later.", {"retry-after": "1"}
             )
-        request = _Request(scope, receive, admitted, readmit, self._grants)
+        request = PublishingRequest(
+            scope["method"],
+            scope["path"].removeprefix(CATALOG_PATH),
+            Request(scope).query_params,
+            admitted.caller.name,
+            admitted.visibility,
+            partial(self._read, receive, admitted, readmit),
+        )
         try:
             with self._counted(admitted.caller.name), anyio.fail_after(ANSWER_SECONDS):
                 status, document = await self._publishing.answer(request)
@@ -133,6 +94,27 @@ class PublishingApp:
         pairs = [(name.encode(), value.encode()) for name, value in headers.items()]
         await send({"type": "http.response.start", "status": status, "headers": pairs})
         await send({"type": "http.response.body", "body": body})
+
+    async def _read(
+        self, receive: Receive, admitted: AdmittedCaller, readmit: Readmit
+    ) -> tuple[bytes, Visibility]:
+        """Return the body, and what the caller may do, who is authenticated again when it has arrived.
+
+        Raises:
+            RefusedBodyError: It is too large, incomplete or too slow, or the caller's access ended.
+            CredentialError: The credential is not valid any more.
+        """
+        body = None
+        with anyio.move_on_after(BODY_SECONDS) as scope, self._grants.track(admitted, readmit) as ended:
+            body = await read_body(until((ended,), receive), MAX_BODY)
+        if scope.cancelled_caught:
+            raise RefusedBodyError(408, "The body of the request took too long")
+        rights = (await readmit()).visibility
+        if body is None:
+            raise RefusedBodyError(403, "The rights of this caller have changed. Try again.")
+        if len(body.content) > MAX_BODY:
+            raise RefusedBodyError(413, f"The body of the request is larger than {MAX_BODY} bytes")
+        return body.content, rights
 
     @contextmanager
     def _counted(self, caller: str) -> Generator[None]:
