@@ -20,7 +20,6 @@ if TYPE_CHECKING:
         AuditEvent,
         CatalogConflictError,
         CatalogError,
-        ChangeKind,
         Draft,
         NewerSchemaError,
         NoCatalogError,
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
         PublishPlan,
         Revision,
         SkillChange,
+        SkillChangeKind,
         SkillRow,
         SkillVersion,
     )
@@ -43,8 +43,8 @@ else:
             "drafts": "DraftSet drafts_of is_version open_drafts version_uri",
             "http": "open_publishing",
             "model": (
-                "AuditEvent CatalogConflictError CatalogError ChangeKind Draft FOREVER NewerSchemaError "
-                "NoCatalogError Publication PublishPlan Revision SkillChange SkillRow SkillVersion"
+                "AuditEvent CatalogConflictError CatalogError Draft FOREVER NewerSchemaError NoCatalogError "
+                "Publication PublishPlan Revision SkillChange SkillChangeKind SkillRow SkillVersion"
             ),
             "remote": "RemoteCatalog open_remote",
             "source": "CatalogSource",
@@ -59,7 +59,6 @@ __all__ = [
     "CatalogConflictError",
     "CatalogError",
     "CatalogSource",
-    "ChangeKind",
     "Database",
     "Draft",
     "DraftSet",
@@ -71,6 +70,7 @@ __all__ = [
     "Revision",
     "RowChanges",
     "SkillChange",
+    "SkillChangeKind",
     "SkillRow",
     "SkillVersion",
     "Transaction",

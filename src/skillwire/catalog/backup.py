@@ -1,9 +1,9 @@
 """A catalog as one file: its rows at one revision, and all blobs that they refer to.
 
-The file is a tar archive of `catalog.json`, which describes the rest,
-`TABLE/00000001.jsonl` and so on, with one row in each line, and
-`blobs/<64 hex digits>`. It does not depend on the database that it comes from.
-Any program can unpack it; only `restore` checks it.
+The file is a tar archive of `catalog.json`, which says what it is,
+`TABLE/00000001.jsonl` and so on, with one row in each line, `blobs/<64 hex digits>`,
+and `end.json` with the digest of everything before. It does not depend on the
+database that it comes from. Any program can unpack it; only `restore` checks it.
 """
 
 import hashlib
@@ -12,10 +12,10 @@ import re
 import secrets
 import stat
 import tarfile
-from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import islice, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TypeAlias, TypeVar, cast
 
@@ -23,14 +23,14 @@ import anyio
 import anyio.to_thread
 import orjson
 
-from skillwire.catalog.blobs import MAX_BLOB_BYTES, check_content
+from skillwire.catalog.blobs import MAX_BLOB_BYTES, check_content, for_each
 from skillwire.catalog.catalog import Catalog, ReportProgress, open_catalog
-from skillwire.catalog.changes import in_batches, read_revision, record_event
+from skillwire.catalog.changes import read_revision, record_event
 from skillwire.catalog.database import Database, Transaction
 from skillwire.catalog.drafts import namespace_of
-from skillwire.catalog.maintenance import References, for_each, lines_of
+from skillwire.catalog.maintenance import References, lines_of
 from skillwire.catalog.model import COLUMNS, FOREVER, CatalogError, SkillRow
-from skillwire.core import SkillUri, __version__
+from skillwire.core import ManifestFile, SkillUri, __version__
 
 TABLES: Final[Mapping[str, tuple[str, str]]] = {
     "versions": (COLUMNS, "uri, since"),
@@ -41,19 +41,21 @@ TABLES: Final[Mapping[str, tuple[str, str]]] = {
 """The tables in a backup, with their columns and the order of their rows."""
 
 Row: TypeAlias = Sequence[Any]
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-_FORMAT = "skillwire-catalog-backup"
-_VERSION = 1
-_MANIFEST = "catalog.json"
+_FORMAT, _VERSION = "skillwire-catalog-backup", 1
+_DESCRIPTION, _BLOBS, _END = "catalog.json", "blobs", "end.json"
+_PARTS = (_DESCRIPTION, *TABLES, _BLOBS, _END)
+_NAME = re.compile(
+    rf"(?P<part>{'|'.join(TABLES)})/\d{{8}}\.jsonl|{_BLOBS}/(?P<blob>[0-9a-f]{{64}})|{_DESCRIPTION}|{_END}"
+)
 _BLOCK = 512
-_CHUNK = 4 * 1024 * 1024
 _MAX_ROWS_BYTES = 32 * 1024 * 1024
-_MAX_MANIFEST_BYTES = 64 * 1024
-_BATCH = 500
-_AT_ONCE = 8
+_ROWS = 100
+_MANY = 64
+_BUFFER = 64 * 1024 * 1024
 _LEASE_SECONDS = 3600.0  # It cannot be renewed while SQLite writes all rows.
-_NAME = re.compile(r"(?P<table>[a-z]{1,20})/(?P<number>\d{8})\.jsonl|blobs/(?P<blob>[0-9a-f]{64})")
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "since": (int,),
     "until": (int,),
@@ -94,8 +96,9 @@ async def backup(catalog: Catalog, path: Path, progress: ReportProgress | None =
     try:
         writer = await _in_thread(_BackupWriter, temporary)
         try:
-            summary, digests = await _write_rows(catalog.database, catalog.id, writer)
-            await _write_blobs(catalog, digests, writer, progress)
+            revision, references = await _write_rows(catalog, writer)
+            lines = sorted(references.lines.values(), key=lambda line: line.digest)
+            await _write_blobs(catalog, lines, writer, progress)
             await _in_thread(writer.finish)
         finally:
             await _in_thread(writer.close)
@@ -103,96 +106,75 @@ async def backup(catalog: Catalog, path: Path, progress: ReportProgress | None =
     finally:
         with anyio.CancelScope(shield=True), suppress(OSError):
             await anyio.to_thread.run_sync(temporary.unlink)
-    return summary
+    return BackupSummary(revision, references.rows, len(lines), sum(line.size for line in lines))
 
 
-async def _write_rows(
-    database: Database, identity: str, writer: "_BackupWriter"
-) -> tuple[BackupSummary, list[str]]:
-    """Write the manifest and all rows; return the digests of the blobs that they refer to, sorted."""
+async def _write_rows(catalog: Catalog, writer: "_BackupWriter") -> tuple[int, References]:
+    """Write the description and all rows; return the revision, and the blobs that the rows refer to."""
     references = References()
-    tables: dict[str, dict[str, object]] = {}
-    # The manifest is first, so the rows are read twice, in the same state.
-    async with database.transaction(write=False) as transaction:
+    async with catalog.database.transaction(write=False) as transaction:
         revision = await read_revision(transaction)
-        for table in TABLES:
-            lines = _LineDigest()
-            async for rows in _read_table(transaction, table):
-                if table == "versions":
-                    await anyio.to_thread.run_sync(references.add, [SkillRow(*row) for row in rows])
-                await anyio.to_thread.run_sync(lines.add, _written(rows))
-            tables[table] = {"rows": lines.rows, "digest": lines.digest}
-        if references.unreadable:
-            raise CatalogError(
-                f"a row cannot be read: {references.unreadable[0].name}", fix="run `skillwire catalog verify`"
-            )
-        digests = sorted(references.lines)
-        size = sum(references.lines[digest].size for digest in digests)
-        manifest = {
+        description = {
             "format": _FORMAT,
             "version": _VERSION,
             "program": f"skillwire {__version__}",
-            "catalog": identity,
+            "catalog": catalog.id,
             "revision": revision,
-            "tables": tables,
-            "files": len(digests),
-            "size": size,
         }
-        await _in_thread(writer.add, _MANIFEST, orjson.dumps(manifest, option=orjson.OPT_INDENT_2))
-        for table in TABLES:
-            async for rows in _read_table(transaction, table):
-                await _in_thread(writer.add_lines, table, _written(rows))
-            await _in_thread(writer.end_lines)
-    return BackupSummary(revision, references.rows, len(digests), size), digests
+        await _in_thread(writer.add, _DESCRIPTION, orjson.dumps(description, option=orjson.OPT_INDENT_2))
+        for table, (columns, order) in TABLES.items():
+            number = 0
+            query = f"SELECT {columns} FROM {table} ORDER BY {order}"
+            async for rows in transaction.stream(query, batch=_ROWS):
+                number += 1
+                if table == "versions":
+                    await anyio.to_thread.run_sync(references.add, [SkillRow(*row) for row in rows])
+                    if references.unreadable:
+                        raise CatalogError(
+                            f"a row cannot be read: {references.unreadable[0].name}",
+                            fix="run `skillwire catalog verify`",
+                        )
+                await _in_thread(writer.add, f"{table}/{number:08d}.jsonl", _written(rows))
+    return revision, references
 
 
-async def _read_table(transaction: Transaction, table: str) -> AsyncGenerator[Sequence[Row]]:
-    columns, order = TABLES[table]
-    async for rows in transaction.stream(f"SELECT {columns} FROM {table} ORDER BY {order}", batch=_BATCH):
-        yield rows
-
-
-def _written(rows: Sequence[Row]) -> list[bytes]:
+def _written(rows: Sequence[Row]) -> bytes:
     """Return rows as lines of JSON; an entry is text there."""
-    return [
+    return b"".join(
         orjson.dumps([value.decode() if isinstance(value, bytes) else value for value in row]) + b"\n"
         for row in rows
-    ]
+    )
 
 
 async def _write_blobs(
-    catalog: Catalog, digests: Sequence[str], writer: "_BackupWriter", progress: ReportProgress | None
+    catalog: Catalog, lines: Sequence[ManifestFile], writer: "_BackupWriter", progress: ReportProgress | None
 ) -> None:
     done = 0
-    for batch in in_batches(digests, _AT_ONCE):
+    for batch in _batches(lines, lambda line: line.size):
         contents: dict[str, bytes] = {}
 
-        async def read(digest: str, contents: dict[str, bytes] = contents) -> None:
-            contents[digest] = await catalog.store.get(digest)
+        async def read(line: ManifestFile, contents: dict[str, bytes] = contents) -> None:
+            contents[line.digest] = await catalog.store.get(line.digest)
 
         await for_each(batch, read)
-        for digest in batch:
-            await _in_thread(writer.add, f"blobs/{digest.removeprefix('sha256:')}", contents.pop(digest))
+        await _in_thread(writer.add_blobs, [(line.digest, contents[line.digest]) for line in batch])
         done += len(batch)
         if progress is not None:
-            progress(done, len(digests))
+            progress(done, len(lines))
 
 
-class _LineDigest:
-    """The number of lines, and the digest of all of them."""
-
-    def __init__(self) -> None:
-        self.rows = 0
-        self._hash = hashlib.sha256()
-
-    def add(self, lines: Sequence[bytes]) -> None:
-        self.rows += len(lines)
-        for line in lines:
-            self._hash.update(line)
-
-    @property
-    def digest(self) -> str:
-        return f"sha256:{self._hash.hexdigest()}"
+def _batches(items: Iterable[Item], size_of: Callable[[Item], int]) -> Iterator[list[Item]]:
+    """Yield the items in lists that are limited in their number and their size."""
+    batch: list[Item] = []
+    size = 0
+    for item in items:
+        if batch and (len(batch) == _MANY or size + size_of(item) > _BUFFER):
+            yield batch
+            batch, size = [], 0
+        batch.append(item)
+        size += size_of(item)
+    if batch:
+        yield batch
 
 
 class _BackupWriter:
@@ -201,31 +183,21 @@ class _BackupWriter:
     def __init__(self, path: Path) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
         self._file = os.fdopen(os.open(path, flags, 0o600), "wb")
-        self._lines: list[bytes] = []
-        self._size = 0
-        self._table = ""
-        self._number = 0
+        self._hash = hashlib.sha256()
 
     def add(self, name: str, content: bytes) -> None:
         info = tarfile.TarInfo(name)
         info.size = len(content)
-        self._file.write(info.tobuf(tarfile.USTAR_FORMAT))
-        self._file.write(content)
-        self._file.write(bytes(-len(content) % _BLOCK))
+        for part in (info.tobuf(tarfile.USTAR_FORMAT), content, bytes(-len(content) % _BLOCK)):
+            self._file.write(part)
+            self._hash.update(part)
 
-    def add_lines(self, table: str, lines: Sequence[bytes]) -> None:
-        self._table = table
-        for line in lines:
-            if self._size + len(line) > _CHUNK:
-                self._flush()
-            self._lines.append(line)
-            self._size += len(line)
-
-    def end_lines(self) -> None:
-        self._flush()
-        self._number = 0
+    def add_blobs(self, blobs: Sequence[tuple[str, bytes]]) -> None:
+        for digest, content in blobs:
+            self.add(f"{_BLOBS}/{digest.removeprefix('sha256:')}", content)
 
     def finish(self) -> None:
+        self.add(_END, _end(self._hash.hexdigest()))
         self._file.write(bytes(2 * _BLOCK))
         self._file.flush()
         os.fsync(self._file.fileno())
@@ -233,11 +205,9 @@ class _BackupWriter:
     def close(self) -> None:
         self._file.close()
 
-    def _flush(self) -> None:
-        if self._lines:
-            self._number += 1
-            self.add(f"{self._table}/{self._number:08d}.jsonl", b"".join(self._lines))
-            self._lines, self._size = [], 0
+
+def _end(digest: str) -> bytes:
+    return orjson.dumps({"digest": f"sha256:{digest}"})
 
 
 def _rename(temporary: Path, path: Path) -> None:
@@ -267,109 +237,71 @@ async def _in_thread(function: Callable[..., Result], *arguments: object) -> Res
 # Reading
 
 
-@dataclass(frozen=True, slots=True)
-class _Manifest:
-    """What a backup says about itself."""
-
-    revision: int
-    rows: Mapping[str, int]
-    digests: Mapping[str, str]
-    files: int
-    size: int
-
-    @classmethod
-    def parse(cls, content: bytes) -> "_Manifest":
-        """Parse `catalog.json`.
-
-        Raises:
-            CatalogError: It is not that of a backup which this program can restore.
-        """
-        try:
-            fields = orjson.loads(content)
-            if fields["format"] != _FORMAT or fields["version"] != _VERSION:
-                raise CatalogError(
-                    "this is a backup of another program or of a later version", fix="upgrade skillwire"
-                )
-            tables = fields["tables"]
-            numbers = [fields["revision"], fields["files"], fields["size"]]
-            numbers += [tables[table]["rows"] for table in TABLES]
-            if not all(type(number) is int and 0 <= number < FOREVER for number in numbers):
-                raise ValueError("a number is not valid")
-            rows = {table: tables[table]["rows"] for table in TABLES}
-            digests = {table: str(tables[table]["digest"]) for table in TABLES}
-            return cls(fields["revision"], rows, digests, fields["files"], fields["size"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise _invalid("its description cannot be read") from error
-
-
 class _BackupReader:
     """Reads the members of a backup, and refuses all that `backup` does not write."""
 
     def __init__(self, path: Path) -> None:
         self._file: BinaryIO = path.open("rb")
-        try:
-            found = os.fstat(self._file.fileno())
-            if not stat.S_ISREG(found.st_mode):
-                raise CatalogError("the backup is not a file")
-            self._size = found.st_size
-            name, size = self._header()
-            if name != _MANIFEST:
-                raise _invalid("its description is not at the beginning")
-            self.manifest = _Manifest.parse(self._content(size, _MAX_MANIFEST_BYTES))
-        except BaseException:
+        self._hash = hashlib.sha256()
+        self._status = os.fstat(self._file.fileno())
+        if not stat.S_ISREG(self._status.st_mode):
             self._file.close()
-            raise
-        self._start = self._file.tell()
+            raise CatalogError("the backup is not a file")
 
     def close(self) -> None:
         self._file.close()
 
+    def require_unchanged(self) -> None:
+        """Check that the file was not written since it was opened.
+
+        Raises:
+            CatalogError: It was.
+        """
+        now = os.fstat(self._file.fileno())
+        if (now.st_size, now.st_mtime_ns) != (self._status.st_size, self._status.st_mtime_ns):
+            raise _invalid("it changes while it is read")
+
     def rows(self) -> Iterator[tuple[str, list[Row]]]:
-        """Yield the rows of each table in batches, and check in the end that they are those of the manifest.
+        """Yield the rows of each table, in batches."""
+        for part, _, content in self.members(TABLES):
+            yield part, _parsed(part, content)
+
+    def blobs(self) -> Iterator[tuple[str, bytes]]:
+        """Yield the digest and the bytes of each blob, which are not compared."""
+        for _, blob, content in self.members((_BLOBS,)):
+            yield f"sha256:{blob}", content
+
+    def members(self, wanted: Collection[str]) -> Iterator[tuple[str, str, bytes]]:
+        """Yield the part, the digits of a blob's digest, and the content of the members of some parts.
+
+        If all parts are wanted, the digest in the last one is compared.
 
         Raises:
             CatalogError: The backup is damaged.
         """
-        lines = {table: _LineDigest() for table in TABLES}
-        for table, _, content in self._members(blobs=False):
-            parts = content.splitlines(keepends=True)
-            lines[table].add(parts)
-            for batch in in_batches(parts, _BATCH):
-                yield table, [_parsed(table, line) for line in batch]
-        for table, found in lines.items():
-            if (found.rows, found.digest) != (self.manifest.rows[table], self.manifest.digests[table]):
-                raise _invalid(f"the rows of {table} are not those of its description")
-
-    def blobs(self) -> Iterator[tuple[str, bytes]]:
-        """Yield the digest and the bytes of each blob, which are not compared."""
-        for _, name, content in self._members(blobs=True):
-            yield f"sha256:{name}", content
-
-    def _members(self, *, blobs: bool) -> Iterator[tuple[str, str, bytes]]:
-        """Yield the blobs, or the other members, and check that all are in order and complete."""
-        self._file.seek(self._start)
-        tables, number, last, files, total = list(TABLES), 0, "", 0, 0
-        while (header := self._header())[0]:
-            found = _NAME.fullmatch(header[0])
+        self._file.seek(0)
+        self._hash = hashlib.sha256()
+        last: tuple[int, str] = (-1, "")
+        while True:
+            before = self._hash.hexdigest()
+            name, size = self._header()
+            found = _NAME.fullmatch(name)
+            if not name and last[1] == _END:
+                return
             if found is None:
-                raise _invalid("it has another kind of file")
-            if (blob := found["blob"]) is not None:
-                if blob <= last:
-                    raise _invalid("its files are not in order")
-                last, tables, files, total = blob, [], files + 1, total + header[1]
-            else:
-                while tables and tables[0] != found["table"]:
-                    tables, number = tables[1:], 0
-                number += 1
-                if not tables or int(found["number"]) != number:
-                    raise _invalid("its rows are not in order")
-            if (blob is not None) is blobs:
-                limit = MAX_BLOB_BYTES if blobs else _MAX_ROWS_BYTES
-                yield found["table"] or "", blob or "", self._content(header[1], limit)
-            else:
-                self._file.seek(header[1] + -header[1] % _BLOCK, os.SEEK_CUR)
-        if (files, total) != (self.manifest.files, self.manifest.size):
-            raise _invalid("its files are not those of its description")
+                raise _invalid("it has another kind of member, or no end")
+            part = found["part"] or (_BLOBS if found["blob"] else name)
+            here = (_PARTS.index(part), name)
+            if here <= last or (last[0] < 0 and part != _DESCRIPTION):
+                raise _invalid("its members are not in order")
+            last = here
+            if part not in wanted:
+                self._file.seek(size + -size % _BLOCK, os.SEEK_CUR)
+                continue
+            content = self._content(size, MAX_BLOB_BYTES if part == _BLOBS else _MAX_ROWS_BYTES)
+            if part == _END and content != _end(before):
+                raise _invalid("its bytes do not match the digest at its end")
+            yield part, found["blob"] or "", content
 
     def _header(self) -> tuple[str, int]:
         """Read the name and size of the next member; an empty name at the end of the file."""
@@ -394,76 +326,102 @@ class _BackupReader:
             raise _invalid(f"a part of it is larger than {limit} bytes")
         content = self._exactly(size)
         if any(self._exactly(-size % _BLOCK)):
-            raise _invalid("there are bytes after a file")
+            raise _invalid("there are bytes after a member")
         return content
 
     def _exactly(self, size: int) -> bytes:
-        if size > self._size - self._file.tell() or len(content := self._file.read(size)) != size:
+        if size > self._status.st_size - self._file.tell() or len(content := self._file.read(size)) != size:
             raise _invalid("it is cut short")
+        self._hash.update(content)
         return content
 
 
-def _parsed(table: str, line: bytes) -> Row:
-    """Parse one line as a row of a table.
+def _parsed(table: str, content: bytes) -> list[Row]:
+    """Parse lines as rows of a table.
 
     Raises:
-        CatalogError: It is none.
+        CatalogError: One is none.
     """
     columns = TABLES[table][0].split(", ")
-    try:
-        values = orjson.loads(line)
-    except ValueError as error:
-        raise _invalid(f"a row of {table} cannot be read") from error
-    if not isinstance(values, list) or len(row := cast(list[Any], values)) != len(columns):
-        raise _invalid(f"a row of {table} has other columns")
-    for column, value in zip(columns, row, strict=True):
-        types = _TYPES.get(column, (str,))
-        if column == "revision":
-            types = (int, type(None)) if table == "audit" else (int,)
-        if type(value) not in types or (type(value) is int and abs(value) > FOREVER):
-            raise _invalid(f"the column {column} of a row of {table} has another type")
-        if isinstance(value, str) and "\0" in value:
-            raise _invalid(f"the column {column} of a row of {table} is not a text")
-    if table == "versions":
-        position = columns.index("entry")
-        row[position] = row[position].encode()
-    return row
+    rows: list[Row] = []
+    for line in content.splitlines():
+        try:
+            values = orjson.loads(line)
+        except ValueError as error:
+            raise _invalid(f"a row of {table} cannot be read") from error
+        if not isinstance(values, list) or len(row := cast(list[Any], values)) != len(columns):
+            raise _invalid(f"a row of {table} has other columns")
+        for column, value in zip(columns, row, strict=True):
+            types = _TYPES.get(column, (str,))
+            if column == "revision":
+                types = (int, type(None)) if table == "audit" else (int,)
+            is_valid = type(value) in types and not (isinstance(value, int) and abs(value) > FOREVER)
+            if not is_valid or (isinstance(value, str) and "\0" in value):
+                raise _invalid(f"the column {column} of a row of {table} has another type")
+        if table == "versions":
+            position = columns.index("entry")
+            row[position] = row[position].encode()
+        rows.append(row)
+    return rows
 
 
-def _check(reader: _BackupReader) -> None:
+def _check(reader: _BackupReader) -> BackupSummary:
     """Check the whole backup: every row, and the bytes of every file.
 
     Raises:
         CatalogError: The backup is damaged.
     """
     references: dict[str, int] = {}
+    revision = count = size = 0
     last: SkillRow | None = None
     made: set[int] = set()
     revisions: list[int] = []
-    for table, rows in reader.rows():
-        if table == "versions":
-            for values in rows:
-                row = SkillRow(*values)
+    found: set[str] = set()
+    for part, blob, content in reader.members(_PARTS):
+        if part == _DESCRIPTION:
+            revision = _revision_in(content)
+        elif part == _BLOBS:
+            with _damage():
+                check_content(f"sha256:{blob}", content)
+            found.add(f"sha256:{blob}")
+            size += len(content)
+            if references.get(f"sha256:{blob}") != len(content):
+                raise _invalid("it has a file that no row refers to, or one of another size")
+        elif part in TABLES:
+            rows = _parsed(part, content)
+            if part == "revisions":
+                revisions += [row[0] for row in rows]
+            for row in [SkillRow(*row) for row in rows] if part == "versions" else ():
                 with _damage():
                     references.update((line.digest, line.size) for line in lines_of(row))
-                _check_row(row, last, reader.manifest.revision)
+                _check_row(row, last, revision)
                 made.add(row.since)
                 last = row
-        elif table == "revisions":
-            revisions += [row[0] for row in rows]
-    if any(one >= other for one, other in pairwise([0, *revisions, reader.manifest.revision + 1])):
-        raise _invalid("its revisions are not in order")
-    if not made <= set(revisions):
-        raise _invalid("a row is of a revision that it does not have")
-    found: set[str] = set()
-    for digest, content in reader.blobs():
-        with _damage():
-            check_content(digest, content)
-        if references.get(digest) != len(content):
-            raise _invalid("it has a file that no row refers to, or one of another size")
-        found.add(digest)
+                count += 1
     if found != references.keys():
         raise _invalid("a file is missing that a row refers to")
+    if any(one >= other for one, other in pairwise([0, *revisions, revision + 1])) or not made <= {
+        *revisions
+    }:
+        raise _invalid("its revisions are not in order, or one is missing")
+    return BackupSummary(revision, count, len(found), size)
+
+
+def _revision_in(content: bytes) -> int:
+    """Return the revision in the description of a backup.
+
+    Raises:
+        CatalogError: It is not a description, or one that this program does not know.
+    """
+    try:
+        description = orjson.loads(content)
+        is_known = (description["format"], description["version"]) == (_FORMAT, _VERSION)
+        revision = description["revision"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise _invalid("its description cannot be read") from error
+    if not is_known or type(revision) is not int or not 0 <= revision < FOREVER:
+        raise _invalid("it is of another program, or of a later version")
+    return revision
 
 
 def _check_row(row: SkillRow, last: SkillRow | None, revision: int) -> None:
@@ -516,17 +474,22 @@ async def restore(
     """
     reader = await _in_thread(_BackupReader, path)
     try:
-        await _in_thread(_check, reader)
-        manifest = reader.manifest
+        summary = await _in_thread(_check, reader)
         async with open_catalog(url, create=True, blobs=blobs) as catalog:
             async with catalog.database.transaction(write=False) as transaction:
                 await _require_empty(transaction)
             async with catalog.no_collection(_LEASE_SECONDS):
-                await _upload(catalog, reader, progress)
-                await _insert(catalog.database, reader)
+                done = 0
+                batches = _batches(reader.blobs(), lambda file: len(file[1]))
+                while batch := await _in_thread(lambda: next(batches, None)):
+                    await for_each(batch, lambda file: catalog.store.put(*file))
+                    done += len(batch)
+                    if progress is not None:
+                        progress(done, summary.files)
+                await _insert(catalog.database, reader, summary)
     finally:
         await _in_thread(reader.close)
-    return BackupSummary(manifest.revision, manifest.rows["versions"], manifest.files, manifest.size)
+    return summary
 
 
 async def _require_empty(transaction: Transaction) -> None:
@@ -538,21 +501,10 @@ async def _require_empty(transaction: Transaction) -> None:
             )
 
 
-async def _upload(catalog: Catalog, reader: _BackupReader, progress: ReportProgress | None) -> None:
-    done = 0
-    files = reader.blobs()
-    while batch := await _in_thread(lambda: list(islice(files, _AT_ONCE))):
-        await for_each(batch, lambda file: catalog.store.put(*file))
-        done += len(batch)
-        if progress is not None:
-            progress(done, reader.manifest.files)
-
-
-async def _insert(database: Database, reader: _BackupReader) -> None:
+async def _insert(database: Database, reader: _BackupReader, summary: BackupSummary) -> None:
     """Write all rows in one transaction."""
-    revision = reader.manifest.revision
     async with database.transaction(write=True) as transaction:
-        await transaction.execute("UPDATE state SET revision = ? WHERE one = 1", (revision,))
+        await transaction.execute("UPDATE state SET revision = ? WHERE one = 1", (summary.revision,))
         await _require_empty(transaction)
         batches = reader.rows()
         while batch := await _in_thread(lambda: next(batches, None)):
@@ -560,6 +512,8 @@ async def _insert(database: Database, reader: _BackupReader) -> None:
             columns = TABLES[table][0]
             places = ", ".join("?" * len(columns.split(", ")))
             await transaction.execute_many(f"INSERT INTO {table} ({columns}) VALUES ({places})", rows)
-        detail = f"{reader.manifest.rows['versions']} rows and {reader.manifest.files} files"
-        await record_event(transaction, database.clock, "restore", actor="", revision=revision, detail=detail)
-        await database.announce(transaction, revision)
+        await _in_thread(reader.require_unchanged)
+        detail = f"{summary.rows} rows and {summary.files} files"
+        clock = database.clock
+        await record_event(transaction, clock, "restore", actor="", revision=summary.revision, detail=detail)
+        await database.announce(transaction, summary.revision)

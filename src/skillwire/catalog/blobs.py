@@ -6,13 +6,14 @@ import re
 import secrets
 import stat
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Generator, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from itertools import groupby
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypeVar
 
+import anyio
 import anyio.to_thread
 
 from skillwire.catalog.database import Database, Transaction
@@ -21,8 +22,10 @@ from skillwire.catalog.schema import FOLDER, S3, TABLE
 from skillwire.core import MAX_TOTAL_SIZE, digest_of, is_digest
 
 MAX_BLOB_BYTES: Final = MAX_TOTAL_SIZE
-AT_ONCE: Final = 16
-"""How many requests to one store of blobs wait at once."""
+AT_ONCE: Final = 8
+"""How many blobs are in memory at once, when many are read or written."""
+
+Item = TypeVar("Item")
 
 _TEMPORARY = "new"
 _STALE_SECONDS = 3600.0
@@ -133,6 +136,28 @@ def checked(digest: str, content: bytes, location: str) -> bytes:
             fix="check the catalog with `skillwire catalog verify`, and restore a backup",
         )
     return content
+
+
+async def for_each(
+    items: Collection[Item], act: Callable[[Item], Awaitable[object]], *, at_once: int = AT_ONCE
+) -> None:
+    """Call a function for each item, a few at a time; the first exception ends this and is raised."""
+    waiting = iter(items)
+    failures: list[Exception] = []
+
+    async def work(scope: anyio.CancelScope) -> None:
+        try:
+            for item in waiting:
+                await act(item)
+        except Exception as error:
+            failures.append(error)
+            scope.cancel()
+
+    async with anyio.create_task_group() as group:
+        for _ in range(min(at_once, len(items))):
+            group.start_soon(work, group.cancel_scope)
+    if failures:
+        raise failures[0]
 
 
 def open_blobs(location: str, database: Database) -> BlobStore:
@@ -324,8 +349,12 @@ def _opened(name: str | Path, above: int | None = None, *, make: bool = False) -
     if make:
         with suppress(FileExistsError):
             os.mkdir(name, 0o700, dir_fd=above)
-            if above is not None:
-                os.fsync(above)
+            # The folder of the database may be reached through a link.
+            parent = os.open(Path(name).parent, os.O_RDONLY, dir_fd=above)
+            try:
+                os.fsync(parent)
+            finally:
+                os.close(parent)
     descriptor = os.open(name, _OPEN_FOLDER, dir_fd=above)
     try:
         yield descriptor

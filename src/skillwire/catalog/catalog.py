@@ -13,7 +13,7 @@ import anyio
 
 from skillwire.catalog.blobs import BlobStore, open_blobs
 from skillwire.catalog.changes import (
-    Change,
+    CatalogChange,
     change_between,
     current_rows,
     in_batches,
@@ -28,12 +28,12 @@ from skillwire.catalog.model import (
     FOREVER,
     AuditEvent,
     CatalogError,
-    ChangeKind,
     Draft,
     Publication,
     PublishPlan,
     Revision,
     SkillChange,
+    SkillChangeKind,
     SkillRow,
     SkillVersion,
 )
@@ -148,7 +148,7 @@ class Catalog:
             # A file may have been removed since the plan was made.
             await upload(plan, await self._missing(plan.files), self.store.put, progress)
             action = "sync" if plan.source else "publish"
-            change = Change(action, plan.rows, plan.removed, plan.seen, actor, note)
+            change = CatalogChange(action, plan.rows, plan.removed, plan.seen, actor, note)
             revision, changed = await write_change(self.database, change)
         return Publication(revision, tuple(one for one in plan.changes if one.uri.text in changed))
 
@@ -166,7 +166,7 @@ class Catalog:
             return Publication(await self.revision(), ())
         seen = {uri.text: current.since if current else 0}
         note = note or f"to revision {revision}"
-        change = Change("rollback", [earlier], (), seen, actor, note)
+        change = CatalogChange("rollback", [earlier], (), seen, actor, note)
         new, changed = await write_change(self.database, change)
         return Publication(new, (change_between(current, earlier),) if changed else ())
 
@@ -183,10 +183,10 @@ class Catalog:
             if uri.text not in rows:
                 raise NotFoundError(f"no skill is published at {uri}", uri=uri.text)
         seen = {uri: row.since for uri, row in rows.items()}
-        change = Change("unpublish", (), rows.keys(), seen, actor, note)
+        change = CatalogChange("unpublish", (), rows.keys(), seen, actor, note)
         revision, changed = await write_change(self.database, change)
         removals = (
-            SkillChange(SkillUri(uri), ChangeKind.REMOVED, row.digest, is_pin=bool(row.is_pin))
+            SkillChange(SkillUri(uri), SkillChangeKind.REMOVED, row.digest, is_pin=bool(row.is_pin))
             for uri, row in sorted(rows.items())
             if uri in changed
         )

@@ -12,10 +12,10 @@ from skillwire.catalog.model import (
     COLUMNS,
     FOREVER,
     CatalogConflictError,
-    ChangeKind,
     Draft,
     PublishPlan,
     SkillChange,
+    SkillChangeKind,
     SkillRow,
 )
 from skillwire.core import DuplicateSkillError, ManifestFile, SkillUri
@@ -33,7 +33,7 @@ _CURRENT = f"until = {FOREVER}"
 _INSERT = f"INSERT INTO versions ({COLUMNS}) VALUES ({', '.join('?' * len(SkillRow._fields))})"
 
 
-class Change(NamedTuple):
+class CatalogChange(NamedTuple):
     """What a transaction is to write; `seen` maps URIs to the revision of the state it is based on."""
 
     action: str
@@ -134,18 +134,18 @@ async def _removals(transaction: Transaction, source: str, seen: dict[str, int])
     )
     gone = [row for row in found if row[0] not in seen]
     seen.update((uri, since) for uri, since, _ in gone)
-    return [SkillChange(SkillUri(uri), ChangeKind.REMOVED, digest) for uri, _, digest in gone]
+    return [SkillChange(SkillUri(uri), SkillChangeKind.REMOVED, digest) for uri, _, digest in gone]
 
 
 def change_between(before: SkillRow | None, after: SkillRow) -> SkillChange:
     """Return how a skill changes, with the paths of files that differ."""
     uri = SkillUri(after.uri)
     if before is None:
-        return SkillChange(uri, ChangeKind.ADDED, "", after.digest, is_pin=bool(after.is_pin))
+        return SkillChange(uri, SkillChangeKind.ADDED, "", after.digest, is_pin=bool(after.is_pin))
     old, new = lines_in(before.entry), lines_in(after.entry)
     differing = sorted(file for file in old | new if old.get(file) != new.get(file))
     paths = tuple(uri.relative_path(file) for file in differing)
-    return SkillChange(uri, ChangeKind.CHANGED, before.digest, after.digest, paths, bool(after.is_pin))
+    return SkillChange(uri, SkillChangeKind.CHANGED, before.digest, after.digest, paths, bool(after.is_pin))
 
 
 def lines_in(entry: bytes) -> dict[str, str]:
@@ -281,7 +281,7 @@ async def _check_versions(transaction: Transaction, rows: Sequence[SkillRow]) ->
 # The transaction
 
 
-async def write_change(database: Database, change: Change) -> tuple[int, frozenset[str]]:
+async def write_change(database: Database, change: CatalogChange) -> tuple[int, frozenset[str]]:
     """Write a change as one revision; return the revision, and the URIs that it changed.
 
     What another publisher has done meanwhile in the same way is left out. When
@@ -311,7 +311,7 @@ async def write_change(database: Database, change: Change) -> tuple[int, frozens
     return revision, frozenset(changed)
 
 
-async def _done_meanwhile(transaction: Transaction, change: Change) -> set[str]:
+async def _done_meanwhile(transaction: Transaction, change: CatalogChange) -> set[str]:
     """Return the URIs whose state is the wanted one already.
 
     Raises:
@@ -377,7 +377,7 @@ async def _write(
 async def _record(
     transaction: Transaction,
     clock: str,
-    change: Change,
+    change: CatalogChange,
     revision: int,
     namespaces: Mapping[str, Sequence[str]],
 ) -> None:

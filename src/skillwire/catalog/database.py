@@ -90,8 +90,8 @@ class Database(Protocol):
         """Return all rows of one query, in a transaction of its own."""
         ...
 
-    async def tables(self) -> set[str]:
-        """Return the names of all tables."""
+    async def tables(self, transaction: Transaction | None = None) -> set[str]:
+        """Return the names of all tables, as a transaction sees them if one is open."""
         ...
 
     async def lock_schema(self, transaction: Transaction) -> None:
@@ -105,6 +105,21 @@ class Database(Protocol):
     async def wait_for_notice(self, notice: int, seconds: float) -> None:
         """Wait until `notice` is greater than this, or for a while that is at most `seconds`."""
         ...
+
+
+class Streams:
+    """The streams of a transaction. Those that were not read to their end are closed with it."""
+
+    def __init__(self) -> None:
+        self._opened: list[AsyncGenerator[list[Row]]] = []
+
+    def add(self, stream: AsyncGenerator[list[Row]]) -> AsyncGenerator[list[Row]]:
+        self._opened.append(stream)
+        return stream
+
+    async def close(self) -> None:
+        while self._opened:
+            await self._opened.pop().aclose()
 
 
 def open_database(url: str, *, create: bool = False) -> AbstractAsyncContextManager[Database]:
@@ -200,16 +215,18 @@ class SqliteDatabase:
                 yield transaction
                 await self._call(connection.execute, "COMMIT")
             finally:
-                if connection.in_transaction:
-                    with anyio.CancelScope(shield=True):
+                with anyio.CancelScope(shield=True):
+                    await transaction.streams.close()
+                    if connection.in_transaction:
                         await self._call(connection.rollback)
 
     async def read(self, sql: str, parameters: Parameters = ()) -> list[Row]:
         async with _held(self._reading), self._connection() as connection:
             return await SqliteTransaction(connection, self._call).fetch(sql, parameters)
 
-    async def tables(self) -> set[str]:
-        return {name for (name,) in await self.read("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    async def tables(self, transaction: Transaction | None = None) -> set[str]:
+        query = "SELECT name FROM sqlite_master WHERE type = 'table'"
+        return {name for (name,) in await (transaction.fetch(query) if transaction else self.read(query))}
 
     async def lock_schema(self, transaction: Transaction) -> None:
         """Do nothing: a transaction that writes excludes all others."""
@@ -314,6 +331,7 @@ class SqliteTransaction:
     """A transaction of `SqliteDatabase`."""
 
     def __init__(self, connection: sqlite3.Connection, call: Callable[..., Any]) -> None:
+        self.streams = Streams()
         self._connection = connection
         self._call = call
 
@@ -326,9 +344,12 @@ class SqliteTransaction:
     async def execute_many(self, sql: str, parameters: Iterable[Parameters]) -> None:
         await self._call(self._connection.executemany, sql, parameters)
 
-    async def stream(
+    def stream(
         self, sql: str, parameters: Parameters = (), *, batch: int = 1000
     ) -> AsyncGenerator[list[Row]]:
+        return self.streams.add(self._stream(sql, parameters, batch))
+
+    async def _stream(self, sql: str, parameters: Parameters, batch: int) -> AsyncGenerator[list[Row]]:
         cursor: sqlite3.Cursor = await self._call(self._connection.execute, sql, parameters)
         try:
             while rows := await self._call(cursor.fetchmany, batch):

@@ -86,7 +86,10 @@ async def fetched(kind: ManagedKind, location: str, prefix: str) -> AsyncGenerat
     try:
         data = await (_from_git(location, folder) if kind is ManagedKind.GIT else _archive(location))
         strip = kind is ManagedKind.ARCHIVE
-        root = await anyio.to_thread.run_sync(_write_tree, data, folder / "tree", strip)
+        try:
+            root = await anyio.to_thread.run_sync(_write_tree, data, folder / "tree", strip)
+        except OSError as error:
+            raise CatalogError(f"the files of a source cannot be written: {error.strerror}") from error
         async with DirectorySource(root, prefix=prefix, watch=False, index=False) as source:
             yield source
     finally:
@@ -106,6 +109,8 @@ def check_location(kind: ManagedKind, location: str) -> None:
         _git_location(location)
     elif kind is ManagedKind.WELL_KNOWN or "://" in location:
         SiteAddress.parse(location)
+    elif not Path(location).is_absolute():
+        raise CatalogError("the path of a managed source is not absolute", fix="write the whole path")
 
 
 # Archives
@@ -180,7 +185,12 @@ def _write_tree(data: bytes, root: Path, strip: bool) -> Path:
 
 def _checked(name: str) -> str:
     segments = name.split("/")
-    if len(segments) > LIMITS.max_depth or len(name.encode("utf-8", "replace")) > LIMITS.max_path_length:
+    lengths = [len(segment.encode("utf-8", "replace")) for segment in segments]
+    if (
+        len(segments) > LIMITS.max_depth
+        or sum(lengths) > LIMITS.max_path_length
+        or max(lengths) > LIMITS.max_segment_length
+    ):
         raise LimitError(f"the path {quoted(name)} is too long or too deep")
     try:
         for segment in segments:

@@ -1,14 +1,14 @@
 """Figures of a catalog, a check of everything in it, and the removal of files that nothing refers to."""
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 import anyio
 import anyio.to_thread
 
-from skillwire.catalog.blobs import BlobDamagedError, BlobMissingError, StoredBlob
+from skillwire.catalog.blobs import BlobDamagedError, BlobMissingError, StoredBlob, for_each
 from skillwire.catalog.catalog import COLLECTION, PUBLISHERS, Catalog, ReportProgress
 from skillwire.catalog.changes import in_batches, read_revision
 from skillwire.catalog.database import SQLITE, Transaction
@@ -19,9 +19,6 @@ from skillwire.core.json import parse_strictly
 GRACE_SECONDS: Final = 86400.0
 """How long a file that nothing refers to is kept: a publication may be about to refer to it."""
 
-Item = TypeVar("Item")
-
-_AT_ONCE = 8
 _BATCH = 500
 _WAIT_SECONDS = 60.0
 _TURN_SECONDS = 3.0
@@ -201,26 +198,6 @@ async def verify(catalog: Catalog, progress: ReportProgress | None = None) -> Ve
         tuple(sorted(damaged)),
         tuple(references.unreadable),
     )
-
-
-async def for_each(items: Collection[Item], act: Callable[[Item], Awaitable[object]]) -> None:
-    """Call a function for each item, a few at a time; the first exception ends this and is raised."""
-    waiting = iter(items)
-    failures: list[Exception] = []
-
-    async def work(scope: anyio.CancelScope) -> None:
-        try:
-            for item in waiting:
-                await act(item)
-        except Exception as error:
-            failures.append(error)
-            scope.cancel()
-
-    async with anyio.create_task_group() as group:
-        for _ in range(min(_AT_ONCE, len(items))):
-            group.start_soon(work, group.cancel_scope)
-    if failures:
-        raise failures[0]
 
 
 # Removing what nothing refers to

@@ -104,7 +104,7 @@ class Draft:
     version: str = ""
 
 
-class ChangeKind(StrEnum):
+class SkillChangeKind(StrEnum):
     """What a publication does to a skill."""
 
     ADDED = "added"
@@ -117,7 +117,7 @@ class SkillChange:
     """A difference of one skill: the digests of its entry, and the paths of files that differ."""
 
     uri: SkillUri
-    kind: ChangeKind
+    kind: SkillChangeKind
     before: str = ""
     after: str = ""
     files: tuple[str, ...] = ()
@@ -146,7 +146,7 @@ class PublishPlan:
     @property
     def removed(self) -> tuple[str, ...]:
         """The URIs of the skills that would be removed."""
-        return tuple(change.uri.text for change in self.changes if change.kind is ChangeKind.REMOVED)
+        return tuple(change.uri.text for change in self.changes if change.kind is SkillChangeKind.REMOVED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout, TooManyRequests
 
-from skillwire.catalog.database import POSTGRESQL, SECONDS, Parameters, Row, Transaction
+from skillwire.catalog.database import POSTGRESQL, SECONDS, Parameters, Row, Streams, Transaction
 from skillwire.catalog.model import CatalogError
 from skillwire.sources.background import FailureLog, run_in_background
 
@@ -88,7 +88,11 @@ async def open_postgres(url: str) -> AsyncGenerator["PostgresDatabase"]:
     database = PostgresDatabase(pool, options, _shown(url, options))
     async with AsyncExitStack() as stack:
         stack.push_async_callback(_close, pool)
-        await pool.open()
+        try:
+            # Otherwise the first call makes a second connection, because the first one is not ready.
+            await pool.open(wait=True, timeout=SECONDS)
+        except PoolTimeout as error:
+            raise CatalogError("PostgreSQL does not answer in time", fix="try again later") from error
         await stack.enter_async_context(run_in_background(database.listen))
         yield database
 
@@ -166,9 +170,11 @@ class PostgresDatabase:
             try:
                 await transaction.execute(f"BEGIN {mode}")
                 yield transaction
+                await transaction.streams.close()
                 await transaction.execute("COMMIT")
             except BaseException:
                 with anyio.move_on_after(SECONDS, shield=True), suppress(psycopg.Error):
+                    await transaction.streams.close()
                     await connection.rollback()
                 raise
 
@@ -182,9 +188,9 @@ class PostgresDatabase:
                         raise
         raise AssertionError("the loop ends by itself")
 
-    async def tables(self) -> set[str]:
-        rows = await self.read("SELECT tablename FROM pg_tables WHERE schemaname = current_schema()")
-        return {name for (name,) in rows}
+    async def tables(self, transaction: Transaction | None = None) -> set[str]:
+        query = "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
+        return {name for (name,) in await (transaction.fetch(query) if transaction else self.read(query))}
 
     async def lock_schema(self, transaction: Transaction) -> None:
         await transaction.fetch("SELECT pg_advisory_xact_lock(?)", (_MIGRATION_LOCK,))
@@ -266,6 +272,8 @@ class PostgresTransaction:
     """A transaction of `PostgresDatabase`."""
 
     def __init__(self, connection: Connection) -> None:
+        self.streams = Streams()
+        self._names = count()
         self._connection = connection
 
     async def fetch(self, sql: str, parameters: Parameters = ()) -> list[Row]:
@@ -282,10 +290,13 @@ class PostgresTransaction:
             async with self._connection.cursor() as cursor:
                 await cursor.executemany(_with_places(sql), parameters)
 
-    async def stream(
+    def stream(
         self, sql: str, parameters: Parameters = (), *, batch: int = 1000
     ) -> AsyncGenerator[list[Row]]:
-        cursor = self._connection.cursor("rows")
+        return self.streams.add(self._stream(sql, parameters, batch))
+
+    async def _stream(self, sql: str, parameters: Parameters, batch: int) -> AsyncGenerator[list[Row]]:
+        cursor = self._connection.cursor(f"rows_{next(self._names)}")
         try:
             with _errors(self._connection):
                 await cursor.execute(_with_places(sql), parameters)

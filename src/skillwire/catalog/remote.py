@@ -21,12 +21,12 @@ from skillwire.catalog.model import (
     FOREVER,
     CatalogConflictError,
     CatalogError,
-    ChangeKind,
     Draft,
     Publication,
     PublishPlan,
     Revision,
     SkillChange,
+    SkillChangeKind,
     SkillRow,
     SkillVersion,
 )
@@ -295,7 +295,7 @@ def _change(item: Mapping[str, Any]) -> SkillChange:
     uri = SkillUri(SkillUri.parse(item["uri"]).text)
     files = tuple(uri.relative_path(uri.join(file)) for file in item["files"])
     before, after = (visible(str(item[key]), most=_MAX_TEXT) for key in ("before", "after"))
-    return SkillChange(uri, ChangeKind(item["change"]), before, after, files, bool(item["isVersion"]))
+    return SkillChange(uri, SkillChangeKind(item["change"]), before, after, files, bool(item["isVersion"]))
 
 
 def _version(uri: SkillUri, item: Mapping[str, Any]) -> SkillVersion:

@@ -18,13 +18,13 @@ from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import S3Store
 
 from skillwire.catalog.blobs import (
-    AT_ONCE,
     MAX_BLOB_BYTES,
     BlobMissingError,
     StoredBlob,
     check_content,
     check_digests,
     checked,
+    for_each,
 )
 from skillwire.catalog.database import Transaction
 from skillwire.catalog.model import CatalogError
@@ -43,6 +43,7 @@ LOCATION: Final = re.compile(
 )
 """What a location looks like: names only, so that it never carries credentials or parameters."""
 
+_REQUESTS = 16
 _REQUEST = timedelta(seconds=60)
 _RETRYING = timedelta(seconds=60)
 _DEADLINE = 150.0
@@ -65,7 +66,7 @@ class S3Blobs:
         self.location = location.rstrip("/")
         self._bucket = found["bucket"]
         self._prefix = found["prefix"].strip("/")
-        self._limiter = anyio.CapacityLimiter(AT_ONCE)
+        self._limiter = anyio.CapacityLimiter(_REQUESTS)
 
     async def check(self) -> None:
         """Check that the bucket can be listed.
@@ -79,24 +80,13 @@ class S3Blobs:
     async def has(self, digests: Collection[str]) -> set[str]:
         """Return those of the digests that are stored."""
         check_digests(digests)
-        waiting = iter(dict.fromkeys(digests))
         stored: set[str] = set()
-        failed: list[CatalogError] = []
 
-        async def look(scope: anyio.CancelScope) -> None:
-            try:
-                for digest in waiting:
-                    if await self._call("looked up", self._has, _key(digest)):
-                        stored.add(digest)
-            except CatalogError as error:
-                failed.append(error)
-                scope.cancel()
+        async def look(digest: str) -> None:
+            if await self._call("looked up", self._has, _key(digest)):
+                stored.add(digest)
 
-        async with anyio.create_task_group() as group:
-            for _ in range(min(AT_ONCE, len(digests))):
-                group.start_soon(look, group.cancel_scope)
-        if failed:
-            raise failed[0]
+        await for_each(set(digests), look, at_once=_REQUESTS)
         return stored
 
     async def put(self, digest: str, content: bytes) -> None:
@@ -105,7 +95,7 @@ class S3Blobs:
         Raises:
             CatalogError: The content is not the one of the digest, or it cannot be stored.
         """
-        check_content(digest, content)
+        await anyio.to_thread.run_sync(check_content, digest, content)
         await self._call("stored", self._put, _key(digest), content)
 
     async def get(self, digest: str) -> bytes:
@@ -120,7 +110,7 @@ class S3Blobs:
         content = await self._call("read", self._get, _key(digest))
         if content is None:
             raise BlobMissingError(digest, self.location)
-        return checked(digest, content, self.location)
+        return await anyio.to_thread.run_sync(checked, digest, content, self.location)
 
     async def digests(self) -> AsyncIterator[list[StoredBlob]]:
         """Yield all blobs, in batches."""

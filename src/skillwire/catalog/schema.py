@@ -92,13 +92,13 @@ def _location(database: Database, blobs: str) -> str:
     )
 
 
-async def _has_catalog(database: Database) -> bool:
+async def _has_catalog(database: Database, transaction: Transaction | None = None) -> bool:
     """Return whether there is a catalog; False when there is room for one.
 
     Raises:
         CatalogError: Another program's tables are in the way.
     """
-    tables = await database.tables()
+    tables = await database.tables(transaction)
     if tables >= _OWN_TABLES:
         return True
     # A PostgreSQL database may be shared, if the names differ.
@@ -127,7 +127,7 @@ async def _migrate(database: Database, blobs: str) -> None:
     """Run the statements that are missing, unless another process has done so meanwhile."""
     async with database.transaction(write=True) as transaction:
         await database.lock_schema(transaction)
-        schema = await _schema_of(transaction) if await _has_catalog(database) else 0
+        schema = await _schema_of(transaction) if await _has_catalog(database, transaction) else 0
         for statements in MIGRATIONS[schema:]:
             for statement in statements:
                 await transaction.execute(statement.format(**database.types))

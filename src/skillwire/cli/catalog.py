@@ -12,10 +12,10 @@ from typing import Annotated, TypeAlias, TypeVar
 import anyio
 import typer
 
+from skillwire.catalog import Catalog, open_catalog
 from skillwire.catalog.backup import BackupSummary
 from skillwire.catalog.backup import backup as back_up
 from skillwire.catalog.backup import restore as restore_backup
-from skillwire.catalog.catalog import Catalog, open_catalog
 from skillwire.catalog.maintenance import Problem
 from skillwire.catalog.maintenance import gc as collect
 from skillwire.catalog.maintenance import stats as read_stats
@@ -228,7 +228,7 @@ def sync(
     with command_output("catalog", json=json, verbose=verbose) as output:
         # To fetch from repositories and sites takes modules that the other commands do not need.
         module = import_module("skillwire.cli.catalog_sync")
-        request = module.sync_request(
+        request = module.sources_request(
             add=add, location=location, every=every, prefix=prefix, remove=remove, run=run
         )
         url = catalog_url(catalog)

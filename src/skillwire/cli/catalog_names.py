@@ -14,8 +14,7 @@ from urllib.parse import quote
 import platformdirs
 import typer
 
-import skillwire.catalog
-from skillwire.catalog.model import ChangeKind, SkillChange
+from skillwire.catalog import SkillChange, SkillChangeKind, open_catalog, open_remote
 from skillwire.cli.command import MisuseError, Output, plural
 from skillwire.core import SKILL_FILE, InvalidUriError, NotFoundError, SkillError, SkillUri, quoted
 
@@ -75,7 +74,7 @@ _REMOTE = ("https://", "http://")
 _MAX_TOKEN_FILE = 16 * 1024
 _SCHEMES = ("sqlite:///", "postgresql://", "postgres://")
 _MOST_NAMED = 10
-_STYLES = {ChangeKind.ADDED: "green", ChangeKind.CHANGED: "yellow", ChangeKind.REMOVED: "red"}
+_STYLES = {SkillChangeKind.ADDED: "green", SkillChangeKind.CHANGED: "yellow", SkillChangeKind.REMOVED: "red"}
 
 
 class AmbiguousNameError(SkillError):
@@ -119,13 +118,13 @@ async def open_any_catalog(
     if not url.startswith(_REMOTE):
         if token_file is not None:
             raise MisuseError("--token-file is for catalogs at https://…", fix="leave it out")
-        async with skillwire.catalog.open_catalog(url, create=create, blobs=blobs) as catalog:
+        async with open_catalog(url, create=create, blobs=blobs) as catalog:
             yield catalog
         return
     for option, value in (("--as", actor), ("--blobs", blobs)):
         if value:
             raise MisuseError(f"{option} is decided by the server of the catalog", fix="leave it out")
-    async with skillwire.catalog.open_remote(url, token=_token(token_file)) as remote:
+    async with open_remote(url, token=_token(token_file)) as remote:
         yield remote
 
 

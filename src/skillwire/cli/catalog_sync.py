@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
-from skillwire.catalog.catalog import Catalog
+from skillwire.catalog import Catalog
 from skillwire.catalog.fetch import ManagedKind
 from skillwire.catalog.sync import (
     ManagedSource,
@@ -29,14 +29,14 @@ _ARCHIVE = re.compile(r".+\.(?:tar\.gz|tgz|zip)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
-class SyncRequest:
+class SourcesRequest:
     """What to do: add or remove a source, sync those that are due, or nothing."""
 
     added: ManagedSource | None = None
     removed: str = ""
     is_run: bool = False
 
-    async def perform(self, catalog: Catalog) -> SyncReport:
+    async def perform(self, catalog: Catalog) -> SourcesReport:
         """Do it, and return the sources as they are then.
 
         Raises:
@@ -47,14 +47,14 @@ class SyncRequest:
         if self.removed:
             await remove_source(catalog, self.removed)
         results = await run_due(catalog) if self.is_run else {}
-        return SyncReport(self, await managed_sources(catalog), results)
+        return SourcesReport(self, await managed_sources(catalog), results)
 
 
 @dataclass(frozen=True, slots=True)
-class SyncReport:
+class SourcesReport:
     """The sources of a catalog, and the results of those that were synced now."""
 
-    request: SyncRequest
+    request: SourcesRequest
     sources: Sequence[ManagedSource]
     results: Mapping[str, SyncResult] = field(default_factory=dict[str, SyncResult])
 
@@ -84,7 +84,9 @@ class SyncReport:
             output.message("the catalog has no sources; add one with --add NAME --from LOCATION")
 
 
-def sync_request(*, add: str, location: str, every: str, prefix: str, remove: str, run: bool) -> SyncRequest:
+def sources_request(
+    *, add: str, location: str, every: str, prefix: str, remove: str, run: bool
+) -> SourcesRequest:
     """Return what the options of the command mean.
 
     Raises:
@@ -95,7 +97,7 @@ def sync_request(*, add: str, location: str, every: str, prefix: str, remove: st
     if bool(add) != bool(location) or (prefix and not add):
         raise MisuseError("--add and --from belong together", fix="write --add NAME --from LOCATION")
     if not add:
-        return SyncRequest(None, remove, run)
+        return SourcesRequest(None, remove, run)
     match = _EVERY.fullmatch(every)
     if match is None:
         raise MisuseError(f"{quoted(every)} is not a time", fix="write it like 10m, 1h or 1d")
@@ -104,7 +106,7 @@ def sync_request(*, add: str, location: str, every: str, prefix: str, remove: st
         # Whoever syncs it may be in another folder.
         location = str(Path(location).absolute())
     seconds = float(match["number"]) * _UNITS[match["unit"]]
-    return SyncRequest(ManagedSource(add, kind, location, prefix, seconds))
+    return SourcesRequest(ManagedSource(add, kind, location, prefix, seconds))
 
 
 def kind_of(location: str) -> ManagedKind:

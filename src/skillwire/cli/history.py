@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import anyio
 import typer
 
+from skillwire.catalog import FOREVER, Revision, SkillVersion
 from skillwire.catalog.catalog import MAX_LIMIT
-from skillwire.catalog.model import FOREVER, Revision, SkillVersion
 from skillwire.cli.catalog_names import (
     RemoteUrl,
     TokenFile,

@@ -9,14 +9,21 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import anyio
 import typer
 
-import skillwire.catalog
-from skillwire.catalog.drafts import DraftSet, is_version, open_drafts
-from skillwire.catalog.model import NoCatalogError, Publication
+from skillwire.catalog import (
+    Catalog,
+    DraftSet,
+    NoCatalogError,
+    Publication,
+    RemoteCatalog,
+    is_version,
+    open_catalog,
+    open_drafts,
+)
 from skillwire.cli.catalog_names import (
     Actor,
     RemoteUrl,
@@ -46,9 +53,6 @@ from skillwire.cli.folders import FindingCounts, NamedFolder, print_findings
 from skillwire.cli.site import not_published, report_site, require_complete, write_site
 from skillwire.cli.validate import Review, review_folders
 from skillwire.core import InvalidUriError, SkillUri, quoted
-
-if TYPE_CHECKING:
-    from skillwire.catalog import Catalog, RemoteCatalog
 
 app = new_app()
 
@@ -249,9 +253,7 @@ async def _open(stack: AsyncExitStack, wanted: PublishRequest) -> Catalog | Remo
         if create:
             raise
         folder = stack.enter_context(TemporaryDirectory())
-        return await stack.enter_async_context(
-            skillwire.catalog.open_catalog(f"sqlite:///{folder}/empty.db", create=True)
-        )
+        return await stack.enter_async_context(open_catalog(f"sqlite:///{folder}/empty.db", create=True))
 
 
 def _report(output: Output, wanted: PublishRequest, publication: Publication, drafts: DraftSet) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 import anyio
 import typer
 
-from skillwire.catalog.model import Publication
+from skillwire.catalog import Publication
 from skillwire.cli.catalog_names import (
     Actor,
     RemoteUrl,

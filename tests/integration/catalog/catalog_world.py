@@ -2,8 +2,11 @@
 
 import os
 import secrets
+import subprocess
+import sys
+import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -95,3 +98,24 @@ async def published(catalog: Catalog) -> dict[str, int]:
 
 def given_server() -> str:
     return os.environ.get("SKILLWIRE_TEST_DATABASE_URL", "")
+
+
+def run_together(commands: Sequence[Sequence[str]]) -> list[str]:
+    """Start Python programs with arguments, let them go on at once, and return what each prints."""
+    tests = str(Path(__file__).parents[2])
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", *command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": tests},
+        )
+        for command in commands
+    ]
+    time.sleep(1.0)  # They are importing.
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.close()
+        process.stdin = None
+    return [process.communicate(timeout=40)[0].strip() for process in processes]

@@ -16,6 +16,7 @@ from integration.catalog.blob_places import (
     Place,
     run_script,
 )
+from skillwire.catalog import blobs, s3
 from skillwire.catalog.blobs import (
     MAX_BLOB_BYTES,
     BlobMissingError,
@@ -165,15 +166,20 @@ async def test_many_digests_are_looked_up_at_once(place: Place, store: BlobStore
     assert await store.has(set(wanted)) == set(stored)
 
 
-async def test_all_blobs_are_listed_in_bounded_batches(store: BlobStore) -> None:
-    wanted = {digest_of(b"%d" % number): len(b"%d" % number) for number in range(1_050)}
-    for number, digest in enumerate(wanted):
-        await store.put(digest, b"%d" % number)
+async def test_all_blobs_are_listed_in_bounded_batches(
+    store: BlobStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (blobs, s3):
+        monkeypatch.setattr(module, "_BATCH", 10)
+    contents = [b"%d" % number for number in range(35)]
+    for content in contents:
+        await store.put(digest_of(content), content)
 
     batches = [batch async for batch in store.digests()]
 
-    assert max(map(len, batches)) <= 1_000
-    assert {blob.digest: blob.size for batch in batches for blob in batch} == wanted
+    assert 0 < max(map(len, batches)) <= 10
+    found = {blob.digest: blob.size for batch in batches for blob in batch}
+    assert found == {digest_of(content): len(content) for content in contents}
 
 
 PUT_MANY = """
@@ -338,6 +344,16 @@ async def test_links_are_never_followed(tmp_path: Path) -> None:
     assert [path.name for path in outside.iterdir()] == [name]
 
 
+async def test_the_folder_of_the_database_may_be_a_link(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    store = FolderBlobs(tmp_path / "link" / "blobs")
+
+    await store.put(DIGEST, ONE)
+
+    assert await FolderBlobs(tmp_path / "real" / "blobs").get(DIGEST) == ONE
+
+
 async def test_a_folder_that_cannot_be_used_is_one_error_without_its_path(tmp_path: Path) -> None:
     (tmp_path / "blobs").touch()
 
@@ -352,9 +368,9 @@ async def test_a_folder_that_cannot_be_used_is_one_error_without_its_path(tmp_pa
 
 @pytest.mark.parametrize("change", [{"AWS_ENDPOINT_URL": "http://127.0.0.1:1"}, {"bucket": "no-such-bucket"}])
 async def test_a_bucket_that_cannot_be_used_is_an_error_without_secrets(
-    s3: dict[str, str], monkeypatch: pytest.MonkeyPatch, change: dict[str, str]
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, change: dict[str, str]
 ) -> None:
-    for name, value in (s3 | change).items():
+    for name, value in (request.getfixturevalue("s3") | change).items():
         monkeypatch.setenv(name, value)
     store = S3Blobs(f"s3://{change.get('bucket', 'files')}/x")
 

@@ -2,9 +2,11 @@
 
 import json
 import time
+from collections import Counter
 from pathlib import Path
 
 import anyio
+import anyio.to_thread
 import pytest
 
 from folders import skill_md, write_files, write_skill
@@ -14,6 +16,7 @@ from integration.catalog.catalog_world import (
     publish,
     published,
     rows_after,
+    run_together,
     uri_of,
 )
 from skillwire.catalog import (
@@ -21,8 +24,8 @@ from skillwire.catalog import (
     Catalog,
     CatalogConflictError,
     CatalogError,
-    ChangeKind,
     Draft,
+    SkillChangeKind,
     SkillRow,
     drafts_of,
     open_catalog,
@@ -53,7 +56,7 @@ async def test_a_published_skill_is_one_current_row_with_the_entry_as_it_is_list
     (row,) = await rows_after(catalog)
     assert (result.revision, await catalog.revision()) == (1, 1)
     assert [(change.uri, change.kind) for change in result.changes] == [
-        (uri_of("acme/billing/refunds"), ChangeKind.ADDED)
+        (uri_of("acme/billing/refunds"), SkillChangeKind.ADDED)
     ]
     assert row[:5] == ("skill://acme/billing/refunds/SKILL.md", 1, FOREVER, "acme", "refunds")
     assert json.loads(row.entry) == draft("acme/billing/refunds").entry.to_json()
@@ -108,8 +111,8 @@ async def test_a_plan_says_what_would_change_and_writes_nothing(catalog: Catalog
     plan = await catalog.plan([draft("acme/refunds", changed), draft("acme/tea"), draft("acme/new")])
 
     assert [(change.uri.path, change.kind, change.files) for change in plan.changes] == [
-        ("acme/refunds", ChangeKind.CHANGED, ("b.md", "notes/a.md")),
-        ("acme/new", ChangeKind.ADDED, ()),
+        ("acme/refunds", SkillChangeKind.CHANGED, ("b.md", "notes/a.md")),
+        ("acme/new", SkillChangeKind.ADDED, ()),
     ]
     assert plan.missing == {digest_of(b"New.\n")}
     assert await catalog.revision() == 1
@@ -135,7 +138,7 @@ async def test_a_file_that_changes_while_it_is_published_fails_and_nothing_is_wr
     async def read(line: ManifestFile) -> bytes:
         return b"something else"
 
-    with pytest.raises(CatalogError):
+    with pytest.raises(CatalogError, match="changed while"):
         await publish(catalog, Draft(honest.entry, read))
 
     assert (await catalog.revision(), await rows_after(catalog)) == (0, [])
@@ -214,7 +217,9 @@ async def test_a_source_prunes_only_what_it_published_itself(catalog: Catalog) -
 
     result = await publish(catalog, draft("acme/two"), source="team", prune=True)
 
-    assert [(change.uri.path, change.kind) for change in result.changes] == [("acme/one", ChangeKind.REMOVED)]
+    assert [(change.uri.path, change.kind) for change in result.changes] == [
+        ("acme/one", SkillChangeKind.REMOVED)
+    ]
     assert await published(catalog) == {
         "acme/hand": 1,
         "acme/other": 2,
@@ -292,6 +297,41 @@ async def test_of_many_publishers_of_one_skill_at_once_one_wins(catalog: Catalog
 
     assert sorted(outcomes) == ["conflict"] * 3 + ["published"]
     assert await catalog.revision() == 2
+
+
+COMPETE = """
+import sys, anyio
+from integration.catalog.catalog_world import draft, publish
+from skillwire.catalog import CatalogConflictError, open_catalog
+
+async def main():
+    published = 0
+    async with open_catalog(sys.argv[1]) as catalog:
+        for number in range(8):
+            body = f"{sys.argv[2]} {number}".encode()
+            try:
+                await publish(catalog, draft("acme/refunds", {"SKILL.md": body}), actor=sys.argv[2])
+                published += 1
+            except CatalogConflictError:
+                pass
+    print(published)
+
+sys.stdin.read()
+anyio.run(main)
+"""
+
+
+async def test_processes_that_publish_one_skill_lose_no_revision(catalog: Catalog, catalog_url: str) -> None:
+    await publish(catalog, draft("acme/refunds"))
+    commands = [(COMPETE, catalog_url, name) for name in ("ann", "bob", "eve")]
+    printed = await anyio.to_thread.run_sync(run_together, commands)
+
+    states = await catalog.history(uri_of("acme/refunds"))
+    spans = [(one.row.since, one.row.until) for one in reversed(states)]
+    assert spans == [*((number, number + 1) for number in range(1, len(spans))), (len(spans), FOREVER)]
+    made = Counter(one.made.actor for one in states[:-1])
+    assert [made[name] for name in ("ann", "bob", "eve")] == [int(number) for number in printed]
+    assert await catalog.revision() == len(states) > 1
 
 
 # Names, nesting and versions
@@ -437,7 +477,7 @@ async def test_a_skill_is_rolled_back_as_a_new_revision(catalog: Catalog) -> Non
     again = await catalog.rollback(uri, 1, actor="eve")
 
     assert (result.revision, again.revision, again.changes) == (3, 3, ())
-    assert [(one.kind, one.files) for one in result.changes] == [(ChangeKind.CHANGED, ("notes/a.md",))]
+    assert [(one.kind, one.files) for one in result.changes] == [(SkillChangeKind.CHANGED, ("notes/a.md",))]
     assert (await catalog.version_at(uri, 3)).row.entry == (await catalog.version_at(uri, 1)).row.entry
     assert (await catalog.version_at(uri, 2)).row.entry != (await catalog.version_at(uri, 1)).row.entry
 
@@ -448,7 +488,7 @@ async def test_a_removed_skill_can_be_rolled_back(catalog: Catalog) -> None:
     assert await published(catalog) == {}
 
     result = await catalog.rollback(uri_of("acme/refunds"), 1, actor="ann")
-    assert [one.kind for one in result.changes] == [ChangeKind.ADDED]
+    assert [one.kind for one in result.changes] == [SkillChangeKind.ADDED]
     assert await published(catalog) == {"acme/refunds": 3}
 
 
@@ -530,6 +570,24 @@ async def test_rows_are_read_at_one_state_while_others_publish(catalog: Catalog)
     assert await catalog.revision() == 5
 
 
+async def test_rows_need_not_be_read_to_the_end(catalog: Catalog) -> None:
+    await publish(catalog, *(draft(f"acme/skill-{number}") for number in range(10)))
+
+    for _ in range(20):
+        async with catalog.rows_since(0, batch=3) as one, catalog.rows_since(0, batch=2) as other:
+            async for batch in one.batches:
+                assert len(batch) == 3
+                async for rest in other.batches:
+                    assert len(rest) == 2
+                    break
+                break
+    with pytest.raises(NotFoundError):
+        async with catalog.rows_since(0, batch=3) as one:
+            async for _batch in one.batches:
+                raise NotFoundError("stop", uri="")
+    assert (await publish(catalog, draft("acme/more"))).revision == 2
+
+
 async def test_a_change_of_another_process_is_noticed_at_once(catalog: Catalog, catalog_url: str) -> None:
     noticed: list[int] = []
 
@@ -600,12 +658,19 @@ async def test_errors_in_the_block_of_a_lease_are_raised_unchanged(catalog: Cata
     assert await catalog.database.read("SELECT name FROM leases") == []
 
 
-async def test_nothing_is_published_while_unused_files_are_removed(catalog: Catalog) -> None:
-    async with catalog.lease("gc") as held:
-        assert held
-        with pytest.raises(CatalogError):
-            await publish(catalog, draft("acme/refunds"))
-    assert (await publish(catalog, draft("acme/refunds"))).revision == 1
+async def test_nothing_is_published_while_unused_files_are_removed(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with anyio.create_task_group() as group:
+        async with catalog.lease("gc") as held:
+            assert held
+            with monkeypatch.context() as shorter, pytest.raises(CatalogError):
+                shorter.setattr("skillwire.catalog.catalog.SECONDS", 0.3)
+                await publish(catalog, draft("acme/refunds"))
+            group.start_soon(publish, catalog, draft("acme/refunds"))
+            await anyio.sleep(0.3)
+            assert await catalog.revision() == 0
+    assert await catalog.revision() == 1
 
 
 # Transactions

@@ -1,13 +1,11 @@
 """Opening catalogs: URLs, what is not a catalog, later versions, servers that do not answer, two creators."""
 
-import os
 import socket
 import sqlite3
 import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Sequence
 from pathlib import Path
 
 import anyio
@@ -15,7 +13,7 @@ import anyio.to_thread
 import psycopg
 import pytest
 
-from integration.catalog.catalog_world import draft, publish, published
+from integration.catalog.catalog_world import draft, publish, published, run_together
 from skillwire.catalog import CatalogError, NewerSchemaError, open_catalog
 from skillwire.catalog.database import open_database
 
@@ -244,29 +242,8 @@ anyio.run(main)
 """
 
 
-def run_together(commands: Sequence[Sequence[str]]) -> list[str]:
-    """Start programs, let them continue at the same time, and return what they print."""
-    tests = str(Path(__file__).parents[2])
-    processes = [
-        subprocess.Popen(
-            [sys.executable, *command],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": tests},
-        )
-        for command in commands
-    ]
-    time.sleep(1.0)  # They are importing.
-    for process in processes:
-        assert process.stdin is not None
-        process.stdin.close()
-        process.stdin = None
-    return [process.communicate(timeout=40)[0].strip() for process in processes]
-
-
 async def test_processes_that_create_a_catalog_at_once_end_with_one(catalog_url: str) -> None:
-    commands = [["-c", CREATE, catalog_url, name] for name in ("a", "b", "c")]
+    commands = [(CREATE, catalog_url, name) for name in ("a", "b", "c")]
     printed = await anyio.to_thread.run_sync(run_together, commands)
 
     async with open_catalog(catalog_url) as catalog:

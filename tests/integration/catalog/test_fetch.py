@@ -296,6 +296,7 @@ BAD_ARCHIVES = {
     "twice": tar_gz({"a/b.md": b"x"}, tarfile.TarInfo("a/b.md")),
     "file and folder": tar_gz({"a": b"x", "a/b.md": b"y"}),
     "deep": tar_gz({"a/" * 40 + "b": b"x"}),
+    "long": tar_gz({"a" * 256: b"x"}),
     "device": tar_gz({}, link("null", "", tarfile.CHRTYPE)),
 }
 
@@ -344,6 +345,17 @@ async def test_an_archive_that_expands_without_end_is_refused(tmp_path: Path) ->
 
     with pytest.raises(LimitError):
         await names(ManagedKind.ARCHIVE, str(tmp_path / "bomb.tar.gz"))
+
+
+async def test_a_disk_without_space_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(fetch, "_create", fail)
+    (tmp_path / "tea.tar.gz").write_bytes(tar_gz(FILES))
+
+    with pytest.raises(CatalogError, match="space"):
+        await names(ManagedKind.ARCHIVE, str(tmp_path / "tea.tar.gz"))
 
 
 async def test_an_archive_that_cannot_be_downloaded_is_an_error(

@@ -72,6 +72,8 @@ async def test_sources_are_listed_by_name_with_what_they_last_did(catalog: Catal
         ManagedSource("a" * 65, ManagedKind.FOLDER, "/srv"),
         ManagedSource("a", ManagedKind.FOLDER, ""),
         ManagedSource("a", ManagedKind.FOLDER, "/srv\n/etc"),
+        ManagedSource("a", ManagedKind.FOLDER, "skills"),
+        ManagedSource("a", ManagedKind.ARCHIVE, "skills.zip"),
         ManagedSource("a", ManagedKind.FOLDER, "/srv", "a/../b"),
         ManagedSource("a", ManagedKind.FOLDER, "/srv", every=1.0),
         ManagedSource("a", ManagedKind.FOLDER, "/srv", every=float("nan")),
