@@ -44,8 +44,8 @@ LAYERS: dict[str, list[set[str]]] = {
 """Folders and modules inside a package, from the bottom: each imports its own layer and those before it."""
 
 AT_MOST: dict[str, float] = {
-    "modules": 268,
-    "own imports per module": 4.4,
+    "modules": 271,
+    "own imports per module": 4.5,
     "longest import chain": 21,
     "class names defined twice": 2,
     "modules that end in -ing": 4,

@@ -132,15 +132,15 @@ async def open_publishing(url: str) -> AsyncGenerator["CatalogApi"]:
         CatalogError: There is no such catalog, or it cannot be reached.
     """
     async with open_catalog(url) as catalog:
-        yield CatalogApi(catalog, await _read_secret(catalog))
+        yield CatalogApi(catalog)
 
 
 class CatalogApi:
     """The catalog of a server, for callers who may publish to it."""
 
-    def __init__(self, catalog: Catalog, secret: bytes) -> None:
+    def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        self._receipts = Receipts(secret)
+        self._receipts: Receipts | None = None
         self._all_denials = TokenBucket(*_OF_ALL)
         self._denials: dict[str, TokenBucket] = {}
         self._busy = anyio.CapacityLimiter(_AT_ONCE)
@@ -211,8 +211,9 @@ class CatalogApi:
         await self._require_role(request)
         if await anyio.to_thread.run_sync(digest_of, content) != digest:
             raise RefusedCallError(400, "the bytes do not match the digest")
+        receipts = await self._open_receipts()
         await self._catalog.store.put(digest, content)
-        return {"receipt": self._receipts.issue(request.caller, digest, len(content))}
+        return {"receipt": receipts.issue(request.caller, digest, len(content))}
 
     async def _publish(self, request: ApiRequest) -> JsonDict:
         """Write the drafts as one revision."""
@@ -222,7 +223,7 @@ class CatalogApi:
             drafts = await self._drafts(request, value)
             seen, uploads, note = value.table("seen"), value.table("uploads"), value.text("note", "")
             value.finish()
-            uploaded = self._receipts.sizes(request.caller, uploads.rest())
+            uploaded = (await self._open_receipts()).sizes(request.caller, uploads.rest())
             known = {**uploaded, **await self._known_sizes(drafts)}
             plan = await self._catalog.plan(drafts)
             await self._check_files(plan, drafts, known)
@@ -261,6 +262,12 @@ class CatalogApi:
         below = None if EVERYTHING in places else places
         events = await self._catalog.audit_log(limit=limit, before=before, below=below)
         return {"events": [asdict(event) for event in events]}
+
+    async def _open_receipts(self) -> "Receipts":
+        # Only when they are needed: a server without publishers may have no right to write.
+        if self._receipts is None:
+            self._receipts = Receipts(await _read_secret(self._catalog))
+        return self._receipts
 
     # Rights
 
