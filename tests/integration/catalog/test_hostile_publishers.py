@@ -4,10 +4,13 @@ import json
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Any, cast
 
 import anyio
 import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
 
 from folders import skill_md
 from integration.access_world import token_line, token_of
@@ -401,3 +404,55 @@ async def test_a_seen_state_of_another_form_is_refused(world: World) -> None:
     found = [(await publisher.call("publish", drafts=drafts, seen={URI: 0}, uploads=one))[0] for one in wrong]
     assert found == [400, 409, 409]
     assert await world.catalog.revision() == 0
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 2**70) | st.floats() | st.text(max_size=20) | st.just(URI),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=10), inner, max_size=4),
+    max_leaves=8,
+)
+MEMBERS = ("drafts", "seen", "uploads", "note", "uris", "uri", "revision")
+PLACES = ("uri", "frontmatter", "resources", "entry", "version", "details", "modified", "digest", "size")
+ROUTES = ("plan", "publish", "unpublish", "rollback")
+
+
+def replaced(value: Any, key: str, new: object) -> Any:
+    """Return JSON with the values of all members of a name replaced, and that member in each draft."""
+    if isinstance(value, list):
+        return [replaced(item, key, new) for item in cast("list[Any]", value)]
+    if not isinstance(value, dict):
+        return value
+    members = cast(Json, value).items()
+    found = {name: new if name == key else replaced(item, key, new) for name, item in members}
+    return {**found, key: new} if "entry" in found and key in ("version", "details", "modified") else found
+
+
+SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example)
+tries = st.tuples(st.sampled_from(ROUTES), st.sampled_from(MEMBERS + PLACES), VALUES)
+
+
+@settings(max_examples=6, deadline=None, phases=[Phase.generate], suppress_health_check=[*SLOW])
+@given(st.lists(tries, min_size=60, max_size=80))
+def test_whatever_a_body_has_it_gets_an_answer(tries: list[tuple[str, str, object]]) -> None:
+    async def send_all(folder: Path) -> None:
+        files = files_of("acme/refunds")
+        async with a_world(f"sqlite:///{folder}/catalog.db", folder) as world:
+            root = world.caller("root")
+            uploads = await root.upload(*files.values())
+            drafts = as_json(draft_of("acme/refunds", files))
+            valid: dict[str, Json] = {
+                "plan": {"drafts": drafts},
+                "publish": {"drafts": drafts, "seen": {URI: 0}, "uploads": uploads},
+                "unpublish": {"uris": [URI]},
+                "rollback": {"uri": URI, "revision": 1},
+            }
+            for route, key, value in tries:
+                document = replaced(valid[route], key, value)
+                if key in MEMBERS:
+                    document[key] = value
+                body = json.dumps(document).encode()
+                answer = await root.send("POST", f"/catalog/{route}", body)
+                assert answer.status in (200, 400, 404, 409), (answer, body)
+
+    with TemporaryDirectory() as folder:
+        anyio.run(send_all, Path(folder))
