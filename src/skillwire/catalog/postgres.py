@@ -5,7 +5,7 @@ The only module that needs psycopg.
 
 import logging
 import time
-from collections.abc import AsyncGenerator, Generator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from functools import lru_cache
 from itertools import count
@@ -82,7 +82,6 @@ async def open_postgres(url: str) -> AsyncGenerator["PostgresDatabase"]:
         timeout=SECONDS,
         reconnect_timeout=_RECONNECT_SECONDS,
         configure=_configure,
-        check=AsyncConnectionPool.check_connection,
         open=False,
     )
     database = PostgresDatabase(pool, options, _shown(url, options))
@@ -164,11 +163,10 @@ class PostgresDatabase:
 
     @asynccontextmanager
     async def transaction(self, *, write: bool) -> AsyncGenerator["PostgresTransaction"]:
-        async with self._connection() as connection:
+        mode = "ISOLATION LEVEL READ COMMITTED" if write else "ISOLATION LEVEL REPEATABLE READ READ ONLY"
+        async with self._connection(lambda connection: _execute(connection, f"BEGIN {mode}")) as connection:
             transaction = PostgresTransaction(connection)
-            mode = "ISOLATION LEVEL READ COMMITTED" if write else "ISOLATION LEVEL REPEATABLE READ READ ONLY"
             try:
-                await transaction.execute(f"BEGIN {mode}")
                 yield transaction
                 await transaction.streams.close()
                 await transaction.execute("COMMIT")
@@ -179,14 +177,13 @@ class PostgresDatabase:
                 raise
 
     async def read(self, sql: str, parameters: Parameters = ()) -> list[Row]:
-        for attempt in count():
-            async with self._connection() as connection:
-                try:
-                    return await PostgresTransaction(connection).fetch(sql, parameters)
-                except CatalogError:
-                    if not connection.broken or attempt:
-                        raise
-        raise AssertionError("the loop ends by itself")
+        rows: list[Row] = []
+
+        async def fetch(connection: Connection) -> None:
+            rows[:] = await PostgresTransaction(connection).fetch(sql, parameters)
+
+        async with self._connection(fetch):
+            return rows
 
     async def tables(self, transaction: Transaction | None = None) -> set[str]:
         query = "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
@@ -243,13 +240,28 @@ class PostgresDatabase:
         self._noticed = anyio.Event()
 
     @asynccontextmanager
-    async def _connection(self) -> AsyncGenerator[Connection]:
-        connection = await self._take(time.monotonic() + SECONDS)
-        try:
-            yield connection
-        finally:
-            with anyio.move_on_after(SECONDS, shield=True):
-                await self._pool.putconn(connection)
+    async def _connection(
+        self, start: Callable[[Connection], Awaitable[object]]
+    ) -> AsyncGenerator[Connection]:
+        """Take a connection on which `start` succeeded; one that the server has closed is replaced.
+
+        To check each connection before would take as long as most statements.
+        """
+        deadline = time.monotonic() + SECONDS
+        for attempt in count():
+            connection = await self._take(deadline)
+            try:
+                try:
+                    await start(connection)
+                except CatalogError:
+                    if connection.broken and attempt <= _MOST_CONNECTIONS:
+                        continue
+                    raise
+                yield connection
+                return
+            finally:
+                with anyio.move_on_after(SECONDS, shield=True):
+                    await self._pool.putconn(connection)
 
     async def _take(self, deadline: float) -> Connection:
         """Take a connection from the pool.
@@ -309,6 +321,10 @@ class PostgresTransaction:
         finally:
             with anyio.move_on_after(SECONDS, shield=True), suppress(psycopg.Error):
                 await cursor.close()
+
+
+async def _execute(connection: Connection, sql: str) -> None:
+    await PostgresTransaction(connection).execute(sql)
 
 
 @lru_cache(maxsize=512)

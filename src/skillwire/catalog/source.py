@@ -10,12 +10,14 @@ they answer from the state they know.
 from __future__ import annotations
 
 import logging
+import random
 import sqlite3
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 from typing import Final
@@ -30,7 +32,7 @@ from skillwire.catalog.model import COLUMNS, FOREVER, CatalogError, SkillRow
 from skillwire.catalog.schema import VERSIONS
 from skillwire.core import ByteCache, ManifestFile, SkillEntry, SkillUri, SourceError
 from skillwire.search.database import open_derived
-from skillwire.sources.background import run_in_background
+from skillwire.sources.background import FailureLog, run_in_background
 from skillwire.sources.snapshot import SharedState, Snapshot, SnapshotSource
 from skillwire.sources.stored import READ_INDEX, SkillsFile, StoredSnapshot
 
@@ -40,6 +42,9 @@ POLL_SECONDS: Final = 2.0
 """How long a change in the catalog may be unnoticed while nobody asks and no notification arrives."""
 ANSWER_SECONDS: Final = 1.0
 """How long a request waits for the revision of the catalog before the last known state is used."""
+
+SYNC_SECONDS: Final = 10.0
+"""How often a server looks for managed sources that are due."""
 
 _CACHED_BYTES = 64 * 1024 * 1024
 # Older states are kept for answers that are being written.
@@ -85,7 +90,7 @@ class CatalogSource(SnapshotSource):
         self._file: SkillsFile | None = None
         self._copy: _Copy | None = None
         self._checks = _RevisionChecks(self._check)
-        self._is_away = False
+        self._failures = FailureLog(logger)
         self._newest = 0
         self._answered_at = 0.0
 
@@ -108,7 +113,9 @@ class CatalogSource(SnapshotSource):
                 self._file = await stack.enter_async_context(_open_copy(catalog, self._folder))
                 self._copy = _Copy(catalog, self._file)
             await self._update()
-            await stack.enter_async_context(run_in_background(self._follow, self._checks.run))
+            await stack.enter_async_context(
+                run_in_background(self._follow, self._checks.run, self._sync_sources)
+            )
             self._stack = stack.pop_all()
         return self
 
@@ -187,22 +194,27 @@ class CatalogSource(SnapshotSource):
             await self._catalog.wait_for_change(self._at, seconds=self._poll_seconds)
             await self._checks.wait(self._poll_seconds)
 
+    async def _sync_sources(self) -> None:
+        """Publish the managed sources of the catalog when they are due, if no other process does."""
+        failures = FailureLog(logger)
+        assert self._catalog is not None, "the source is open"
+        while True:
+            try:
+                if await self._catalog.database.read("SELECT 1 FROM managed LIMIT 1"):
+                    # What fetches sources takes time to import, and most catalogs have none.
+                    await import_module("skillwire.catalog.sync").run_due(self._catalog)
+                failures.recovered("the sources of the catalog are synced again")
+            except CatalogError as error:
+                failures.failed("sync", f"the sources of the catalog are not synced: {error}")
+            await anyio.sleep(SYNC_SECONDS * random.uniform(0.5, 1.5))
+
     async def _check(self) -> None:
         """Update to the revision of the catalog, if it answers."""
         try:
             await self._update()
+            self._failures.recovered("the catalog answers again")
         except (CatalogError, SourceError) as error:
-            self._note(error)
-        else:
-            self._note(None)
-
-    def _note(self, error: Exception | None) -> None:
-        """Log when the catalog goes away, and when it is back."""
-        if error is not None and not self._is_away:
-            logger.warning("the catalog does not answer; its last known state is served: %s", error)
-        elif error is None and self._is_away:
-            logger.warning("the catalog answers again")
-        self._is_away = error is not None
+            self._failures.failed("update", f"the last known state of the catalog is served: {error}")
 
     @property
     def _at(self) -> int:

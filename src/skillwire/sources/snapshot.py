@@ -88,8 +88,19 @@ class RangedEntries(Sequence[SkillEntry], ABC):
         """
 
     @abstractmethod
+    def names(self) -> Iterator[tuple[str, str]]:
+        """Yield the URI and the name of each."""
+
+    @abstractmethod
     def written(self, count: int) -> list[tuple[str, bytes]]:
         """Return the first URIs, each with its entry as `skills/list` carries it."""
+
+
+def names_in(entries: Sequence[SkillEntry]) -> Iterator[tuple[str, str]]:
+    """Yield the URI and the name of each entry, without reading entries from a database."""
+    if isinstance(entries, RangedEntries):
+        return entries.names()
+    return ((entry.uri.text, entry.name) for entry in entries)
 
 
 def entries_between(entries: Sequence[SkillEntry], low: str, high: str = "") -> Sequence[SkillEntry]:

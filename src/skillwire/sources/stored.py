@@ -220,7 +220,6 @@ class StoredEntries(RangedEntries):
         return (row[0] for row in self._rows("uri"))
 
     def names(self) -> Iterator[tuple[str, str]]:
-        """Yield the URIs with the names."""
         return ((uri, name) for uri, name in self._rows("uri, name"))
 
     def versions(self) -> Iterator[tuple[SkillEntry, str]]:

@@ -19,6 +19,7 @@ from pathlib import Path
 import anyio
 import psycopg
 
+from folders import skill_md, write_files
 from integration.catalog.catalog_world import draft, drop_database, new_database, start_postgres
 from serving import (
     Connection,
@@ -33,6 +34,8 @@ from serving import (
     wait_until,
 )
 from skillwire.catalog import Draft, Publication, open_catalog
+from skillwire.catalog.fetch import ManagedKind
+from skillwire.catalog.sync import ManagedSource, add_source
 from skillwire.core import SkillUri, digest_of
 
 REPLICAS = 3
@@ -356,6 +359,24 @@ def test_a_restarted_replica_takes_over_only_what_changed(postgres_url: str, tmp
         with server.connection() as connection:
             assert len(listed(iter([connection] * 9))) == len(STABLE) + 1
     assert copy.stat().st_ino == before
+
+
+def test_one_of_several_replicas_publishes_a_source_that_is_due(postgres_url: str, tmp_path: Path) -> None:
+    write_files(tmp_path, {"skills/tea/SKILL.md": skill_md("tea"), "skills/milk/SKILL.md": skill_md("milk")})
+
+    async def add() -> None:
+        async with open_catalog(postgres_url, create=True) as catalog:
+            location = str(tmp_path / "skills")
+            await add_source(catalog, ManagedSource("drinks", ManagedKind.FOLDER, location, "shop"))
+
+    anyio.run(add)
+    with replicas(postgres_url, tmp_path, 2) as servers:
+        wait_until(partial(all_serve, servers, 1), 60.0, "the source is published")
+        found: list[list[str]] = []
+        for server in servers:
+            with server.connection() as connection:
+                found.append(listed(iter([connection] * 3)))
+    assert found == [["skill://shop/milk/SKILL.md", "skill://shop/tea/SKILL.md"]] * 2
 
 
 def test_a_damaged_copy_of_the_rows_is_made_again(postgres_url: str, tmp_path: Path) -> None:

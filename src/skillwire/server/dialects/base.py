@@ -38,7 +38,7 @@ from skillwire.core import (
 from skillwire.server.answers import Answers, FileContent
 from skillwire.server.messages import invalid_params
 from skillwire.server.outputs import Scripts
-from skillwire.sources.snapshot import Report, Snapshot
+from skillwire.sources.snapshot import Report, Snapshot, names_in
 from skillwire.wire.by_name import CAPABILITY, LIST_CHANGED, Declarations, declarations_in
 
 # One name for each skill of a server, for dialects that identify skills by name.
@@ -78,11 +78,11 @@ def names_of(snapshot: Snapshot) -> Mapping[str, str]:
 
 
 def _assign_names(snapshot: Snapshot) -> dict[str, str]:
-    repeats = Counter(entry.name for entry in snapshot.entries)
-    named = {entry.uri.text: entry.name for entry in snapshot.entries if repeats[entry.name] == 1}
+    repeats = Counter(name for _, name in names_in(snapshot.entries))
+    named = {uri: name for uri, name in names_in(snapshot.entries) if repeats[name] == 1}
     taken = set(named.values())
-    others = [entry for entry in snapshot.entries if repeats[entry.name] > 1]
-    wanted = {entry.uri.text: _from_path(entry.uri.path) for entry in others}
+    others = (uri for uri, name in names_in(snapshot.entries) if repeats[name] > 1)
+    wanted = {uri: _from_path(SkillUri(uri).path) for uri in others}
     claims = Counter(wanted.values())
     for uri, name in wanted.items():
         if claims[name] == 1 and is_name(name) and name not in taken:

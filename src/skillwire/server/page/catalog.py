@@ -20,7 +20,7 @@ from skillwire.core import (
 from skillwire.runner import scripts_of
 from skillwire.server.page.templates import place_of
 from skillwire.server.search import SkillSearchPage
-from skillwire.sources.snapshot import Report, Snapshot, entries_below
+from skillwire.sources.snapshot import Report, Snapshot, entries_below, names_in
 
 # `PageIndex`: folders and relations derived from a snapshot, cached until it changes.
 
@@ -88,8 +88,7 @@ def _entries_in(snapshot: Snapshot, directory: str) -> Sequence[SkillEntry]:
 
 def _folders_below(snapshot: Snapshot, directory: str) -> tuple[SkillFolder, ...]:
     counts: Counter[str] = Counter()
-    for entry in _entries_in(snapshot, directory):
-        text = entry.uri.text
+    for text, _ in names_in(_entries_in(snapshot, directory)):
         start = len(directory) + 1 if directory else text.index("://") + 3
         counts[text[: text.index("/", start)] if "/" in text[start:] else directory] += 1
     return tuple(
@@ -122,7 +121,7 @@ class Breadcrumb:
 
 
 @dataclass(frozen=True, slots=True)
-class SkillRow:
+class SkillLine:
     """A skill in a list; `matched_in` names the fields that have words of a search."""
 
     name: str
@@ -211,14 +210,14 @@ def crumbs_to(uri: str) -> list[Breadcrumb]:
     return steps
 
 
-def row_of(entry: SkillEntry, counts: Mapping[str, tuple[int, int]]) -> SkillRow:
+def row_of(entry: SkillEntry, counts: Mapping[str, tuple[int, int]]) -> SkillLine:
     """Return the row of a skill. `counts` are errors and warnings by the URI of `SKILL.md`."""
     path = entry.uri.path
     above = path.rpartition("/")[0]
     if entry.uri.scheme != DEFAULT_SCHEME:
         above = f"{entry.uri.scheme}://{above}"
     errors, warnings = counts.get(entry.uri.text, (0, 0))
-    return SkillRow(
+    return SkillLine(
         name=entry.name or segment_of(entry.uri.root),
         place=place_of(entry.uri.root),
         above=above,

@@ -25,7 +25,7 @@ from skillwire.core import (
 )
 from skillwire.runner import scripts_of
 from skillwire.server.answers import FileContent
-from skillwire.server.page.catalog import TOOLS_FIELD, SkillRow, counts_of, crumbs_to, row_of
+from skillwire.server.page.catalog import TOOLS_FIELD, SkillLine, counts_of, crumbs_to, row_of
 from skillwire.server.page.markdown import Rendered, Resolve, render
 from skillwire.server.page.templates import FILES, place_of, safe, shortened
 from skillwire.sources.snapshot import Report, Snapshot, entries_below
@@ -84,7 +84,7 @@ class RelatedSkills:
     """Skills with a relation to this one."""
 
     title: str
-    rows: Sequence[SkillRow]
+    rows: Sequence[SkillLine]
 
 
 def skill_values(
@@ -231,7 +231,7 @@ def _finding_row(finding: Finding, uri: SkillUri, known: set[str]) -> FindingRow
     )
 
 
-def _rows(entries: Iterable[SkillEntry], reports: Sequence[Report]) -> list[SkillRow]:
+def _rows(entries: Iterable[SkillEntry], reports: Sequence[Report]) -> list[SkillLine]:
     few = list(entries)[: MAX_RELATED_ROWS + 1]
     counts = counts_of((entry.uri for entry in few), reports)
     return [row_of(entry, counts) for entry in few]

@@ -64,7 +64,7 @@ class MountPoint:
 
 
 @dataclass(slots=True, eq=False)
-class Publication:
+class PublishedFolder:
     """The entry of one record, or the findings that prevent one. Never modified."""
 
     record: SkillRecord
@@ -72,10 +72,10 @@ class Publication:
     findings: tuple[Finding, ...]
     path: str = ""
 
-    def same_as(self, other: "Publication") -> bool:
+    def same_as(self, other: "PublishedFolder") -> bool:
         return self.entry == other.entry and self.findings == other.findings and self.path == other.path
 
-    def contains(self, other: "Publication") -> bool:
+    def contains(self, other: "PublishedFolder") -> bool:
         """Return whether another skill's folder is inside this one's, and its path too."""
         inner = other.record.directory[len(self.record.directory) :].lstrip("/")
         return (
@@ -101,20 +101,20 @@ class Published:
     """A snapshot, and the publication of each entry's URI."""
 
     snapshot: Snapshot
-    publications: Mapping[str, Publication]
+    publications: Mapping[str, PublishedFolder]
 
 
 def publish(
-    records: Iterable[SkillRecord], mount: MountPoint, root_name: str, known: Mapping[str, Publication]
-) -> dict[str, Publication]:
+    records: Iterable[SkillRecord], mount: MountPoint, root_name: str, known: Mapping[str, PublishedFolder]
+) -> dict[str, PublishedFolder]:
     """Build the publication of every record, by folder.
 
     The records must be all those of one or more subtrees, none of which is
     inside a skill. An equal publication in `known` is reused, so that unchanged
     skills keep their entries.
     """
-    published: dict[str, Publication] = {}
-    enclosing: list[Publication] = []
+    published: dict[str, PublishedFolder] = {}
+    enclosing: list[PublishedFolder] = []
     for record in sorted(records, key=lambda record: record.directory.replace("/", "\0")):
         directory = record.directory
         while enclosing and not _encloses(enclosing[-1].record.directory, directory):
@@ -133,7 +133,7 @@ def publish(
 
 
 def combine(
-    publications: Collection[Publication],
+    publications: Collection[PublishedFolder],
     loose: Iterable[tuple[str, Finding]],
     mount: MountPoint,
     revision: int,
@@ -143,8 +143,8 @@ def combine(
 
     `empty` are the folders with nothing in them, relative to the root.
     """
-    chosen: dict[str, Publication] = {}
-    rivals: dict[str, list[Publication]] = {}
+    chosen: dict[str, PublishedFolder] = {}
+    rivals: dict[str, list[PublishedFolder]] = {}
     reports: list[Report] = []
     for publication in publications:
         if publication.entry is None:
@@ -206,17 +206,17 @@ def _encloses(outer: str, inner: str) -> bool:
 
 
 def _publish_one(
-    record: SkillRecord, mount: MountPoint, root_name: str, enclosing: list[Publication]
-) -> Publication:
+    record: SkillRecord, mount: MountPoint, root_name: str, enclosing: list[PublishedFolder]
+) -> PublishedFolder:
     if record.frontmatter is None:
-        return Publication(record, None, record.findings)
+        return PublishedFolder(record, None, record.findings)
     name = record.frontmatter.name
     above, _, folder = record.directory.rpartition("/")
     folder = folder or mount.at or root_name
     findings = record.findings
     if mount.at and not record.directory:
         if folder != name:
-            return Publication(record, None, (*findings, _mismatch(folder, name)))
+            return PublishedFolder(record, None, (*findings, _mismatch(folder, name)))
     elif folder != name:
         findings = (*findings, _misnamed(folder, name, nested=bool(enclosing)))
     try:
@@ -225,7 +225,7 @@ def _publish_one(
             inner = record.directory[len(outer.record.directory) :].lstrip("/")
             path = f"{outer.path}/{inner}"
             if folder != name:
-                return Publication(record, None, findings)
+                return PublishedFolder(record, None, findings)
         else:
             path = f"{above}/{name}" if above else name
             if path == record.directory:
@@ -238,8 +238,8 @@ def _publish_one(
             findings = (*findings, *remarks)
     except InvalidUriError as error:
         problem = Finding("unusable-path", str(error), file="", fix="rename the folder")
-        return Publication(record, None, (*findings, problem))
-    return Publication(record, entry, findings, path)
+        return PublishedFolder(record, None, (*findings, problem))
+    return PublishedFolder(record, entry, findings, path)
 
 
 def _manifest(uri: SkillUri, record: SkillRecord) -> Manifest:
@@ -263,7 +263,7 @@ def _mismatch(segment: str, name: str) -> Finding:
     return Finding("uri-name-mismatch", message, fix=f"end the path in `{name}`, or set `name: {segment}`")
 
 
-def _preferred(rivals: Sequence[Publication]) -> Publication | None:
+def _preferred(rivals: Sequence[PublishedFolder]) -> PublishedFolder | None:
     """Return the only publication whose folder has the skill's name, or None."""
     named = [
         rival
@@ -273,11 +273,11 @@ def _preferred(rivals: Sequence[Publication]) -> Publication | None:
     return named[0] if len(named) == 1 else None
 
 
-def _entries(chosen: Mapping[str, Publication]) -> list[SkillEntry]:
+def _entries(chosen: Mapping[str, PublishedFolder]) -> list[SkillEntry]:
     return [publication.entry for publication in chosen.values() if publication.entry is not None]
 
 
-def _folders(chosen: Mapping[str, Publication], empty: Iterable[str]) -> Iterator[str]:
+def _folders(chosen: Mapping[str, PublishedFolder], empty: Iterable[str]) -> Iterator[str]:
     """Yield the URIs of empty folders, and of their parents without files."""
     by_directory = {publication.record.directory: publication for publication in chosen.values()}
     for folder in empty:
@@ -302,7 +302,7 @@ def _without_files(entry: SkillEntry, path: str) -> Iterator[str]:
         path = path.rpartition("/")[0]
 
 
-def _overlaps(chosen: Mapping[str, Publication]) -> dict[str, str]:
+def _overlaps(chosen: Mapping[str, PublishedFolder]) -> dict[str, str]:
     """Map each skill whose URI is inside another's, but whose folder is not, to that other's root.
 
     Names and lowercasing can move a skill into another one. Of two such skills
@@ -323,7 +323,7 @@ def _overlap(uri: str, outer: str) -> Finding:
     return Finding("uri-overlap", message, fix="give one of them another name, or move it")
 
 
-def _clash(uri: str, rivals: Sequence[Publication], loser: Publication) -> Finding:
+def _clash(uri: str, rivals: Sequence[PublishedFolder], loser: PublishedFolder) -> Finding:
     others = ", ".join(sorted(repr(rival.record.directory) for rival in rivals if rival is not loser))
     message = f"{uri} is also claimed by {others}"
     return Finding("duplicate-uri", message, fix="give one of them another name, or move it")

@@ -21,7 +21,7 @@ from skillwire.core import (
     digest_of,
 )
 from skillwire.sources.background import run_in_background
-from skillwire.sources.directory.publish import MountPoint, Publication, Published, require_root
+from skillwire.sources.directory.publish import MountPoint, Published, PublishedFolder, require_root
 from skillwire.sources.directory.scan import ScanIndex, read_published
 from skillwire.sources.directory.tree import SkillTree
 from skillwire.sources.directory.walk import read_unlinked
@@ -241,7 +241,7 @@ class DirectorySource(SnapshotSource):
             raise SourceError("the source is not open; use it with `async with`")
         return self._tree
 
-    def _read_verified(self, publication: Publication, file: ManifestFile) -> bytes:
+    def _read_verified(self, publication: PublishedFolder, file: ManifestFile) -> bytes:
         record, path = publication.record, publication.path_of(file)
         content = read_published(
             self._open_tree.root, record, path, file.size, follow_links=self._follow_links

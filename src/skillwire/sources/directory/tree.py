@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from skillwire.core import DEFAULT_SCHEME, SKILL_FILE, Finding, SourceError, gc_paused
-from skillwire.sources.directory.publish import MountPoint, Publication, Published, combine, publish
+from skillwire.sources.directory.publish import MountPoint, Published, PublishedFolder, combine, publish
 from skillwire.sources.directory.scan import ScanIndex, Scanner, SkillRecord
 from skillwire.sources.directory.walk import MAX_DEPTH, SKIPPED_FOLDERS, Walk
 
@@ -37,7 +37,7 @@ class SkillTree:
         self._index = index
         self._remembered: dict[str, SkillRecord] = {}
         self._records: dict[str, SkillRecord] = {}
-        self._publications: dict[str, Publication] = {}
+        self._publications: dict[str, PublishedFolder] = {}
         self._loose: list[tuple[str, Finding]] = []
         self._empty: frozenset[str] = frozenset()
         self._published: Published | None = None
