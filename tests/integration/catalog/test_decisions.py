@@ -29,7 +29,8 @@ CALLERS = ("reader", "publisher", "admin")
 SKILLS = {f"skill://{path}/SKILL.md" for path in PATHS}
 
 places = st.lists(st.sampled_from(PLACES), min_size=1, max_size=2, unique=True)
-rules = st.fixed_dictionaries({}, optional={"see": places, "publish": places, "manage": places})
+readers, publishers = st.fixed_dictionaries({"see": places}), st.fixed_dictionaries({"publish": places})
+admins = st.fixed_dictionaries({"manage": places}, optional={"see": places, "publish": places})
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +47,27 @@ class Step:
 
 steps = st.builds(
     Step,
-    caller=st.sampled_from(("root", "root", "publisher", "admin")),
+    caller=st.sampled_from(("root", "publisher", "publisher", "admin", "admin")),
     action=st.sampled_from(("publish", "publish", "publish", "unpublish", "rollback")),
-    paths=st.lists(st.sampled_from(PATHS), min_size=1, max_size=4, unique=True),
+    paths=st.lists(st.sampled_from(PATHS), min_size=1, max_size=3, unique=True),
     body=st.sampled_from(("One.\n", "Two.\n")),
     is_listed=st.sampled_from((True, True, False)),
     version=st.sampled_from(("", "", "1.0.0")),
 )
-scenarios = st.tuples(st.tuples(rules, rules, rules), st.lists(steps, min_size=1, max_size=6))
+# Most skills are there from the beginning, so that there is something to decide about.
+beginnings = st.builds(
+    Step,
+    caller=st.just("root"),
+    action=st.just("publish"),
+    paths=st.lists(st.sampled_from(PATHS), min_size=6, unique=True),
+    body=st.just("Zero.\n"),
+    is_listed=st.just(True),
+    version=st.sampled_from(("", "1.0.0")),
+)
+scenarios = st.tuples(
+    st.tuples(readers, publishers, admins),
+    st.tuples(beginnings, st.lists(steps, max_size=5)).map(lambda found: [found[0], *found[1]]),
+)
 Rule = dict[str, list[str]]
 Scenario = tuple[tuple[Rule, Rule, Rule], list[Step]]
 
