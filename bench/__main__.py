@@ -12,6 +12,7 @@ from pathlib import Path
 
 from bench.catalog import SIZES as CATALOG_SIZES
 from bench.catalog import measure_catalogs
+from bench.catalog_search import measure_catalog_search
 from bench.corpus import generate
 from bench.host import measure_host
 from bench.large import MANY, measure_large
@@ -26,7 +27,7 @@ from bench.source import measure_source
 from bench.start import FEW, measure_bridge, measure_start
 
 BUDGETS = ("source", "start", "server", "host", "rendering", "search", "runner")
-SECTIONS = (*BUDGETS, "peers", "large", "catalog")
+SECTIONS = (*BUDGETS, "peers", "large", "catalog", "catalog-search")
 # A scan does not trust the times of files written within the last two seconds.
 SETTLE = 2.5
 
@@ -37,7 +38,7 @@ def main() -> int:
         "--only",
         choices=SECTIONS,
         action="append",
-        help="measure this (all but peers, large and catalog); may be repeated",
+        help="measure this (all but peers, large and the catalogs); may be repeated",
     )
     parser.add_argument(
         "--skills", type=int, help="how many skills (10000; for the peers 100 and 1000 too; for large 100000)"
@@ -88,6 +89,10 @@ def main() -> int:
 
         if "large" in sections:
             rows += measure_large(folder / "large", options.skills or MANY)
+        if "catalog-search" in sections:
+            measured = measure_catalog_search((options.skills,) if options.skills else CATALOG_SIZES)
+            show("Budgets of the search of a catalog", measured)
+            rows += measured
 
         if "catalog" in sections:
             catalog_sizes = [options.skills] if options.skills else CATALOG_SIZES

@@ -66,12 +66,7 @@ class Text:
 
 def measure_search(count: int, corpus: Path | None, *, tunes: bool = False) -> list[Row]:
     """Measure the search on the half of the queries that is held back, or with `tunes` on the other."""
-    skills = dict(
-        _skills([EXAMPLES, Path(sysconfig.get_path("purelib")), NODE_MODULES, *([corpus] if corpus else [])])
-    )
-    packages = {**dict(_npm_packages()), **dict(_python_packages()), **skills}
-    texts = dict(islice({**packages, **dict(_documented(count))}.items(), count))
-    sets = {"prompts": _prompts(skills, tunes=tunes), **_known_items(texts, packages, tunes=tunes)}
+    texts, sets = texts_and_queries(count, corpus, tunes=tunes)
     plain, with_body = _fts(texts, has_body=False), _fts(texts, has_body=True)
     rankings: dict[str, Rank] = {"plain": plain, "fused": _fused(plain, with_body)}
     with tempfile.TemporaryDirectory(prefix="skillwire-search-") as folder:
@@ -81,6 +76,18 @@ def measure_search(count: int, corpus: Path | None, *, tunes: bool = False) -> l
             for name, queries in sets.items():
                 rows += _quality(name, queries, rankings)
     return rows
+
+
+def texts_and_queries(
+    count: int, corpus: Path | None = None, *, tunes: bool = False
+) -> tuple[dict[str, Text], dict[str, list[tuple[str, str]]]]:
+    """Return texts by name, and sets of queries with the names of the texts to be found."""
+    skills = dict(
+        _skills([EXAMPLES, Path(sysconfig.get_path("purelib")), NODE_MODULES, *([corpus] if corpus else [])])
+    )
+    packages = {**dict(_npm_packages()), **dict(_python_packages()), **skills}
+    texts = dict(islice({**packages, **dict(_documented(count))}.items(), count))
+    return texts, {"prompts": _prompts(skills, tunes=tunes), **_known_items(texts, packages, tunes=tunes)}
 
 
 def _built_twice(file: Path, texts: Mapping[str, Text]) -> tuple[SearchIndex, list[Row]]:

@@ -9,7 +9,7 @@ import socket
 import ssl
 import subprocess
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -30,6 +30,7 @@ from skillwire.server.access.tokens import Token, digest_of, new_secret
 DEPLOY = Path(__file__).parents[1] / "deploy"
 UNIT = DEPLOY / "skillwire.service"
 SITE = DEPLOY / "nginx.conf"
+UPSTREAM = DEPLOY / "upstream.conf"
 RULES = DEPLOY / "access.toml"
 OPTIONS = DEPLOY / "serve.toml"
 
@@ -109,6 +110,8 @@ class Site:
         }
         if "_meta" in message["params"]:
             headers |= {"Mcp-Protocol-Version": "2026-07-28", "Mcp-Method": message["method"]}
+        if "uri" in message["params"]:
+            headers["Mcp-Name"] = message["params"]["uri"]
         connection.request("POST", "/mcp", orjson.dumps(message), headers | more)
         return connection.getresponse()
 
@@ -146,15 +149,19 @@ def certificate(folder: Path) -> Path:
     return folder / "fullchain.pem"
 
 
-def configuration(folder: Path, ports: list[int]) -> Path:
-    """Write the configuration of an nginx with our site, other ports and another certificate."""
-    site = re.sub(r"(?m)^ *listen \[::\].*\n", "", SITE.read_text())
+def configuration(folder: Path, ports: list[int], upstream: Path, addresses: Mapping[str, str]) -> Path:
+    """Write the configuration of an nginx with our site, other ports and another certificate.
+
+    `ports` are for requests without TLS and with it. `addresses` are those of the
+    servers, by the ones that the file `upstream` has.
+    """
+    site = re.sub(r"(?m)^ *listen \[::\].*\n", "", SITE.read_text() + upstream.read_text())
     for old, new in (
         ("listen 80;", f"listen 127.0.0.1:{ports[0]};"),
         ("listen 443 ssl;", f"listen 127.0.0.1:{ports[1]} ssl;"),
-        ("127.0.0.1:8000", f"127.0.0.1:{ports[2]}"),
         ("/etc/ssl/skillwire", str(folder / "tls")),
         ("skills.example.com", "localhost"),
+        *addresses.items(),
     ):
         assert old in site
         site = site.replace(old, new)
@@ -165,7 +172,7 @@ def configuration(folder: Path, ports: list[int]) -> Path:
     path = folder / "nginx.conf"
     path.write_text(
         f"{'user root;' if os.geteuid() == 0 else ''}\n"
-        f"daemon off;\nworker_processes 1;\npid {folder}/nginx.pid;\nerror_log stderr warn;\n"
+        f"daemon off;\nworker_processes 1;\npid {folder}/nginx.pid;\nerror_log {folder}/error.log warn;\n"
         "events { worker_connections 256; }\n"
         f"http {{\n{temporary}    access_log off;\n    include {folder}/site.conf;\n}}\n"
     )
@@ -173,48 +180,66 @@ def configuration(folder: Path, ports: list[int]) -> Path:
 
 
 @contextmanager
-def running_site(folder: Path) -> Generator[Site]:
-    """Run the command of the unit behind the nginx of the site, with tokens and rules."""
+def running_nginx(config: Path, port: int) -> Generator[None]:
+    """Run an nginx that listens on a port."""
     nginx = found("nginx")
-    skills = folder / "skills"
-    write_skill(skills / "shared" / "hello")
-    write_skill(skills / "acme" / "billing" / "refunds")
-    secret = new_secret("reader")
-    tokens = folder / "tokens"
-    tokens.touch(mode=0o600)
-    tokens.write_text(Token("reader", digest_of(secret)).line + "\n")
-    trusted = certificate(folder / "tls")
-    ports = free_ports(3)
-    config = configuration(folder, ports)
     checked = run(nginx, "-t", "-c", config)
     assert checked.returncode == 0, checked.stderr
     assert "[warn]" not in checked.stderr
+    log = config.parent / "error.log"
+    process = subprocess.Popen([nginx, "-c", str(config)], stderr=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: is_answered(port) or process.poll() is not None, WITHIN, "nginx answers")
+        assert process.poll() is None, log.read_text()
+        yield
+    finally:
+        process.terminate()
+        process.wait(WITHIN)
+    said = log.read_text()
+    assert "[crit]" not in said and "[emerg]" not in said, said
 
+
+def token_file(folder: Path, *names: str) -> tuple[Path, list[str]]:
+    """Write a file with tokens of these names; return it, and the tokens."""
+    secrets = [new_secret(name) for name in names]
+    tokens = folder / "tokens"
+    tokens.touch(mode=0o600)
+    pairs = zip(names, secrets, strict=True)
+    tokens.write_text("".join(Token(name, digest_of(secret)).line + "\n" for name, secret in pairs))
+    return tokens, secrets
+
+
+def with_replaced(words: list[str], replaced: Mapping[str, str]) -> list[str]:
+    """Return the arguments of a server with other values, all of which must occur, and without `--http`."""
+    assert set(replaced) <= set(words)
+    at = words.index("--http")
+    return [replaced.get(word, word) for word in words[:at] + words[at + 2 :]]
+
+
+@contextmanager
+def running_site(folder: Path) -> Generator[Site]:
+    """Run the command of the unit behind the nginx of the site, with tokens and rules."""
+    skills = folder / "skills"
+    write_skill(skills / "shared" / "hello")
+    write_skill(skills / "acme" / "billing" / "refunds")
+    tokens, [secret] = token_file(folder, "reader")
+    trusted = certificate(folder / "tls")
+    ports = free_ports(3)
+    address = f"127.0.0.1:{ports[2]}"
+    config = configuration(folder, ports, UPSTREAM, {"127.0.0.1:8000": address})
     replaced = {
         "/srv/skills": str(skills),
-        "127.0.0.1:8000": f"127.0.0.1:{ports[2]}",
         "https://skills.example.com/mcp": f"https://localhost:{ports[1]}/mcp",
         "${CREDENTIALS_DIRECTORY}/tokens": str(tokens),
         "/etc/skillwire/serve.toml": str(OPTIONS),
     }
-    words = command_of_the_unit()[2:]
-    assert set(replaced) <= set(words)
-    words = [replaced.get(word, word) for word in words]
-    at = words.index("--http")
-    del words[at : at + 2]
+    words = with_replaced(command_of_the_unit()[2:], replaced)
     env = environment(folder / "home")
-    with http_server(*words, env=env, bind=f"127.0.0.1:{ports[2]}", ready=False) as server:
+    with http_server(*words, env=env, bind=address, ready=False) as server:
         server.wait_for_words(r"serving .* at ")
         wait_until(lambda: is_ready(ports[2]), WITHIN, "a worker is ready")
-        process = subprocess.Popen([nginx, "-c", str(config)], stderr=subprocess.PIPE)
-        try:
-            wait_until(lambda: is_answered(ports[1]) or process.poll() is not None, WITHIN, "nginx answers")
-            assert process.poll() is None
+        with running_nginx(config, ports[1]):
             yield Site(ports[1], ports[0], ports[2], skills, secret, trusted, lambda: server.words)
-        finally:
-            process.terminate()
-            said = process.communicate(timeout=WITHIN)[1].decode()
-        assert "[crit]" not in said and "[emerg]" not in said, said
 
 
 def is_ready(port: int) -> bool:

@@ -5,12 +5,13 @@ import json
 import re
 import shutil
 import time
+import tomllib
 from collections.abc import Iterator
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
 
 import pytest
-import typer.main
 import yaml
 
 import documents
@@ -22,6 +23,7 @@ from deployed import (
     RULES,
     SITE,
     UNIT,
+    UPSTREAM,
     WITHIN,
     Site,
     collecting,
@@ -35,53 +37,225 @@ from deployed import (
 )
 from folders import write_skill
 from interop.tools import HERE, Node
-from skillwire.cli.serve import app as serve_app
+from skillwire.cli.app import load_command
 from skillwire.server.access.rules import parse_rules
 from skillwire.server.access.settings import ANONYMOUS, Caller
+from skillwire.server.config import parse_config
+from skillwire.server.ops.metrics import CLASS_NUMBERS, CLASSES, MCP_METHODS, METHODS
 
 CONTAINERFILE = DEPLOY / "Containerfile"
 COMPOSE = DEPLOY / "compose.yaml"
+CATALOG = DEPLOY / "catalog"
+CATALOG_COMPOSE = CATALOG / "compose.yaml"
+KUBERNETES = CATALOG / "kubernetes.yaml"
+# The oldest version that the manifest names, and the newest that the tool knows.
+KUBERNETES_VERSIONS = ("1.30", "1.37")
 DCLINT = HERE / "node_modules" / "dclint" / "bin" / "dclint.cjs"
 
 # Tenths: how much of a machine a service could touch, as systemd sees it. Without hardening it is 96.
 MOST_EXPOSED = 20
 
 
+def services_of(compose: Path) -> dict[str, Any]:
+    return yaml.safe_load(compose.read_text())["services"]
+
+
+def objects() -> list[dict[str, Any]]:
+    """Return the objects of the Kubernetes manifest."""
+    return list(yaml.safe_load_all(KUBERNETES.read_text()))
+
+
+def pods() -> list[dict[str, Any]]:
+    """Return the specifications of the pods of the manifest."""
+    found = {one["kind"]: one["spec"] for one in objects() if "spec" in one}
+    maintenance = found["CronJob"]["jobTemplate"]["spec"]["template"]["spec"]
+    return [found["Deployment"]["template"]["spec"], maintenance]
+
+
+def containers() -> dict[str, dict[str, Any]]:
+    every = [one for pod in pods() for one in (*pod.get("initContainers", ()), *pod["containers"])]
+    return {one["name"]: one for one in every}
+
+
 def commands() -> dict[str, list[str]]:
     """Return the arguments of `skillwire` in every file that has some."""
     cmd = re.search(r"(?m)^CMD (\[.*\])$", CONTAINERFILE.read_text())
     assert cmd is not None
+    services = services_of(CATALOG_COMPOSE)
     return {
         "unit": command_of_the_unit()[1:],
         "image": json.loads(cmd[1]),
-        "compose": yaml.safe_load(COMPOSE.read_text())["services"]["skillwire"]["command"],
+        "compose": services_of(COMPOSE)["skillwire"]["command"],
+        **{name: services[name]["command"] for name in ("skillwire-1", "skillwire-2", "publish")},
+        **{f"kubernetes {name}": container["args"] for name, container in containers().items()},
     }
 
 
-@pytest.mark.parametrize("place", ["unit", "image", "compose"])
+@pytest.mark.parametrize("place", commands())
 def test_every_option_that_a_file_uses_is_one_of_the_command(place: str) -> None:
-    known = {name for parameter in typer.main.get_command(serve_app).params for name in parameter.opts}
-    words = commands()[place]
+    name, *words = commands()[place]
+    command = load_command(name)
+    if name == "catalog":
+        command = command.commands[words[0]]
 
-    assert words[0] == "serve"
-    used = {word for word in words if word.startswith("--")}
-    assert used - known == set()
+    known = {option for parameter in command.params for option in parameter.opts}
+    assert {word for word in words if word.startswith("--")} - known == set()
 
 
-def test_all_files_and_the_page_about_them_mean_the_same_ports() -> None:
+def test_all_files_and_the_pages_about_them_mean_the_same_ports() -> None:
     site = SITE.read_text()
-    compose = yaml.safe_load(COMPOSE.read_text())["services"]["skillwire"]
     page = documents.text_of("operations/start.md", "operations/proxy.md")
+    upstreams = UPSTREAM.read_text() + (CATALOG / UPSTREAM.name).read_text()
+    service = next(one for one in objects() if one["kind"] == "Service")["spec"]
 
-    at = {place: words[words.index("--http") + 1].rpartition(":")[2] for place, words in commands().items()}
-    texts = "".join([site, page, CONTAINERFILE.read_text(), COMPOSE.read_text(), UNIT.read_text()])
+    served = [words for words in commands().values() if words[0] == "serve"]
+    at = {words[words.index("--http") + 1].rpartition(":")[2] for words in served}
+    files = (CONTAINERFILE, COMPOSE, CATALOG_COMPOSE, UNIT)
+    texts = "".join([site, page, *(file.read_text() for file in files)])
     behind = set(re.findall(r"127\.0\.0\.1:(\d+)", texts)) | set(re.findall(r"EXPOSE (\d+)", texts))
+    balanced = set(re.findall(r"server [\d.]+:(\d+);", upstreams))
+    container = containers()["skillwire"]
     before = re.findall(r"(?m)^ +listen (?:\[::\]:)?(\d+)", site)
 
-    assert {*at.values(), *behind} == {"8000"}
+    assert at | behind | balanced == {"8000"}
+    assert container["ports"] == [{"name": "http", "containerPort": 8000}]
+    probes = [container[probe]["httpGet"] for probe in ("readinessProbe", "livenessProbe")]
+    assert probes == [{"path": "/readyz", "port": "http"}, {"path": "/healthz", "port": "http"}]
+    assert service["ports"] == [{"name": "http", "port": 80, "targetPort": "http"}]
     assert before == ["80", "80", "443", "443"]
-    assert compose["ports"] == ["0.0.0.0:80:80", "0.0.0.0:443:443"]
+    for published in (services_of(COMPOSE)["skillwire"], services_of(CATALOG_COMPOSE)["proxy"]):
+        assert published["ports"] == ["0.0.0.0:80:80", "0.0.0.0:443:443"]
     assert set(re.findall(r"https://skills\.example\.com[^/\s]*", page)) == {"https://skills.example.com"}
+
+
+def test_the_addresses_of_the_replicas_and_of_the_proxy_are_the_same_in_all_files() -> None:
+    services = services_of(CATALOG_COMPOSE)
+    upstream = (CATALOG / UPSTREAM.name).read_text()
+    options = tomllib.loads((CATALOG / "serve.toml").read_text())
+
+    at = {
+        name: service["networks"]["back"]["ipv4_address"]
+        for name, service in services.items()
+        if service["networks"]["back"]
+    }
+    assert re.findall(r"server ([\d.]+):", upstream) == [at["skillwire-1"], at["skillwire-2"]]
+    assert options["proxy"] == [at["proxy"]]
+    networks = yaml.safe_load(CATALOG_COMPOSE.read_text())["networks"]
+    [subnet] = networks["back"]["ipam"]["config"]
+    for address in map(ip_address, at.values()):
+        assert address in ip_network(subnet["subnet"])
+        # These are given to others.
+        assert address not in ip_network(subnet["ip_range"])
+
+
+@pytest.mark.parametrize("compose", [COMPOSE, CATALOG_COMPOSE], ids=["folder", "catalog"])
+def test_the_proxy_has_the_site_and_the_upstream_that_belongs_to_it(compose: Path) -> None:
+    volumes = services_of(compose)["proxy"]["volumes"]
+    sources = [(compose.parent / volume["source"]).resolve() for volume in volumes]
+
+    assert sources[:2] == [SITE, compose.parent / UPSTREAM.name]
+    targets = [volume["target"] for volume in volumes[:2]]
+    assert [Path(target).parent for target in targets] == [Path("/etc/nginx/conf.d")] * 2
+    assert len({*targets}) == 2 and all(target.endswith(".conf") for target in targets)
+
+
+def test_the_options_that_the_manifest_has_are_options() -> None:
+    data = next(one for one in objects() if one["kind"] == "ConfigMap")["data"]
+
+    options = parse_config(data["serve.toml"].encode(), Path("serve.toml"))
+
+    assert options["access"] == Path("access.toml")
+    assert parse_rules(data["access.toml"].encode())
+
+
+def test_no_file_has_a_password_and_a_password_is_in_no_url() -> None:
+    texts = [file.read_text() for file in DEPLOY.rglob("*") if file.is_file()]
+    variables = [service.get("environment", {}) for service in services_of(CATALOG_COMPOSE).values()]
+
+    assert [text for text in texts if re.search(r"//[^/\s:@]+:[^/\s@]+@", text)] == []
+    secret = {name: value for some in variables for name, value in some.items() if "PASS" in name}
+    assert secret == {
+        "POSTGRES_PASSWORD_FILE": "/run/secrets/password",
+        "PGPASSFILE": "/run/secrets/pgpass",
+    }
+    assert "Secret" not in {one["kind"] for one in objects()}
+    for container in containers().values():
+        assert container["envFrom"] == [{"secretRef": {"name": "skillwire-database"}}]
+        assert all("value" not in variable for variable in container.get("env", ()))
+
+
+def test_images_of_others_have_a_version() -> None:
+    services = [*services_of(COMPOSE).values(), *services_of(CATALOG_COMPOSE).values()]
+    images = [service["image"] for service in services if "build" not in service]
+    images += [container["image"] for container in containers().values()]
+
+    assert [image for image in images if not re.search(r":\d+(\.\d+)+[-a-z0-9]*$", image)] == []
+
+
+@pytest.mark.parametrize("version", KUBERNETES_VERSIONS)
+def test_the_manifest_follows_the_schemas_of_kubernetes(tmp_path: Path, version: str) -> None:
+    validate = found("kubernetes-validate")
+    worse = tmp_path / KUBERNETES.name
+    worse.write_text(KUBERNETES.read_text().replace("readinessProbe:", "readyProbe:", 1))
+
+    done = run(validate, "--strict", "--kubernetes-version", version, KUBERNETES)
+    objecting = run(validate, "--strict", "--kubernetes-version", version, worse)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    # Of a kind that it does not know it only warns.
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["INFO"] * len(objects())
+    assert objecting.returncode == 1
+    assert "readyProbe" in objecting.stdout
+
+
+def test_the_pods_of_the_manifest_need_no_more_than_the_restricted_standard_allows() -> None:
+    for pod in pods():
+        context = pod["securityContext"]
+        assert context["runAsNonRoot"] and context["runAsUser"] == context["fsGroup"] == 10001
+        assert context["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert pod["automountServiceAccountToken"] is False
+        mounted = {volume["name"] for volume in pod["volumes"]}
+        for container in (*pod.get("initContainers", ()), *pod["containers"]):
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }
+            assert "memory" in container["resources"]["limits"]
+            assert {mount["name"] for mount in container["volumeMounts"]} <= mounted
+        assert all(volume["emptyDir"]["sizeLimit"] for volume in pod["volumes"] if "emptyDir" in volume)
+
+
+def test_the_objects_of_the_manifest_find_each_other() -> None:
+    found = {one["kind"]: one for one in objects()}
+    pod = found["Deployment"]["spec"]["template"]
+    labels = pod["metadata"]["labels"]
+
+    selectors = [
+        found["Deployment"]["spec"]["selector"]["matchLabels"],
+        found["Service"]["spec"]["selector"],
+        found["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"],
+        pod["spec"]["topologySpreadConstraints"][0]["labelSelector"]["matchLabels"],
+    ]
+    assert selectors == [labels] * 4
+    assert found["CronJob"]["spec"]["jobTemplate"]["spec"]["template"]["metadata"]["labels"] != labels
+    [rule] = found["Ingress"]["spec"]["rules"]
+    [path] = rule["http"]["paths"]
+    assert path["backend"]["service"] == {"name": "skillwire", "port": {"name": "http"}}
+    names = {kind: one["metadata"]["name"] for kind, one in found.items()}
+    used = {name: volume for one in pods() for volume in one["volumes"] for name in [volume["name"]]}
+    assert used["options"]["configMap"]["name"] == names["ConfigMap"]
+    assert used["backups"]["persistentVolumeClaim"]["claimName"] == names["PersistentVolumeClaim"]
+
+
+def test_what_nginx_may_send_twice_are_the_requests_that_only_read() -> None:
+    patterns = re.findall(r'(?m)^    "~(\^.*)" 1;$', SITE.read_text())
+    classes = {method: CLASSES[number] for method, number in zip(METHODS, CLASS_NUMBERS, strict=True)}
+
+    repeated = {method for method in MCP_METHODS if any(re.search(one, method) for one in patterns)}
+
+    reading = {method for method in MCP_METHODS if classes[method] in ("list", "read")}
+    assert repeated == reading | {"server/discover"}
 
 
 @pytest.mark.parametrize("has_scripts", [False, True], ids=["plain", "scripts"])
@@ -142,13 +316,21 @@ def test_what_goes_into_the_image_is_there_and_runs_as_nobody_special() -> None:
     assert names
     assert [name for name in names if not (DEPLOY.parent / name).exists()] == []
     assert re.findall(r"(?m)^USER (.*)$", text) == ["10001:10001"]
+    extras = re.search(r'"\$\{wheel\}\[(.*)\]"', text)
+    assert extras is not None
+    assert set(extras[1].split(",")) == {"auth", "postgres", "s3"}
+    project = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text())["project"]
+    assert set(extras[1].split(",")) <= set(project["optional-dependencies"])
 
 
-def test_the_compose_file_follows_the_schema_and_the_habits_of_its_kind(node: Node, tmp_path: Path) -> None:
-    worse = tmp_path / COMPOSE.name
-    worse.write_text(COMPOSE.read_text().replace("read_only:", "readonly:", 1))
+@pytest.mark.parametrize("compose", [COMPOSE, CATALOG_COMPOSE], ids=["folder", "catalog"])
+def test_the_compose_file_follows_the_schema_and_the_habits_of_its_kind(
+    node: Node, tmp_path: Path, compose: Path
+) -> None:
+    worse = tmp_path / compose.name
+    worse.write_text(compose.read_text().replace("    read_only:", "    readonly:", 1))
 
-    done = node.run(DCLINT, "--max-warnings", "0", COMPOSE)
+    done = node.run(DCLINT, "--max-warnings", "0", compose)
     objecting = node.run(DCLINT, "--max-warnings", "0", worse)
 
     assert done.returncode == 0, done.stdout
@@ -156,16 +338,17 @@ def test_the_compose_file_follows_the_schema_and_the_habits_of_its_kind(node: No
     assert "invalid-schema" in objecting.stdout
 
 
-def test_no_service_of_the_compose_file_may_write_or_rise() -> None:
-    services: dict[str, Any] = yaml.safe_load(COMPOSE.read_text())["services"]
-
-    for name, service in services.items():
+@pytest.mark.parametrize("compose", [COMPOSE, CATALOG_COMPOSE], ids=["folder", "catalog"])
+def test_no_service_of_the_compose_file_may_write_or_rise(compose: Path) -> None:
+    for name, service in services_of(compose).items():
         assert service["read_only"] is True, name
         assert service["cap_drop"] == ["ALL"], name
         assert service["security_opt"] == ["no-new-privileges:true"], name
         assert "privileged" not in service, name
-        for volume in service["volumes"]:
-            assert volume["read_only"] is True, (name, volume)
+        assert "memory" in service["deploy"]["resources"]["limits"], name
+        # The database is the only one that keeps something.
+        written = [volume for volume in service["volumes"] if not volume.get("read_only")]
+        assert [volume["source"] for volume in written] == (["database"] if name == "db" else []), name
 
 
 def test_the_rules_allow_what_their_remarks_say() -> None:

@@ -32,7 +32,7 @@ LAYERS: dict[str, list[set[str]]] = {
         {"listed"},
         {"answers", "archives", "changes", "outputs"},
         {"dialects"},
-        {"search", "find_tool", "skills", "parameters", "methods"},
+        {"index_updates", "search", "find_tool", "skills", "parameters", "methods"},
         {"wellknown", "attach", "fastmcp"},
         {"ops", "access"},
         {"options", "config"},
@@ -44,7 +44,7 @@ LAYERS: dict[str, list[set[str]]] = {
 """Folders and modules inside a package, from the bottom: each imports its own layer and those before it."""
 
 AT_MOST: dict[str, float] = {
-    "modules": 271,
+    "modules": 275,
     "own imports per module": 4.5,
     "longest import chain": 21,
     "class names defined twice": 2,

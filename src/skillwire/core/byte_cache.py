@@ -44,12 +44,13 @@ class ByteCache(Generic[Key, Value]):
             self._values[key] = (value, size)
             self._size += size
             while self._size > self._limit:
-                self._drop(next(iter(self._values)))
+                # Without an iterator in Python, since `get` moves values without the lock.
+                self._size -= self._values.popitem(last=False)[1][1]
 
     def items(self) -> list[tuple[Key, Value, int]]:
         """Return all values, the least recently used first."""
         with self._lock:
-            return [(key, value, size) for key, (value, size) in self._values.items()]
+            return [(key, value, size) for key, (value, size) in list(self._values.items())]
 
     def discard(self, key: Key) -> None:
         with self._lock:

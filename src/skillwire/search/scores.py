@@ -12,7 +12,7 @@ depend on nothing but the skill.
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from heapq import nlargest
 from typing import Final, NamedTuple, TypeAlias
@@ -44,6 +44,8 @@ MOST_RANKED: Final = 2048
 """How many weights of a word are used at most; in other skills it only matches."""
 SMALL_SET: Final = 256
 """How many weights of a word are used in every query."""
+HAS_SCRIPTS: Final = "\x01has-scripts"
+"""Is indexed like a word in skills with scripts. No query has such a word."""
 RERANKED: Final = 50
 """How many of the first matches a `Ranker` gets."""
 
@@ -80,12 +82,14 @@ class Document(NamedTuple):
     """The texts of a skill that are searched: its name, its place and its frontmatter.
 
     `digest` is that of the file with the body, which is read again when it changes.
+    `has_scripts` is for filters.
     """
 
     name: str
     place: str
     frontmatter: Frontmatter
     digest: str = ""
+    has_scripts: bool = False
 
 
 class Candidate(NamedTuple):
@@ -133,6 +137,8 @@ def weigh(document: Document, body: str) -> WeighedWords:
         for term, part in _parts(field, text).items():
             totals[term] = totals.get(term, 0.0) + part
             bits[term] = bits.get(term, 0) | field.bit
+    if document.has_scripts:
+        totals[HAS_SCRIPTS], bits[HAS_SCRIPTS] = 1.0, 0
     weights = bytes([int(STRONGEST * total / (total + _SATURATION)) for total in totals.values()])
     return WeighedWords(list(totals), weights, bytes(bits.values()))
 
@@ -192,6 +198,27 @@ def pack(weights: bytes, row: int) -> list[int]:
 def row_in(packed: int) -> int:
     """Return the row of a packed number."""
     return packed & _ROW
+
+
+def weight_in(packed: int) -> int:
+    """Return the weight of a packed number."""
+    return STRONGEST - (packed >> ROW_BITS)
+
+
+def strongest_in(weights: bytes, most: int) -> list[int]:
+    """Return the packed numbers of the strongest weights of rows, sorted: all, or more than `most`.
+
+    There are all rows of the last weight, or none. A weight of 0 is no weight.
+    """
+    found: list[int] = []
+    for weight in range(STRONGEST, 0, -1):
+        row = weights.find(weight)
+        while row >= 0:
+            found.append((STRONGEST - weight) << ROW_BITS | row)
+            row = weights.find(weight, row + 1)
+        if len(found) > most:
+            break
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,13 +287,14 @@ def score(words: Sequence[Sequence[Term]]) -> dict[int, float]:
     """
     cap = _cap([min(len(term.best), MOST_RANKED) for alternatives in words for term in alternatives])
     found: dict[int, int] = {}
-    get = found.get
     for alternatives in words:
-        if len(alternatives) == 1:
-            _add(found, alternatives[0], cap)
-        else:
-            for row, value in _first_of(alternatives, cap).items():
-                found[row] = get(row, 0) + value
+        seen: set[int] = set()
+        for number, term in enumerate(alternatives, start=1):
+            # Another form of the word counts less, and so do its weaker rows.
+            best = _strongest(term.best, cap if number == 1 else cap // 4)
+            _add(found, best, round(term.rarity * _SCALE), seen)
+            if number < len(alternatives):
+                seen.update(map(row_in, best))
     most = max(len(words), 1)
     shares = [(number / most) ** _COVERAGE_EXPONENT / _SCALE for number in range(len(words) + 1)]
     return {row: (value & _SUM) * shares[value >> _SUM_BITS] for row, value in found.items()}
@@ -296,19 +324,11 @@ _SUM = (1 << _SUM_BITS) - 1
 _SCALE = 1024
 
 
-def _add(scores: dict[int, int], term: Term, cap: int) -> None:
-    step = round(term.rarity * _SCALE)
+def _add(scores: dict[int, int], best: Sequence[int], step: int, seen: Set[int]) -> None:
+    """Add the weights of a term to the scores of those rows that do not have another form of the word."""
     most, get = (1 << _SUM_BITS) + STRONGEST * step, scores.get
-    for packed in _strongest(term.best, cap):
+    if seen:
+        best = [packed for packed in best if packed & _ROW not in seen]
+    for packed in best:
         row = packed & _ROW
         scores[row] = get(row, 0) + most - step * (packed >> ROW_BITS)
-
-
-def _first_of(alternatives: Sequence[Term], cap: int) -> dict[int, int]:
-    """Return what one word adds to the scores: in each row the first of the terms that it has counts."""
-    found: dict[int, int] = {}
-    for term in reversed(alternatives):
-        values: dict[int, int] = {}
-        _add(values, term, cap)
-        found |= values
-    return found

@@ -92,6 +92,10 @@ OUTPUT_SCHEMA: Final[Mapping[str, Any]] = {
         },
         "total": {"type": "integer", "description": "How many skills fit; absent if unknown."},
         "nextCursor": {"type": "string", "description": "Present if more skills match."},
+        "incomplete": {
+            "type": "boolean",
+            "description": "True while skills are being indexed; some may be missing.",
+        },
     },
     "required": ["skills"],
 }
@@ -149,6 +153,7 @@ def _filters(given: Mapping[str, Any]) -> Filters:
         raise SkillError("`below` cannot be the path of skills", fix=str(error)) from error
 
 
+_INCOMPLETE = "Skills are being indexed at the moment, so some may be missing here; ask again in a minute."
 _LIST_TOOLS = "tools/list"
 _CALL_TOOL = "tools/call"
 _MAX_PAGES = 100
@@ -182,6 +187,7 @@ class _FindResult:
     matches: Sequence[SkillMatch]
     total: int | None
     cursor: str | None
+    is_complete: bool = True
 
 
 class FindTool:
@@ -235,27 +241,27 @@ class FindTool:
             cursor=question.cursor,
             filters=question.filters,
         )
-        return _FindResult(page.matches, page.total, page.cursor)
+        return _FindResult(page.matches, page.total, page.cursor, page.is_complete)
 
     async def _find_visible(self, visibility: VisibilityCheck, question: FindRequest) -> _FindResult:
         """Return matches that the caller may see, without a total, since some may be hidden."""
         found: list[SkillMatch] = []
-        cursor, is_first = question.cursor, True
+        cursor, is_first, is_complete = question.cursor, True, True
         snapshot = self._skills.answers.source.snapshot
         with anyio.move_on_after(_SEARCH_SECONDS):
             while (is_first or cursor is not None) and len(found) <= question.limit:
                 page = await self._skills.search.find(
                     snapshot, question.query, limit=_BATCH_SIZE, cursor=cursor, filters=question.filters
                 )
-                cursor, is_first = page.cursor, False
+                cursor, is_first, is_complete = page.cursor, False, is_complete and page.is_complete
                 for match in page.matches:
                     if len(found) <= question.limit and await visibility.may_see(match.entry.uri.published):
                         found.append(match)
         shown = found[: question.limit]
         if len(found) == len(shown):
-            return _FindResult(shown, None, None)
+            return _FindResult(shown, None, None, is_complete)
         after = self._skills.search.cursor_after(shown[-1].entry, question.query, question.filters)
-        return _FindResult(shown, None, after)
+        return _FindResult(shown, None, after, is_complete)
 
     def _link(self, match: SkillMatch) -> JsonDict:
         return {"type": "resource_link", **self._skills.answers.describe(match.entry)}
@@ -331,12 +337,14 @@ def _structured(found: _FindResult) -> JsonDict:
         result["total"] = found.total
     if found.cursor is not None:
         result["nextCursor"] = found.cursor
+    if not found.is_complete:
+        result["incomplete"] = True
     return result
 
 
 def _result_text(found: _FindResult) -> str:
     if not found.matches:
-        return "No skill of this server matches this query."
+        return "\n".join(["No skill of this server matches this query.", *_notes(found)])
     count = len(found.matches)
     of_all = f" of {found.total}" if found.total is not None and found.total > count else ""
     lines = [f"{count}{of_all} {'skill fits' if count == 1 and not of_all else 'skills fit'}, best first:"]
@@ -347,7 +355,11 @@ def _result_text(found: _FindResult) -> str:
         )
     if found.cursor is not None:
         lines.append(f'For more, call again with the same arguments and "cursor": "{found.cursor}".')
-    return "\n".join(lines)
+    return "\n".join([*lines, *_notes(found)])
+
+
+def _notes(found: _FindResult) -> Sequence[str]:
+    return () if found.is_complete else (_INCOMPLETE,)
 
 
 def _text(text: str) -> JsonDict:

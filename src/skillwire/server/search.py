@@ -12,6 +12,10 @@ The index is updated when the skills are opened, if the tool `find_skills` is
 offered, else on the first search, and closed with the skills. It has only the
 skills of its own server or view, so other skills do not influence an answer,
 not even its order.
+
+The skills of a catalog have one index for all views, which is updated in the
+background; see `IndexUpdates`. There, other skills influence only how rare a
+word is.
 """
 
 import logging
@@ -19,7 +23,7 @@ import re
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
 from itertools import islice
@@ -41,10 +45,14 @@ from skillwire.core import (
 )
 from skillwire.runner import scripts_of
 from skillwire.search.index import MAX_INDEX_BYTES, ReadBody, SearchIndex, no_body
+from skillwire.search.lookup import SearchArea
 from skillwire.search.scores import MAX_BODY, Document, Ranker, Ranking
 from skillwire.search.words import BODY, DESCRIPTION, Word, excerpt_of, query_words
+from skillwire.server.index_updates import IndexUpdates, ReadLater, document_of
 from skillwire.server.visibility import EVERYTHING, Visibility, parse_prefix
+from skillwire.sources.combined import CombinedSource
 from skillwire.sources.snapshot import Snapshot
+from skillwire.sources.stored import StoredSnapshot
 from skillwire.wire.core import read_cursor, write_cursor
 
 MAX_QUERY: Final = 400
@@ -105,11 +113,15 @@ class SkillMatch:
 
 @dataclass(frozen=True, slots=True)
 class SkillSearchPage:
-    """A page of matches, their total, and the cursor of the next page, if any."""
+    """A page of matches, their total, and the cursor of the next page, if any.
+
+    While much is being indexed in the background, it is not complete.
+    """
 
     matches: tuple[SkillMatch, ...]
     total: int
     cursor: str | None
+    is_complete: bool = True
 
 
 NOTHING: Final = SkillSearchPage((), 0, None)
@@ -140,6 +152,7 @@ class ServerSearch:
         self._body = body
         self._new_index = partial(SearchIndex, ranker=ranker, most_bytes=most_bytes)
         self._index = self._new_index()
+        self._updates: IndexUpdates | None = None
         self._in_use = Lock()
         self._limiter = anyio.CapacityLimiter(1)
         self._waiting = 0
@@ -169,7 +182,13 @@ class ServerSearch:
         after = None if cursor is None else _read(cursor, words, filters)
         if not words:
             return NOTHING
-        return await self._in_thread(partial(self._search, snapshot, query, limit, after, filters))
+        is_complete = True
+        if snapshot.is_stored:
+            if self._updates is None:
+                raise _unavailable()
+            is_complete = await self._updates.wait()
+        page = await self._in_thread(partial(self._search, snapshot, query, limit, after, filters))
+        return page if is_complete else replace(page, is_complete=False)
 
     async def prepare(self, snapshot: Snapshot) -> None:
         """Build the index, so that the first search does not wait for it.
@@ -178,7 +197,15 @@ class ServerSearch:
             LimitError: Too many searches are waiting.
             SourceError: The index cannot be written.
         """
-        await self._in_thread(partial(self._search, snapshot, "", 1, None, NO_FILTERS))
+        if self._updates is not None:
+            self._updates.start()
+        else:
+            await self._in_thread(partial(self._search, snapshot, "", 1, None, NO_FILTERS))
+
+    def updates(self, source: CombinedSource, read_later: ReadLater) -> IndexUpdates:
+        """Return what updates the index of a catalog; it must run until the index is closed."""
+        self._updates = IndexUpdates(self._index, self._in_use, source, self._body or _no_text, read_later)
+        return self._updates
 
     async def _in_thread(self, search: Callable[[], SkillSearchPage]) -> SkillSearchPage:
         if self._waiting > MAX_WAITING:
@@ -203,9 +230,13 @@ class ServerSearch:
         """Keep the index in a file, from which the next start continues; called before the first search."""
         self._index = self._new_index(path)
 
+    def stop(self) -> None:
+        """Interrupt what is running, since the index is closed next."""
+        self._index.stop()
+
     def close(self) -> None:
         """Close the index. A running search fails; a later one builds a new index."""
-        index, self._index = self._index, self._new_index()
+        index, self._index, self._updates = self._index, self._new_index(), None
         index.stop()
         with self._in_use:
             index.close()
@@ -225,24 +256,38 @@ class ServerSearch:
         filters: Filters,
         index: SearchIndex,
     ) -> SkillSearchPage:
-        index.update(snapshot, lambda: _documents(snapshot), self._bodies(snapshot))
-        ranking = index.rank(query, (lambda uri: filters.include(snapshot.by_uri[uri])) if filters else None)
+        ranking = self._ranking(snapshot, query, filters, index)
         start = 0 if after is None else _start(ranking, after)
         shown = [key for key, _ in islice(ranking, start, start + limit)]
-        matches = tuple(
-            self._match(snapshot.by_uri[key], ranking, index.fields_of(key, ranking)) for key in shown
-        )
+        # The index of a catalog may be of another revision.
+        found = [(entry, key) for key in shown if (entry := snapshot.by_uri.get(key)) is not None]
+        matches = tuple(self._match(entry, ranking, index.fields_of(key, ranking)) for entry, key in found)
         end = start + len(shown)
         cursor = None
         if shown and end < ranking.total:
             cursor = _write(_CursorPosition(end - 1, shown[-1]), query_words(query), filters)
         return SkillSearchPage(matches, ranking.total, cursor)
 
+    def _ranking(self, snapshot: Snapshot, query: str, filters: Filters, index: SearchIndex) -> Ranking:
+        if not isinstance(snapshot, StoredSnapshot):
+            index.update(snapshot, lambda: _documents(snapshot), self._bodies(snapshot))
+            return index.rank(query, (lambda uri: filters.include(snapshot.by_uri[uri])) if filters else None)
+        if filters.below != EVERYTHING:
+            snapshot = snapshot.below(filters.below)
+        selection = snapshot.selection
+        return index.rank(
+            query,
+            area=SearchArea(selection.spans, selection.hidden),
+            has_scripts=filters.has_scripts,
+            document=lambda uri: document_of(snapshot.by_uri[uri]),
+        )
+
     def _retried(self, index: SearchIndex, page: Callable[[SearchIndex], SkillSearchPage]) -> SkillSearchPage:
         """Return the page; if the index fails, rebuild it once."""
         if time.monotonic() < self._retry_at:
             raise _unavailable()
-        for attempt in range(1, _ATTEMPTS + 1):
+        attempts = _ATTEMPTS if self._updates is None else 1
+        for attempt in range(1, attempts + 1):
             try:
                 return page(index)
             except SkillError:
@@ -251,7 +296,7 @@ class ServerSearch:
                 if index.is_stopped:
                     raise SourceError("the skills are being closed") from error
                 index.discard()
-                if attempt == _ATTEMPTS:
+                if attempt == attempts:
                     logger.exception("the search index failed; next attempt in %d s", _RETRY_SECONDS)
                     self._retry_at = time.monotonic() + _RETRY_SECONDS
                     raise _unavailable() from error
@@ -276,6 +321,10 @@ def _start(ranking: Ranking, after: _CursorPosition) -> int:
     """Return the position after a skill, or, if it is gone, the offset."""
     found = (number for number, (key, _) in enumerate(ranking, start=1) if key == after.uri)
     return next(found, min(after.offset, ranking.total))
+
+
+def _no_text(_entry: SkillEntry) -> str:
+    return ""
 
 
 def _documents(snapshot: Snapshot) -> dict[str, Document]:

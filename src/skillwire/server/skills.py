@@ -192,10 +192,12 @@ class Skills:
         scripts: "Scripts | RunsScripts | None" = None,
         listing: ListingRules = EVERYTHING_LISTED,
         instructions: bool | str = False,
+        search: ServerSearch | None = None,
     ) -> None:
         self.result_settings = result_settings
         self.annotator = annotator
-        self.search = ServerSearch(self._body_of, ranker=ranker)
+        self.search = search or ServerSearch(self._body_of, ranker=ranker)
+        self._owns_search = search is None
         self.find_tool = FindTool(self) if find_tool else None
         self.scripts = scripts if scripts is None or isinstance(scripts, Scripts) else Scripts(scripts)
         # Only this dialect has a method to run scripts.
@@ -469,16 +471,21 @@ class Skills:
             sources = [*self._sources, *self._mounts()]
             async with CombinedSource(sources, reserved=self._reserved) as catalog:
                 self._log_reports(catalog.snapshot.reports)
-                self.search.use_file(index_file(catalog.cache_key))
+                if self._owns_search:
+                    self.search.use_file(index_file(catalog.cache_key))
                 self._answers = Answers(
                     catalog, self.result_settings, self.annotator, self._listing, self._unlisted
                 )
                 scripts = nullcontext() if self.scripts is None else self.scripts.open()
                 async with scripts, anyio.create_task_group() as group:
                     group.start_soon(self.announcer.follow, catalog)
+                    if self._owns_search and catalog.snapshot.is_stored:
+                        group.start_soon(self.search.updates(catalog, self._read_body).run)
                     group.start_soon(self._prepare)
                     ready.set_result(None)
                     await closing.wait()
+                    if self._owns_search:
+                        self.search.stop()
                     group.cancel_scope.cancel()
         except Exception as error:
             if ready.done():
@@ -487,7 +494,8 @@ class Skills:
                 ready.set_exception(error)
         finally:
             self._answers = None
-            self.search.close()
+            if self._owns_search:
+                self.search.close()
 
     def _body_of(self, entry: SkillEntry) -> str | None:
         """Return the instructions of a skill, None if they cannot be read at once."""
@@ -495,10 +503,15 @@ class Skills:
         if line is None:
             return ""
         content = None if self._answers is None else self._answers.source.read_now(entry, line)
+        return None if content is None else _body_in(content)
+
+    async def _read_body(self, entry: SkillEntry) -> str | None:
+        """Return the instructions of a skill of a catalog, None if they cannot be read at the moment."""
         try:
-            return None if content is None else body_text(content)
-        except FrontmatterError:
-            return ""
+            return _body_in(await self.source.read_file(entry.uri.text))
+        except SkillError as error:
+            logger.info("%s is searched without its instructions: %s", entry.uri, error)
+            return None
 
     async def _prepare(self) -> None:
         if self.find_tool is not None:
@@ -597,3 +610,10 @@ class Skills:
                 "folders and sources must be added before the server starts",
                 fix="call add_skills, add or skill at import time, or add skills built in code",
             )
+
+
+def _body_in(content: bytes) -> str:
+    try:
+        return body_text(content)
+    except FrontmatterError:
+        return ""

@@ -15,6 +15,7 @@ from skillwire.server.meta import MetaAnnotator
 from skillwire.server.methods import add_change_subscriptions, install
 from skillwire.server.options import ServeOptions
 from skillwire.server.outputs import Scripts
+from skillwire.server.search import ServerSearch
 from skillwire.server.skills import Skills
 from skillwire.sources.snapshot import Source
 
@@ -29,10 +30,15 @@ def skills_for_options(options: ServeOptions) -> Skills:
     return _skills(options, (*options.folders, *more), options.strict, scripts, _result_settings(options))
 
 
-def skills_from_sources(options: ServeOptions, sources: Sequence[Source], scripts: Scripts | None) -> Skills:
-    """Return the skills of `sources`, served on the same terms to some callers."""
+def skills_from_sources(
+    options: ServeOptions,
+    sources: Sequence[Source],
+    scripts: Scripts | None,
+    search: ServerSearch | None = None,
+) -> Skills:
+    """Return the skills of `sources`, served on the same terms to some callers; `search` has an index."""
     settings = replace(_result_settings(options), cache_scope="private")
-    return _skills(options, sources, False, scripts, settings)
+    return _skills(options, sources, False, scripts, settings, search)
 
 
 def _result_settings(options: ServeOptions) -> ResultSettings:
@@ -45,6 +51,7 @@ def _skills(
     strict: bool,
     scripts: Scripts | None,
     settings: ResultSettings,
+    search: ServerSearch | None = None,
 ) -> Skills:
     return Skills(
         origins,
@@ -59,6 +66,7 @@ def _skills(
         scripts=scripts,
         listing=options.listing,
         instructions=options.summary or options.instructions,
+        search=search,
     )
 
 

@@ -154,12 +154,15 @@ def _details(value: JsonDict, modified: float | None) -> SkillDetails:
     )
 
 
+_PINS: Final = {True: "is_pin = 1", False: "is_pin = 0"}
+
+
 @dataclass(frozen=True, slots=True)
 class _Selection:
     """Which rows belong to a snapshot or a listing: those in `spans` but not in `hidden`.
 
-    With `is_listed`, skills that their authors hide are left out; with `is_pin`,
-    only immutable versions are included. With `pins`, only skills in these spans,
+    With `is_listed`, skills that their authors hide are left out; `is_pin`
+    restricts it to immutable versions, or to other skills. With `pins`, only skills in these spans,
     and those that their authors pinned, are included.
     """
 
@@ -167,7 +170,7 @@ class _Selection:
     spans: tuple[Span, ...] = (("", ""),)
     hidden: tuple[Span, ...] = ()
     is_listed: bool = False
-    is_pin: bool = False
+    is_pin: bool | None = None
     pins: tuple[Span, ...] | None = None
 
     def within(self, low: str, high: str) -> "_Selection":
@@ -180,8 +183,8 @@ class _Selection:
         parts, values = ["since <= ? AND until > ?"], list[object]((self.at, self.at))
         if self.is_listed:
             parts.append("listed")
-        if self.is_pin:
-            parts.append("is_pin")
+        if self.is_pin is not None:
+            parts.append(_PINS[self.is_pin])
         for span in self.hidden:
             parts.append("NOT (uri >= ? AND uri < ?)")
             values += span
@@ -228,6 +231,10 @@ class StoredEntries(RangedEntries):
         for row in pins._rows(f"{_COLUMNS}, version"):
             [(entry, _)] = self._file.parsed([row[:-1]])
             yield entry, row[-1]
+
+    def digests(self, count: int) -> Iterator[tuple[str, str]]:
+        """Yield the first URIs with the digests of the entries."""
+        return ((uri, digest) for uri, digest in self._rows("uri, digest", limit=count))
 
     def last_uri(self) -> str | None:
         """Return the last URI."""
@@ -413,6 +420,15 @@ class StoredSnapshot(Snapshot):
     def visible(self, prefixes: Iterable[str], revision: int) -> "StoredSnapshot":
         return self._of(self.file, replace(self.selection, spans=spans_of(prefixes)), revision)
 
+    def without_versions(self) -> "StoredSnapshot":
+        """Return the snapshot without immutable versions."""
+        return self._of(self.file, replace(self.selection, is_pin=False), self.revision)
+
+    def below(self, prefix: str) -> "StoredSnapshot":
+        """Return the part below a directory."""
+        [(low, high)] = spans_of([prefix])
+        return self._of(self.file, self.selection.within(low, high), self.revision)
+
     def without(self, skill: SkillEntry) -> "StoredSnapshot":
         hidden = (*self.selection.hidden, (skill.uri.text, f"{skill.uri.text}\x01"))
         return self._of(self.file, replace(self.selection, hidden=hidden), self.revision)
@@ -441,19 +457,50 @@ class StoredSnapshot(Snapshot):
             "SELECT DISTINCT uri FROM versions WHERE since > ? AND since <= ? OR until > ? AND until <= ?",
             (old, now, old, now),
         )
-        before, after = self._states(places, older.selection), self._states(places, self.selection)
+        uris = [uri for (uri,) in places]
+        before, after = self._states(uris, older.selection), self._states(uris, self.selection)
         return Changes(
             tuple(sorted(after.keys() - before.keys())),
             tuple(sorted(before.keys() - after.keys())),
             tuple(sorted(uri for uri in before.keys() & after.keys() if before[uri] != after[uri])),
         )
 
-    def _states(self, places: Sequence[tuple[str]], selection: _Selection) -> dict[str, tuple[str, str]]:
+    def digests(self, after: str, count: int) -> dict[str, str]:
+        """Return the digests of the entries of the first skills behind a URI, sorted by URI."""
+        return dict(self.stored.between(f"{after}\x01", "").digests(count))
+
+    def changed_since(self, revision: int, most: int) -> list[str] | None:
+        """Return the URIs of the skills that changed after a revision; None when there are more than `most`.
+
+        A skill may be missing that is gone since so long that the file no longer has it.
+        """
+        now = self.selection.at
+        places = self.file.fetch(
+            "SELECT uri FROM versions WHERE since > ? AND since <= ? "
+            "UNION SELECT uri FROM versions WHERE until > ? AND until <= ? LIMIT ?",
+            (revision, now, revision, now, most + 1),
+        )
+        return None if len(places) > most else [uri for (uri,) in places]
+
+    def digests_of(self, uris: Iterable[str]) -> dict[str, str]:
+        """Return the digests of the entries at these URIs, without those that are gone."""
+        return {uri: state[0] for uri, state in self._states(uris, self.selection).items()}
+
+    def read(self, uris: Sequence[str]) -> list[SkillEntry]:
+        """Return the entries at these URIs, in any order, without those that are gone."""
+        at = self.selection.at
+        query = f"SELECT {_COLUMNS} FROM versions WHERE uri = ? AND since <= ? AND until > ?"
+        rows = [row for uri in uris for row in self.file.fetch(query, (uri, at, at))]
+        return [entry for entry, _ in self.file.parsed(rows)]
+
+    def _states(self, uris: Iterable[str], selection: _Selection) -> dict[str, tuple[str, str]]:
         """Return what entries and details depend on, of those skills that are in a selection."""
         statement = "SELECT digest, details FROM versions WHERE uri = ? AND since <= ? AND until > ?"
+        if selection.is_pin is not None:
+            statement += f" AND {_PINS[selection.is_pin]}"
         return {
             uri: rows[0]
-            for (uri,) in places
+            for uri in uris
             if _is_in(uri, selection.spans) and not _is_in(uri, selection.hidden)
             if (rows := self.file.fetch(statement, (uri, selection.at, selection.at)))
         }

@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skillwire.core import Frontmatter
+from skillwire.core import ByteCache, Frontmatter
 from skillwire.search import index as index_module
 from skillwire.search import scores as scores_module
 from skillwire.search.index import SearchIndex, index_file
+from skillwire.search.lookup import EVERYWHERE, TermLookup
 from skillwire.search.scores import MAX_BODY, RERANKED, Candidate, Document, lead_of
-from skillwire.search.words import BODY, DESCRIPTION, NAME, PATH, TAGS, is_one_edit
+from skillwire.search.words import BODY, DESCRIPTION, NAME, PATH, TAGS, TERMS, is_one_edit
 
 LONG_QUESTION = (
     "our customers keep writing about orders that arrive late or broken and somebody has to decide for "
@@ -132,6 +133,20 @@ def test_a_word_that_some_skill_has_is_never_corrected() -> None:
     index = index_of({"bass": "Plays the basses.", "basis": "Explains the bases of a space."})
 
     assert ranked(index, "basses") == ["bass"]
+
+
+ALIKE = st.text(st.sampled_from("kqx"), min_size=3, max_size=7).map(lambda text: f"zv{text}")
+
+
+@settings(max_examples=100, deadline=None)
+@given(words=st.sets(ALIKE, min_size=1, max_size=30), asked=ALIKE)
+def test_a_word_is_corrected_to_one_that_is_one_edit_away(words: set[str], asked: str) -> None:
+    with closing(index_of({"it": " ".join(words)})) as index:
+        lookup = TermLookup(index.open(), EVERYWHERE, None, ByteCache(0))
+
+        found = lookup._similar(asked)  # pyright: ignore[reportPrivateUsage]
+
+        assert found == min((TERMS[word] for word in words if is_one_edit(asked, TERMS[word])), default=None)
 
 
 @pytest.mark.parametrize(

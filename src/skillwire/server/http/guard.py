@@ -102,6 +102,48 @@ class ConnectionTracker:
         self._unsent_bytes -= waiting
 
 
+class ResponseWriter:
+    """Writes to a transport; what is written next, before the event loop goes on, is one write with it.
+
+    Uvicorn writes the head of a response and its body one after the other. A
+    proxy passes the head on when it arrives, and then cannot ask another server
+    any more: should this one be killed between the two, the client's request fails.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._held = b""
+        self._flushing: asyncio.Handle | None = None
+
+    def write(self, data: bytes) -> None:
+        """Write with what is held; hold it for a moment if nothing is."""
+        if self._flushing is not None and data:
+            self._flushing.cancel()
+            self._flushing = None
+            self._transport.writelines((self._held, data))
+            self._held = b""
+        elif data:
+            self._held = data
+            self._flushing = self._loop.call_soon(self._flush)
+
+    def close(self) -> None:
+        """Write what is held, and close the transport."""
+        if self._flushing is not None:
+            self._flushing.cancel()
+            self._flush()
+        self._transport.close()
+
+    def is_closing(self) -> bool:
+        """Return whether the transport is closing."""
+        return self._transport.is_closing()
+
+    def _flush(self) -> None:
+        self._flushing = None
+        self._transport.write(self._held)
+        self._held = b""
+
+
 class LimitedConnection(HttpToolsProtocol):
     """A connection that is parsed by httptools, with limits."""
 
@@ -120,6 +162,7 @@ class LimitedConnection(HttpToolsProtocol):
     _chunk = 0
     _taken = 0
     _is_upgrade = False
+    _writer: ResponseWriter
 
     @property
     def awaits_client(self) -> bool:
@@ -130,6 +173,7 @@ class LimitedConnection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
+        self._writer = ResponseWriter(transport, self.loop)
         self.tracker.counts.opened += 1
         self.since = self.loop.time()
         self._timer = self.loop.call_later(self.tracker.limits.check_seconds, self._check_timeouts)
@@ -295,6 +339,7 @@ class LimitedConnection(HttpToolsProtocol):
         if by_name is not None:
             self.scope[HEADERS] = by_name  # pyright: ignore[reportGeneralTypeIssues] -- ASGI allows more keys
         super().on_headers_complete()
+        self.cycle.transport = self._writer
         # Trailers must not be added to the headers of a request that is being answered.
         self.headers = []
 

@@ -382,6 +382,8 @@ class Views:
         async with self.skills.open(), anyio.create_task_group() as group:
             self._group = group
             group.start_soon(self._keep_within_limit)
+            if self._options.find and self.skills.source.snapshot.is_stored:
+                await self.skills.search.prepare(self.skills.source.snapshot)
             try:
                 yield
             finally:
@@ -436,6 +438,8 @@ class Views:
         runner = None if scripts is None or not visibility.runnable else scripts.runner
         runs = None if runner is None else Scripts(runner, may_run=visibility.may_run)
         listed = VisibleSource(catalog, visibility)
+        if catalog.snapshot.is_stored:
+            return skills_from_sources(self._options, [listed], runs, self.skills.search)
         if not self.skills.has_unlisted:
             return skills_from_sources(self._options, [listed], runs)
         return skills_from_sources(self._options, [listed, VisibleUnlistedSource(catalog, visibility)], runs)

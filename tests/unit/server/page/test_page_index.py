@@ -1,6 +1,6 @@
 """What the page derives from a snapshot, by threads that may be late."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -46,15 +46,15 @@ def test_a_thread_that_is_late_leaves_nothing_to_those_who_look_at_something_new
         Snapshot.of([entry("acme/one")]),
         Snapshot.of([entry("acme/one"), entry("acme/two")], revision=2),
     )
-    plain = catalog.entries_below
+    plain = catalog.names_in
 
-    def overtaken(snapshot: Snapshot, directory: str) -> Iterator[SkillEntry]:
+    def overtaken(entries: Sequence[SkillEntry]) -> Iterator[tuple[str, str]]:
         """Let somebody else look at the newer snapshot while the folders of the old one are counted."""
-        yield from plain(snapshot, directory)
-        if snapshot is old:
+        yield from plain(entries)
+        if entries is old.entries:
             index.graph(new)
 
-    monkeypatch.setattr(catalog, "entries_below", overtaken)
+    monkeypatch.setattr(catalog, "names_in", overtaken)
 
     assert counts(index, old) == {"acme": 1}
     assert counts(index, new) == {"acme": 2}
