@@ -121,6 +121,7 @@ GETS = (
     f"{SITE_PATH}index.json",
     *(f"{SITE_PATH}{path}/SKILL.md" for path in SECRET_PATHS),
     "/metrics",
+    "/catalog/audit",
     "/nothing",
     "/mcp",
     "/healthz",

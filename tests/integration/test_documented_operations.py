@@ -86,7 +86,7 @@ def test_the_page_names_every_key_of_a_rule_and_no_other() -> None:
     first = [cells[0] for cells in rows("Rules")]
     named = {name for cell in first for name in re.findall(r"`([a-z]+)(?: = true)?`", cell)}
 
-    assert named == {*CALLER_KEYS, "anyone", "authenticated", "see", "run", "operate"}
+    assert named == {*CALLER_KEYS, "anyone", "authenticated", "see", "run", "publish", "manage", "operate"}
 
 
 def test_the_rules_and_options_of_the_page_and_those_to_start_from_can_be_read() -> None:

@@ -44,7 +44,7 @@ LAYERS: dict[str, list[set[str]]] = {
 """Folders and modules inside a package, from the bottom: each imports its own layer and those before it."""
 
 AT_MOST: dict[str, float] = {
-    "modules": 272,
+    "modules": 273,
     "own imports per module": 4.5,
     "longest import chain": 21,
     "class names defined twice": 2,

@@ -2,7 +2,7 @@
 
 A catalog is on SQLite or PostgreSQL, with the files of skills in a store of
 blobs. This package publishes, keeps the history and reads what changed; it
-does not speak MCP, and decides nothing about who may do what.
+does not speak MCP. Who may do what is decided by the rules of a server.
 """
 
 from typing import TYPE_CHECKING
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from skillwire.catalog.catalog import Catalog, RowChanges, open_catalog
     from skillwire.catalog.database import Database, Transaction, open_database
     from skillwire.catalog.drafts import DraftSet, drafts_of, is_version, open_drafts, version_uri
+    from skillwire.catalog.http import open_publishing
     from skillwire.catalog.model import (
         FOREVER,
         AuditEvent,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
         SkillRow,
         SkillVersion,
     )
+    from skillwire.catalog.remote import RemoteCatalog, open_remote
     from skillwire.catalog.source import CatalogSource
 else:
     __getattr__ = lazy_names(
@@ -39,10 +41,12 @@ else:
             "catalog": "Catalog RowChanges open_catalog",
             "database": "Database Transaction open_database",
             "drafts": "DraftSet drafts_of is_version open_drafts version_uri",
+            "http": "open_publishing",
             "model": (
                 "AuditEvent CatalogConflictError CatalogError Draft FOREVER NewerSchemaError NoCatalogError "
                 "Publication PublishPlan Revision SkillChange SkillChangeKind SkillRow SkillVersion"
             ),
+            "remote": "RemoteCatalog open_remote",
             "source": "CatalogSource",
         },
     )
@@ -62,6 +66,7 @@ __all__ = [
     "NoCatalogError",
     "Publication",
     "PublishPlan",
+    "RemoteCatalog",
     "Revision",
     "RowChanges",
     "SkillChange",
@@ -74,5 +79,7 @@ __all__ = [
     "open_catalog",
     "open_database",
     "open_drafts",
+    "open_publishing",
+    "open_remote",
     "version_uri",
 ]

@@ -3,7 +3,7 @@
 import logging
 import secrets
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -40,6 +40,7 @@ from skillwire.catalog.model import (
 from skillwire.catalog.schema import prepare
 from skillwire.core import ManifestFile, NotFoundError, SkillUri, VerificationError
 from skillwire.sources.background import FailureLog, run_in_background
+from skillwire.sources.snapshot import AFTER_SLASH
 
 logger = logging.getLogger(__name__)
 
@@ -145,7 +146,7 @@ class Catalog:
             return Publication(await self.revision(), ())
         async with self.no_collection():
             # A file may have been removed since the plan was made.
-            await self._upload(plan, await self._missing(plan.files), progress)
+            await upload(plan, await self._missing(plan.files), self.store.put, progress)
             action = "sync" if plan.source else "publish"
             change = CatalogChange(action, plan.rows, plan.removed, plan.seen, actor, note)
             revision, changed = await write_change(self.database, change)
@@ -196,32 +197,6 @@ class Catalog:
         for batch in in_batches(files, _HAS_BATCH):
             missing |= set(batch) - await self.store.has(batch)
         return missing
-
-    async def _upload(
-        self, plan: PublishPlan, missing: Collection[str], progress: ReportProgress | None
-    ) -> None:
-        """Store the missing files, a few at a time, each checked against its line."""
-        waiting = iter(sorted(missing))
-        failures: list[Exception] = []
-        stored = 0
-
-        async def upload(digests: Iterator[str]) -> None:
-            nonlocal stored
-            try:
-                for digest in digests:
-                    await self.store.put(digest, await _read(*plan.files[digest]))
-                    stored += 1
-                    if progress is not None:
-                        progress(stored, len(missing))
-            except Exception as error:
-                failures.append(error)
-                group.cancel_scope.cancel()
-
-        async with anyio.create_task_group() as group:
-            for _ in range(min(_UPLOADS, len(missing))):
-                group.start_soon(upload, waiting)
-        if failures:
-            raise failures[0]
 
     @asynccontextmanager
     async def no_collection(self, seconds: float = LEASE_SECONDS) -> AsyncGenerator[None]:
@@ -424,14 +399,57 @@ class Catalog:
                 transaction, clock, action, actor=actor, namespace=namespace, uri=uri, detail=detail
             )
 
-    async def audit_log(self, *, limit: int = 100, before: int | None = None) -> list[AuditEvent]:
-        """Return the lines of the audit log, newest first; `before` is the number of a line, for pages."""
+    async def audit_log(
+        self, *, limit: int = 100, before: int | None = None, below: Collection[str] | None = None
+    ) -> list[AuditEvent]:
+        """Return the lines of the audit log, newest first; `before` is the number of a line, for pages.
+
+        With `below`, only lines about skills in these directories are returned.
+        """
+        spans = [span for place in below or () for span in (place, f"{place}/", place + AFTER_SLASH)]
+        places = " OR ".join(["uri = ? OR (uri >= ? AND uri < ?)"] * len(below or ()))
         rows = await self.database.read(
             "SELECT id, at, actor, action, namespace, uri, revision, detail FROM audit "
-            "WHERE id < ? ORDER BY id DESC LIMIT ?",
-            (FOREVER if before is None else before, min(limit, MAX_LIMIT)),
+            f"WHERE id < ? {'' if below is None else f'AND ({places})'} ORDER BY id DESC LIMIT ?",
+            (FOREVER if before is None else before, *spans, min(limit, MAX_LIMIT)),
         )
         return [AuditEvent(*row) for row in rows]
+
+
+async def upload(
+    plan: PublishPlan,
+    missing: Collection[str],
+    put: Callable[[str, bytes], Awaitable[object]],
+    progress: ReportProgress | None,
+    *,
+    at_once: int = _UPLOADS,
+) -> None:
+    """Store the missing files of a plan, a few at a time, each checked against its line.
+
+    Raises:
+        CatalogError: A file is not as its draft says, or cannot be stored.
+    """
+    waiting = iter(sorted(missing))
+    failures: list[Exception] = []
+    stored = 0
+
+    async def work(digests: Iterator[str]) -> None:
+        nonlocal stored
+        try:
+            for digest in digests:
+                await put(digest, await _read(*plan.files[digest]))
+                stored += 1
+                if progress is not None:
+                    progress(stored, len(missing))
+        except Exception as error:
+            failures.append(error)
+            group.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as group:
+        for _ in range(min(at_once, len(missing))):
+            group.start_soon(work, waiting)
+    if failures:
+        raise failures[0]
 
 
 async def _read(draft: Draft, line: ManifestFile) -> bytes:

@@ -396,7 +396,7 @@ async def _record(
             change.action,
             actor=actor,
             namespace=namespace,
-            uri=uris[0] if len(uris) == 1 else "",
+            uri=uris[0] if len(uris) == 1 else _common_directory(uris),
             revision=revision,
             detail=f"{len(uris) - removed} published, {removed} removed",
         )
@@ -420,6 +420,15 @@ async def record_event(
         f"VALUES ({clock}, ?, ?, ?, ?, ?, ?)",
         values,
     )
+
+
+def _common_directory(uris: Sequence[str]) -> str:
+    """Return the innermost directory of all skills; empty when they have none in common."""
+    first, last = min(uris), max(uris)
+    end = first.rfind("/")
+    while not last.startswith(first[: end + 1]):
+        end = first.rfind("/", 0, end)
+    return first[:end] if end > first.find("://") + 2 else ""
 
 
 def stored_text(text: str) -> str:

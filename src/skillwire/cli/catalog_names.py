@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import getpass
 import os
-from collections.abc import Iterable
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
@@ -13,12 +14,12 @@ from urllib.parse import quote
 import platformdirs
 import typer
 
-from skillwire.catalog import SkillChange, SkillChangeKind
+from skillwire.catalog import SkillChange, SkillChangeKind, open_catalog, open_remote
 from skillwire.cli.command import MisuseError, Output, plural
 from skillwire.core import SKILL_FILE, InvalidUriError, NotFoundError, SkillError, SkillUri, quoted
 
 if TYPE_CHECKING:
-    from skillwire.catalog import Catalog
+    from skillwire.catalog import Catalog, RemoteCatalog
 
 DEFAULT: Final = "default"
 """The word for the user's own catalog, where a URL is expected."""
@@ -45,6 +46,32 @@ Actor: TypeAlias = Annotated[
     ),
 ]
 
+TOKEN_VARIABLE: Final = "SKILLWIRE_TOKEN"
+"""The variable that has the token for the catalog of a server."""
+
+RemoteUrl: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--catalog",
+        metavar="URL",
+        help="The catalog: sqlite:///FILE, postgresql://USER@HOST/DATABASE, or https://HOST of a server of "
+        f"one. By default it is the one of {VARIABLE}, or else a file of this user. A password belongs in "
+        "PGPASSWORD or ~/.pgpass.",
+        show_default=False,
+    ),
+]
+TokenFile: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--token-file",
+        metavar="FILE",
+        help=f"A file with the token for the server of a catalog; by default the token in {TOKEN_VARIABLE}.",
+        show_default=False,
+    ),
+]
+
+_REMOTE = ("https://", "http://")
+_MAX_TOKEN_FILE = 16 * 1024
 _SCHEMES = ("sqlite:///", "postgresql://", "postgres://")
 _MOST_NAMED = 10
 _STYLES = {SkillChangeKind.ADDED: "green", SkillChangeKind.CHANGED: "yellow", SkillChangeKind.REMOVED: "red"}
@@ -59,21 +86,64 @@ class AmbiguousNameError(SkillError):
 # Catalogs
 
 
-def catalog_url(typed: str) -> str:
+def catalog_url(typed: str, *, may_be_remote: bool = False) -> str:
     """Return the URL of a catalog; without one, or with `default`, that of the user's own.
+
+    With `may_be_remote`, it may be that of a server.
 
     Raises:
         MisuseError: It is not the URL of a catalog.
     """
     names = (typed, os.environ.get(VARIABLE, ""), _own_url())
     url = next(name for name in names if name not in ("", DEFAULT))
-    if not url.startswith(_SCHEMES):
+    if not url.startswith((*_SCHEMES, *_REMOTE) if may_be_remote else _SCHEMES):
         # It may have a password.
         raise MisuseError(
             "this is not the URL of a catalog",
             fix=f"write sqlite:///folder/skills.db for a file, postgresql://user@host/database, or {DEFAULT}",
         )
     return url
+
+
+@asynccontextmanager
+async def open_any_catalog(
+    url: str, token_file: Path | None, *, actor: str = "", create: bool = False, blobs: str = ""
+) -> AsyncGenerator[Catalog | RemoteCatalog]:
+    """Open a catalog, or use that of a server.
+
+    Raises:
+        MisuseError: An option is for the other kind of catalog, or there is no token.
+        CatalogError: It cannot be opened.
+    """
+    if not url.startswith(_REMOTE):
+        if token_file is not None:
+            raise MisuseError("--token-file is for catalogs at https://…", fix="leave it out")
+        async with open_catalog(url, create=create, blobs=blobs) as catalog:
+            yield catalog
+        return
+    for option, value in (("--as", actor), ("--blobs", blobs)):
+        if value:
+            raise MisuseError(f"{option} is decided by the server of the catalog", fix="leave it out")
+    async with open_remote(url, token=_token(token_file)) as remote:
+        yield remote
+
+
+def _token(file: Path | None) -> str:
+    """Return the token for a server."""
+    text = os.environ.get(TOKEN_VARIABLE, "")
+    if file is not None:
+        try:
+            with file.open("rb") as opened:
+                text = opened.read(_MAX_TOKEN_FILE).decode("ascii", "replace")
+        except OSError as error:
+            raise MisuseError(
+                f"the token file cannot be read: {error.strerror}", fix="check its path"
+            ) from error
+    if not text.strip():
+        raise MisuseError(
+            "a catalog of a server needs a token", fix=f"add --token-file FILE, or set {TOKEN_VARIABLE}"
+        )
+    return text.strip()
 
 
 def make_room(url: str) -> None:
@@ -112,7 +182,7 @@ def actor_name(typed: str) -> str:
 # Skills
 
 
-async def skill_named(catalog: Catalog, name: str) -> SkillUri:
+async def skill_named(catalog: Catalog | RemoteCatalog, name: str) -> SkillUri:
     """Return the skill at a path or URI, or the only one with a name; it may be removed by now.
 
     Raises:

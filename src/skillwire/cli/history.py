@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import anyio
 import typer
 
-from skillwire.catalog import FOREVER, Revision, SkillVersion, open_catalog
+from skillwire.catalog import FOREVER, Revision, SkillVersion
 from skillwire.catalog.catalog import MAX_LIMIT
-from skillwire.cli.catalog_names import CatalogUrl, catalog_url, shown_url, skill_named, time_text
+from skillwire.cli.catalog_names import (
+    RemoteUrl,
+    TokenFile,
+    catalog_url,
+    open_any_catalog,
+    shown_url,
+    skill_named,
+    time_text,
+)
 from skillwire.cli.command import Json, Part, Verbose, command_output, new_app, print_rows
 from skillwire.core import SkillUri
 
@@ -29,7 +38,8 @@ def history(
             show_default=False,
         ),
     ] = "",
-    catalog: CatalogUrl = "",
+    catalog: RemoteUrl = "",
+    token_file: TokenFile = None,
     limit: Annotated[
         int, typer.Option("--limit", metavar="N", min=1, max=MAX_LIMIT, help="How many to show.")
     ] = DEFAULT_LIMIT,
@@ -43,8 +53,8 @@ def history(
     acme/v1.2.0/refunds, works too.
     """
     with command_output("history", json=json, verbose=verbose) as output:
-        url = catalog_url(catalog)
-        uri, found = anyio.run(_read, url, name, limit)
+        url = catalog_url(catalog, may_be_remote=True)
+        uri, found = anyio.run(_read, url, token_file, name, limit)
         revisions = [_to_json(one) for one in found]
         newest = found[0] if found else None
         # If the newest state is not current, the skill was removed.
@@ -65,9 +75,9 @@ def history(
 
 
 async def _read(
-    url: str, name: str, limit: int
+    url: str, token_file: Path | None, name: str, limit: int
 ) -> tuple[SkillUri | None, Sequence[Revision] | Sequence[SkillVersion]]:
-    async with open_catalog(url) as catalog:
+    async with open_any_catalog(url, token_file) as catalog:
         if not name:
             return None, await catalog.history(limit=limit)
         uri = await skill_named(catalog, name)

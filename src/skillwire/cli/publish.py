@@ -19,17 +19,20 @@ from skillwire.catalog import (
     DraftSet,
     NoCatalogError,
     Publication,
+    RemoteCatalog,
     is_version,
     open_catalog,
     open_drafts,
 )
 from skillwire.cli.catalog_names import (
     Actor,
-    CatalogUrl,
+    RemoteUrl,
+    TokenFile,
     actor_name,
     catalog_url,
     change_json,
     make_room,
+    open_any_catalog,
     print_changes,
     shown_url,
 )
@@ -60,6 +63,7 @@ class PublishRequest:
 
     folders: Sequence[NamedFolder]
     url: str
+    token_file: Path | None
     prefix: str
     version: str
     blobs: str
@@ -74,7 +78,8 @@ def publish(
     folders: Annotated[
         list[Path], typer.Argument(metavar="DIR", help="Folders of skills.", show_default=False)
     ],
-    catalog: CatalogUrl = "",
+    catalog: RemoteUrl = "",
+    token_file: TokenFile = None,
     prefix: Annotated[
         str, typer.Option(metavar="PATH", help="Prefix every skill's path with this one.", show_default=False)
     ] = "",
@@ -120,7 +125,8 @@ def publish(
     All skills are validated first, and when one has errors, or another
     publisher has changed one at the same time, nothing is written. Otherwise
     all changes are one revision. Skills of the catalog that are not in the
-    folders stay. A catalog that does not exist is created.
+    folders stay. A catalog that does not exist is created. With https://HOST
+    it is that of a server, whose rules decide what you may publish.
 
     A skill with a semantic version in metadata.version is also published as an
     immutable version, such as skill://acme/v1.2.0/refunds/SKILL.md.
@@ -135,6 +141,7 @@ def publish(
     with command_output("publish", json=json, verbose=verbose) as output:
         for_catalog = {
             "--catalog": catalog,
+            "--token-file": token_file,
             "--prefix": prefix,
             "--version": version,
             "--dry-run": dry_run,
@@ -157,11 +164,12 @@ def publish(
             return
         wanted = PublishRequest(
             named,
-            catalog_url(catalog),
+            catalog_url(catalog, may_be_remote=True),
+            token_file,
             _checked_prefix(prefix),
             _checked_version(version),
             blobs,
-            actor_name(actor),
+            actor,
             note,
             follow_links,
             dry_run,
@@ -225,18 +233,22 @@ async def _publish(
             return Publication(await catalog.revision(), plan.changes), drafts
         publication = await catalog.publish(
             plan,
-            actor=wanted.actor,
+            actor=actor_name(wanted.actor),
             note=wanted.note,
             progress=partial(meter.show, "storing files"),
         )
         return publication, drafts
 
 
-async def _open(stack: AsyncExitStack, wanted: PublishRequest) -> Catalog:
+async def _open(stack: AsyncExitStack, wanted: PublishRequest) -> Catalog | RemoteCatalog:
     """Open the catalog; for a dry run without one, an empty catalog in a temporary folder."""
     create = not wanted.is_dry_run
     try:
-        return await stack.enter_async_context(open_catalog(wanted.url, create=create, blobs=wanted.blobs))
+        return await stack.enter_async_context(
+            open_any_catalog(
+                wanted.url, wanted.token_file, actor=wanted.actor, create=create, blobs=wanted.blobs
+            )
+        )
     except NoCatalogError:
         if create:
             raise

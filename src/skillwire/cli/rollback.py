@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import anyio
 import typer
 
-from skillwire.catalog import Publication, open_catalog
+from skillwire.catalog import Publication
 from skillwire.cli.catalog_names import (
     Actor,
-    CatalogUrl,
+    RemoteUrl,
+    TokenFile,
     actor_name,
     catalog_url,
     change_json,
+    open_any_catalog,
     print_changes,
     shown_url,
     skill_named,
@@ -35,7 +38,8 @@ def rollback(
             metavar="NAME@REV", help="A skill, and the revision of its earlier state.", show_default=False
         ),
     ],
-    catalog: CatalogUrl = "",
+    catalog: RemoteUrl = "",
+    token_file: TokenFile = None,
     actor: Actor = "",
     json: Json = False,
     verbose: Verbose = False,
@@ -53,8 +57,8 @@ def rollback(
             raise MisuseError(
                 f"{quoted(version)} names no revision", fix="write it like acme/billing/refunds@12"
             )
-        url = catalog_url(catalog)
-        uri, done = anyio.run(_roll_back, url, name, int(number), actor_name(actor))
+        url = catalog_url(catalog, may_be_remote=True)
+        uri, done = anyio.run(_roll_back, url, token_file, name, int(number), actor)
         if output.json:
             changes = [change_json(change) for change in done.changes]
             document = {"uri": uri.text, "revision": done.revision, "changes": changes}
@@ -65,7 +69,9 @@ def rollback(
         output.message(f"{words}: {uri} is as in revision {number}", wrap=False)
 
 
-async def _roll_back(url: str, name: str, revision: int, actor: str) -> tuple[SkillUri, Publication]:
-    async with open_catalog(url) as catalog:
+async def _roll_back(
+    url: str, token_file: Path | None, name: str, revision: int, actor: str
+) -> tuple[SkillUri, Publication]:
+    async with open_any_catalog(url, token_file, actor=actor) as catalog:
         uri = await skill_named(catalog, name)
-        return uri, await catalog.rollback(uri, revision, actor=actor)
+        return uri, await catalog.rollback(uri, revision, actor=actor_name(actor))

@@ -7,6 +7,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
@@ -50,6 +51,7 @@ from skillwire.server.options import (
     HttpOptions,
     Option,
     OptionError,
+    Publishing,
     ServeOptions,
     ValueKind,
     implied_name,
@@ -292,6 +294,7 @@ def _serve(output: Output, options: ServeOptions, layers: OptionLayers) -> None:
         default_name=implied_name(options),
         policy=options.script_rules,
         more_sources=_more_sources(options),
+        publishing=_publishing(options),
         is_replicated=bool(options.catalog) and catalog_url(options.catalog).startswith("postgres"),
         # For measurements only: shows what the plain path of the SDK would cost.
         is_fast=os.environ.get("SKILLWIRE_FAST") != "0",
@@ -347,6 +350,13 @@ def _more_sources(options: ServeOptions) -> Callable[[], Sequence[Source]] | Non
     gateway = module.Gateway(options.upstream.absolute(), archives=options.archives)
     gateway.servers()
     return gateway.sources
+
+
+def _publishing(options: ServeOptions) -> Callable[[], AbstractAsyncContextManager[Publishing]] | None:
+    """Return what opens the catalog for callers who may publish to it."""
+    if not options.catalog:
+        return None
+    return partial(skillwire.catalog.open_publishing, catalog_url(options.catalog))
 
 
 def _catalog_sources(url: str) -> Sequence[Source]:

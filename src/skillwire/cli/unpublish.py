@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import anyio
 import typer
 
-from skillwire.catalog import Publication, open_catalog
+from skillwire.catalog import Publication
 from skillwire.cli.catalog_names import (
     Actor,
-    CatalogUrl,
+    RemoteUrl,
+    TokenFile,
     actor_name,
     catalog_url,
     change_json,
+    open_any_catalog,
     print_changes,
     shown_url,
     skill_named,
@@ -34,7 +37,8 @@ def unpublish(
             show_default=False,
         ),
     ],
-    catalog: CatalogUrl = "",
+    catalog: RemoteUrl = "",
+    token_file: TokenFile = None,
     actor: Actor = "",
     json: Json = False,
     verbose: Verbose = False,
@@ -46,8 +50,8 @@ def unpublish(
     named: acme/v1.2.0/refunds.
     """
     with command_output("unpublish", json=json, verbose=verbose) as output:
-        url = catalog_url(catalog)
-        done = anyio.run(_unpublish, url, names, actor_name(actor))
+        url = catalog_url(catalog, may_be_remote=True)
+        done = anyio.run(_unpublish, url, token_file, names, actor)
         if output.json:
             changes = [change_json(change) for change in done.changes]
             output.document({"catalog": shown_url(url), "revision": done.revision, "changes": changes})
@@ -58,6 +62,8 @@ def unpublish(
         )
 
 
-async def _unpublish(url: str, names: Sequence[str], actor: str) -> Publication:
-    async with open_catalog(url) as catalog:
-        return await catalog.unpublish([await skill_named(catalog, name) for name in names], actor=actor)
+async def _unpublish(url: str, token_file: Path | None, names: Sequence[str], actor: str) -> Publication:
+    async with open_any_catalog(url, token_file, actor=actor) as catalog:
+        return await catalog.unpublish(
+            [await skill_named(catalog, name) for name in names], actor=actor_name(actor)
+        )

@@ -8,20 +8,21 @@ line (`cli/serve.py`) and the configuration file (`config.py`) are made from
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import Enum, auto
 from pathlib import Path
-from typing import Any, Final, TypeVar, cast, get_type_hints
+from typing import Any, Final, Protocol, TypeVar, cast, get_type_hints
 
-from skillwire.core import InvalidUriError, SkillError, quoted, visible
+from skillwire.core import InvalidUriError, JsonDict, SkillError, quoted, visible
 from skillwire.runner import Policy, load_policy
 from skillwire.runner.preparation import MAX_ARGUMENTS_SIZE
 from skillwire.server.access.settings import AccessSettings, Oidc, Rate
 from skillwire.server.hosts import LOOPBACK
 from skillwire.server.limits import DEFAULT_PAGE_SIZE, MAX_MESSAGE_BYTES
 from skillwire.server.ops.peers import Proxies
-from skillwire.server.visibility import ListingRules
+from skillwire.server.visibility import ListingRules, Visibility
 from skillwire.sources.snapshot import Source
 
 _T = TypeVar("_T")
@@ -124,6 +125,32 @@ def _option(
 ) -> dict[str, _Spec]:
     """Return the metadata of a field that is an option."""
     return {_OPTION: _Spec(help, metavar, least, most, on_command_line, is_live)}
+
+
+@dataclass(slots=True)
+class PublishingRequest:
+    """A request of an authenticated caller below the path of the catalog; `route` is the rest of its path."""
+
+    method: str
+    route: str
+    query: Mapping[str, str]
+    caller: str
+    rights: Visibility
+    read_body: Callable[[], Awaitable[tuple[bytes, Visibility]]]
+    """Returns the body, and what the caller may do when it has arrived."""
+
+    async def read(self) -> bytes:
+        """Return the body, which has a maximum size, and update `rights`."""
+        body, self.rights = await self.read_body()
+        return body
+
+
+class Publishing(Protocol):
+    """A catalog that callers may publish to."""
+
+    async def answer(self, request: PublishingRequest) -> tuple[int, JsonDict]:
+        """Return the status and the document of the response."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,6 +407,8 @@ class ServeOptions:
     """Whether servers on other machines serve the same skills, behind a balancer."""
     more_sources: Callable[[], Sequence[Source]] | None = None
     """Creates further sources, in the process that serves them."""
+    publishing: Callable[[], AbstractAsyncContextManager[Publishing]] | None = None
+    """Opens the catalog that callers may publish to, in the process that serves it."""
     is_fast: bool = True
 
     @property

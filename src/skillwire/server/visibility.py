@@ -10,7 +10,7 @@ skill from listings, or pins it, in `metadata`:
 """
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from skillwire.core import (
@@ -40,12 +40,16 @@ class Visibility:
     or `*` for everything. A prefix has no exceptions, so a visible skill always
     includes the skills nested in it, whose files are also its own. `runnable` are
     the prefixes whose scripts may be run, if they are also visible;
-    `can_operate` allows to read the metrics of the server and its state.
+    `can_operate` allows to read the metrics of the server and its state. Below
+    `publishable` skills may be added and changed, and below `manageable` also
+    removed, rolled back, and the audit log read.
     """
 
     prefixes: tuple[str, ...] = ()
     runnable: tuple[str, ...] = ()
     can_operate: bool = False
+    publishable: tuple[str, ...] = ()
+    manageable: tuple[str, ...] = ()
 
     def includes(self, uri: SkillUri) -> bool:
         """Return whether a skill is visible."""
@@ -55,10 +59,23 @@ class Visibility:
         """Return whether scripts of a skill may be run."""
         return _covers(self.runnable, uri) and _covers(self.prefixes, uri)
 
+    def may_publish(self, uri: SkillUri) -> bool:
+        """Return whether a skill may be added or changed."""
+        return _covers(self.publishable, uri)
+
+    def may_manage(self, uri: SkillUri) -> bool:
+        """Return whether a skill may be removed and rolled back."""
+        return _covers(self.manageable, uri)
+
     @property
     def is_unrestricted(self) -> bool:
         """Whether everything is visible."""
         return self.prefixes == (EVERYTHING,)
+
+    @property
+    def of_view(self) -> "Visibility":
+        """The part that skills are served by: callers with other roles share it."""
+        return replace(self, can_operate=False, publishable=(), manageable=())
 
     def __or__(self, other: "Visibility") -> "Visibility":
         """Return the union of two visibilities."""
@@ -66,6 +83,8 @@ class Visibility:
             merge_prefixes((*self.prefixes, *other.prefixes)),
             merge_prefixes((*self.runnable, *other.runnable)),
             self.can_operate or other.can_operate,
+            merge_prefixes((*self.publishable, *other.publishable)),
+            merge_prefixes((*self.manageable, *other.manageable)),
         )
 
 

@@ -524,7 +524,7 @@ async def test_the_audit_log_has_a_line_for_each_namespace_and_for_denials(catal
         ("eve", "denied", "acme", "", None, "no role"),
         ("bob", "unpublish", "acme", "skill://acme/tea/SKILL.md", 2, "0 published, 1 removed"),
         ("ann", "publish", "globex", "skill://globex/x/SKILL.md", 1, "1 published, 0 removed"),
-        ("ann", "publish", "acme", "", 1, "2 published, 0 removed"),
+        ("ann", "publish", "acme", "skill://acme", 1, "2 published, 0 removed"),
     ]
     assert [one.number for one in await catalog.audit_log(limit=1, before=log[0].number)] == [log[1].number]
 

@@ -142,10 +142,14 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class AdmittedCaller:
-    """An authenticated caller, and what they may see."""
+    """An authenticated caller, what they may see and do, and the part of it that their view has."""
 
     caller: Caller
     visibility: Visibility
+    of_view: Visibility = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "of_view", self.visibility.of_view)
 
 
 @dataclass(frozen=True, slots=True)

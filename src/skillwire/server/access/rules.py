@@ -19,7 +19,7 @@ CALLER_KEYS: Final = ("tokens", "subjects", "groups", "scopes", "clients", "issu
 
 @dataclass(frozen=True, slots=True)
 class AccessRule:
-    """What some callers may see. Each key that is given has to match, by any of its values.
+    """What some callers may see and do. Each key that is given has to match, by any of its values.
 
     Without keys, the rule applies to all authenticated callers, and with
     `is_for_anyone` also to anonymous ones.
@@ -103,16 +103,26 @@ def parse_rules(content: bytes) -> Rules:
 def _rule(table: Table) -> AccessRule:
     who = {kind: _values(table, kind) for kind in CALLER_KEYS}
     is_for_anyone, is_for_callers = table.flag("anyone"), table.flag("authenticated")
+    see, run, manage = (_prefixes(table, key) for key in ("see", "run", "manage"))
+    publish = [*_prefixes(table, "publish"), *manage]
     visibility = Visibility(
-        merge_prefixes(_prefixes(table, "see")),
-        merge_prefixes(_prefixes(table, "run")),
+        # Whoever may change a skill may also see it.
+        merge_prefixes([*see, *publish]),
+        merge_prefixes(run),
         table.flag("operate"),
+        merge_prefixes(publish),
+        merge_prefixes(manage),
     )
     table.finish()
     named = [kind for kind in CALLER_KEYS if who[kind]]
     if is_for_anyone and (named or is_for_callers):
         other = named[0] if named else "authenticated"
         raise TableError(f"{table.key('anyone')} is true and {table.key(other)} is given: choose one")
+    if is_for_anyone and publish:
+        raise TableError(
+            f"{table.name} lets anyone publish, also callers without a credential",
+            fix="write authenticated = true instead of anyone = true, or name the publishers",
+        )
     if not (is_for_anyone or is_for_callers or named):
         raise TableError(
             f"{table.name} does not name any callers",
@@ -120,7 +130,8 @@ def _rule(table: Table) -> AccessRule:
         )
     if visibility == NOTHING:
         raise TableError(
-            f"{table.name} allows nothing", fix='give see = ["*"], or paths of folders, or run, or operate'
+            f"{table.name} allows nothing",
+            fix='give see = ["*"], or paths of folders, or run, publish, manage or operate',
         )
     return AccessRule(visibility, is_for_anyone, **who)
 

@@ -6,8 +6,10 @@ is passed to the SDK unchanged.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple, TypeAlias
+
+import anyio
 
 from skillwire.server.fast.hot import MODERN_VERSION, HotAnswers
 from skillwire.server.fast.requests import METHODS, App, FastRequest, Message, Receive, Scope, Send, response
@@ -179,6 +181,26 @@ async def read_body(receive: Receive, most: int) -> Body | None:
         return messages.pop() if messages else await receive()
 
     return Body(content, again)
+
+
+def until(ends: Iterable[anyio.Event], receive: Receive) -> Receive:
+    """Return a `receive` that reports a disconnection when any of `ends` is set."""
+
+    async def receive_or_end() -> Message:
+        received: Message = {"type": "http.disconnect"}
+        async with anyio.create_task_group() as group:
+
+            async def wait_for(end: anyio.Event) -> None:
+                await end.wait()
+                group.cancel_scope.cancel()
+
+            for end in ends:
+                group.start_soon(wait_for, end)
+            received = await receive()
+            group.cancel_scope.cancel()
+        return received
+
+    return receive_or_end
 
 
 # Plain-text HTTP error responses.

@@ -1,7 +1,7 @@
 """`HttpApp`: all paths of a server, and who may use them.
 
-`/mcp` is for clients, `/` for people, `/.well-known/` for both, and `/healthz`,
-`/readyz` and `/metrics` for operators. Before anything is looked up for a
+`/mcp` is for clients, `/` for people, `/.well-known/` for both, `/catalog/` for
+publishers, and `/healthz`, `/readyz` and `/metrics` for operators. Before anything is looked up for a
 request, its `Host` and `Origin` are checked, and its caller is authenticated. A
 view of exactly what the caller may see answers (`views.py`).
 """
@@ -32,6 +32,7 @@ from skillwire.server.access.settings import (
 from skillwire.server.fast.asgi import FastPath, refuse
 from skillwire.server.fast.requests import App, Receive, Scope, Send
 from skillwire.server.hosts import AllowedHosts
+from skillwire.server.http.catalog import CATALOG_PATH, PublishingApp
 from skillwire.server.http.observe import note
 from skillwire.server.http.views import END_WATCH, PATH, Endpoint, SingleView, TooManyViewsError, View, Views
 from skillwire.server.limits import ConnectionCounts
@@ -95,6 +96,8 @@ class HttpApp:
         self._page = PageApp(name=options.server_name)
         self._is_stateless = is_stateless
         self._is_open = False
+        self._open_publishing = options.publishing
+        self._publishing: PublishingApp | None = None
         # What answers at `/mcp` when every caller is served the same.
         self._everyone: App | None = None
         if self._admission is not None:
@@ -119,6 +122,9 @@ class HttpApp:
         async with AsyncExitStack() as stack:
             if self._admission is not None:
                 await stack.enter_async_context(self._admission)
+                if self._open_publishing is not None:
+                    catalog = await stack.enter_async_context(self._open_publishing())
+                    self._publishing = PublishingApp(catalog, self._standing)
             await stack.enter_async_context(self._views.open())
             group = await stack.enter_async_context(anyio.create_task_group())
             stack.callback(group.cancel_scope.cancel)
@@ -187,7 +193,8 @@ class HttpApp:
         )
         if refusal is not None:
             return await refuse(send, *refusal)
-        is_for_people = path != PATH
+        is_publishing = self._publishing is not None and path.startswith(CATALOG_PATH)
+        is_for_people = path != PATH and not is_publishing
         if path in (PATH, _PATH_WITH_SLASH) and scope["method"] in _READING and _is_browser(scope):
             if is_for_people:
                 return await refuse(send, 307, f"See {PATH}", {"location": f"..{PATH}"})
@@ -195,8 +202,10 @@ class HttpApp:
         admitted = await self._admitted(scope, send, is_for_people=is_for_people)
         if admitted is None:
             return
+        if is_publishing:
+            return await self._publish(admitted, scope, receive, send)
         try:
-            view = self._views.known(admitted.visibility) or await self._views.view(admitted.visibility)
+            view = self._views.known(admitted.of_view) or await self._views.view(admitted.of_view)
         except TooManyViewsError as error:
             return await refuse(send, 503, str(error), {"retry-after": "5"})
         with view.in_use():
@@ -238,6 +247,14 @@ class HttpApp:
         again = partial(admission.admit, _authorization(scope))
         scope[END_WATCH] = partial(self._standing.track, admitted, again)
         await view.endpoint.asgi(scope, receive, send)
+
+    async def _publish(self, admitted: AdmittedCaller, scope: Scope, receive: Receive, send: Send) -> None:
+        assert self._publishing is not None and self._admission is not None
+        readmit = partial(self._admission.admit, _authorization(scope))
+        try:
+            await self._publishing.respond(scope, receive, send, admitted, readmit)
+        except CredentialError as error:
+            await self._refuse_credential(error, send, is_for_people=False)
 
     async def _admitted(self, scope: Scope, send: Send, *, is_for_people: bool) -> AdmittedCaller | None:
         """Return the caller and what it may see; None when the request was refused."""

@@ -27,6 +27,7 @@ from skillwire.core import SkillError
 from skillwire.server.access.admission import Admission
 from skillwire.server.config import LiveOptions
 from skillwire.server.http.app import HttpApp
+from skillwire.server.http.catalog import MAX_BODY
 from skillwire.server.http.guard import ConnectionTracker, LimitedConnection
 from skillwire.server.http.observe import ObservedApp, is_tracing
 from skillwire.server.http.views import PATH
@@ -211,7 +212,8 @@ async def serve_http(
         connections=connections,
     )
     limits = HttpConnectionLimits(
-        connections=raise_open_file_limit(_CONNECTIONS), body_bytes=options.message_bytes
+        connections=raise_open_file_limit(_CONNECTIONS),
+        body_bytes=options.message_bytes if options.publishing is None or http.access.is_open else MAX_BODY,
     )
     observed = ObservedApp(app, meter, path=PATH, log=log, proxies=proxies, spans=is_tracing())
     certificate, key = http.tls or (None, None)

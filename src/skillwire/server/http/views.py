@@ -22,7 +22,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from skillwire.core import Dialect, JsonDict, SkillError, encode
 from skillwire.server.access.visibility import VisibleSource, VisibleUnlistedSource
-from skillwire.server.fast.asgi import FastPath, read_body, refuse
+from skillwire.server.fast.asgi import FastPath, read_body, refuse, until
 from skillwire.server.fast.hot import MODERN_VERSION
 from skillwire.server.fast.requests import App, Message, Receive, Scope, Send
 from skillwire.server.http.observe import is_tracing, note_method
@@ -186,29 +186,9 @@ class Endpoint:
             is_unfinished = message["type"] == "http.response.start" or bool(message.get("more_body"))
             await send(message)
 
-        await self._pass_on(scope, _until(ends, receive), tracking_send)
+        await self._pass_on(scope, until(ends, receive), tracking_send)
         if is_unfinished:
             await send({"type": "http.response.body", "body": b""})
-
-
-def _until(ends: Iterable[anyio.Event], receive: Receive) -> Receive:
-    """Return a `receive` that reports a disconnection when any of `ends` is set."""
-
-    async def receive_or_end() -> Message:
-        received: Message = {"type": "http.disconnect"}
-        async with anyio.create_task_group() as group:
-
-            async def wait_for(end: anyio.Event) -> None:
-                await end.wait()
-                group.cancel_scope.cancel()
-
-            for end in ends:
-                group.start_soon(wait_for, end)
-            received = await receive()
-            group.cancel_scope.cancel()
-        return received
-
-    return receive_or_end
 
 
 async def _answer(send: Send, status: int, body: bytes) -> None:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from skillwire.core import SkillUri
 from skillwire.server.access.rules import FOR_ANYONE, FOR_CALLERS, MAX_SIZE, Rules, parse_rules
 from skillwire.server.access.settings import ANONYMOUS, AccessError, Caller
 from skillwire.server.visibility import ALL, NOTHING, Visibility
@@ -78,6 +79,33 @@ def test_every_kind_that_a_rule_names_has_to_match(who: str, meant: list[Caller]
     )
 
 
+@pytest.mark.requirement("SEC-14")
+def test_a_manager_may_publish_and_a_publisher_sees_what_it_may_publish() -> None:
+    found = rules(
+        '[[rule]]\nauthenticated = true\nsee = ["acme/tea"]\npublish = ["acme/billing"]\n'
+        '[[rule]]\ntokens = ["ci"]\nmanage = ["acme"]\n'
+    )
+    ci, alice = found.visibility_of(CI), found.visibility_of(ALICE)
+    refunds, tea = SkillUri.build("acme/billing/refunds"), SkillUri.build("acme/tea")
+
+    assert (ci.includes(tea), ci.may_publish(tea), ci.may_manage(tea)) == (True, True, True)
+    assert (alice.includes(tea), alice.may_publish(tea), alice.may_manage(tea)) == (True, False, False)
+    assert (alice.includes(refunds), alice.may_publish(refunds)) == (True, True)
+    assert not ci.may_run(refunds) and not alice.may_manage(refunds)
+    assert found.visibility_of(ANONYMOUS) == NOTHING
+    assert not ALL.may_publish(tea)
+
+
+def test_roles_are_no_part_of_a_view() -> None:
+    reader = rules('[[rule]]\nauthenticated = true\nsee = ["acme"]').visibility_of(CI)
+    more = 'see = ["acme"]\npublish = ["acme/tea"]\nmanage = ["acme/tea/x"]\noperate = true'
+    admin = rules(f"[[rule]]\nauthenticated = true\n{more}").visibility_of(CI)
+    runner = rules('[[rule]]\nauthenticated = true\nsee = ["acme"]\nrun = ["acme"]').visibility_of(CI)
+
+    assert reader != admin and reader.of_view == admin.of_view
+    assert reader.of_view != runner.of_view
+
+
 def test_without_rules_callers_see_everything_and_strangers_only_where_nobody_is_asked() -> None:
     assert (FOR_CALLERS.visibility_of(CI), FOR_CALLERS.visibility_of(ANONYMOUS)) == (ALL, NOTHING)
     assert FOR_ANYONE.visibility_of(ANONYMOUS) == ALL
@@ -109,6 +137,9 @@ def test_without_rules_callers_see_everything_and_strangers_only_where_nobody_is
         (f'[[rule]]\ngroups = ["{"a" * 513}"]\nsee = ["a"]', "rule[1].groups"),
         (f"[[rule]]\nanyone = true\nsee = {['a'] * 1001}", "rule[1].see"),
         ('[[rule]]\nanyone = true\nsee = ["a"]\n' * 1001, "1000 rules"),
+        ('[[rule]]\nanyone = true\npublish = ["a"]', "rule[1] lets anyone publish"),
+        ('[[rule]]\nanyone = true\nsee = ["a"]\nmanage = ["a"]', "rule[1] lets anyone publish"),
+        ('[[rule]]\nauthenticated = true\npublish = ["a/../b"]', "rule[1].publish"),
         ("[[rule", "TOML"),
         ("a = " + "[" * 5000, "TOML"),
     ],
