@@ -27,6 +27,7 @@ from bench.messages import Call, WrongAnswerError
 from bench.processes import opened, settled, started
 from bench.rows import Row, limit_row, show
 from skillwire.catalog import CatalogSource, Draft, open_catalog
+from skillwire.catalog.maintenance import stats
 from skillwire.core import Frontmatter, JsonValue, Manifest, ManifestFile, SkillEntry, SkillUri
 from skillwire.server.answers import ResultSettings
 from skillwire.server.skills import Skills
@@ -106,7 +107,7 @@ def _database(engine: str, place: Path) -> Generator[str]:
 
 async def _measure(engine: str, url: str, size: int, place: Path) -> list[Row]:
     os.environ["XDG_CACHE_HOME"] = str(place / "own")
-    rows = [await _publishing(url, size)]
+    rows = await _publishing(url, size)
     async with _opened(url) as skills:
         chance = random.Random(1)
         uris = [SkillUri.build(place_of(chance.randrange(size), _SHAPE)).text for _ in range(_ASKED)]
@@ -147,7 +148,7 @@ async def _opened(url: str) -> AsyncGenerator[Skills]:
         yield skills
 
 
-async def _publishing(url: str, size: int) -> Row:
+async def _publishing(url: str, size: int) -> list[Row]:
     words, spent = Words(1), 0.0
     async with open_catalog(url, create=True) as catalog:
         for start in range(0, size, _AT_ONCE):
@@ -158,8 +159,13 @@ async def _publishing(url: str, size: int) -> Row:
         begun = time.perf_counter()
         await catalog.publish(await catalog.plan([draft(0, words)]), actor="bench")
         one = time.perf_counter() - begun
+        held = await stats(catalog)
     told = f"{spent / size * 1000:.2f} s for 1,000, one more in {one * 1000:.0f} ms"
-    return Row(f"publishing {size} skills, {_AT_ONCE} at once", told, "", None, "", True)
+    sizes = f"{held.database_size / 2**20:.0f} MiB, {held.files} files of {held.size / 2**20:.0f} MiB"
+    return [
+        Row(f"publishing {size} skills, {_AT_ONCE} at once", told, "", None, "", True),
+        Row("size of the database; its files", sizes, "", None, "", True),
+    ]
 
 
 async def _repeated(
