@@ -27,7 +27,7 @@ BODY = "Ask for the order number."
 
 @dataclass(frozen=True, slots=True)
 class ObservedClient:
-    """What `docs/agents/bridge.md` says of an agent."""
+    """What `docs/bridge.md` says of an agent."""
 
     name: str
     version: str

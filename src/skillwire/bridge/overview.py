@@ -42,7 +42,7 @@ from skillwire.host.use.definitions import (
 from skillwire.search.words import STOP_WORDS
 from skillwire.server.early import EarlyAnswers, is_usual_handshake, start_answering, usual_request
 
-# How much of each text clients show their models, as observed: see docs/agents/bridge.md.
+# How much of each text clients show their models, as observed: see docs/bridge.md.
 
 
 @dataclass(frozen=True, slots=True)
