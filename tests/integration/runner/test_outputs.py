@@ -259,13 +259,19 @@ async def test_a_client_that_wants_progress_gets_it_and_a_large_result(mode: str
     (folder / "lab/scripts/big.py").write_text(code, "utf-8")
     told: list[tuple[float, float | None, str | None]] = []
 
+    ended = anyio.Event()
+
     async def note(progress: float, total: float | None, message: str | None) -> None:
         told.append((progress, total, message))
+        if message:
+            ended.set()
 
     request: Any = RunRequest(params=RunParams(name="lab", script="big.py"))
     with anyio.fail_after(60):
         async with over_http(folder, tmp_path, mode) as client:
             result = await client.session.send_request(request, types.CallToolResult, progress_callback=note)
+            # The client runs callbacks in tasks of their own.
+            await ended.wait()
 
     assert [total for _, total, _ in told] == [30] * len(told)
     assert len(told) >= 2

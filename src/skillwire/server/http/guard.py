@@ -120,9 +120,8 @@ class ResponseWriter:
         """Write with what is held; hold it for a moment if nothing is."""
         if self._flushing is not None and data:
             self._flushing.cancel()
-            self._flushing = None
-            self._transport.writelines((self._held, data))
-            self._held = b""
+            self._held += data
+            self._flush()
         elif data:
             self._held = data
             self._flushing = self._loop.call_soon(self._flush)
@@ -140,8 +139,10 @@ class ResponseWriter:
 
     def _flush(self) -> None:
         self._flushing = None
-        self._transport.write(self._held)
-        self._held = b""
+        data, self._held = self._held, b""
+        # The client may have disconnected meanwhile.
+        if not self._transport.is_closing():
+            self._transport.write(data)
 
 
 class LimitedConnection(HttpToolsProtocol):
