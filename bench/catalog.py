@@ -142,8 +142,8 @@ def _only_ask(skills: Skills) -> Callable[[str], Awaitable[None]]:
 
 
 @asynccontextmanager
-async def _opened(url: str) -> AsyncGenerator[Skills]:
-    skills = Skills([CatalogSource(url)], result_settings=ResultSettings(page_size=100), find_tool=True)
+async def _opened(url: str, *, find_tool: bool = False) -> AsyncGenerator[Skills]:
+    skills = Skills([CatalogSource(url)], result_settings=ResultSettings(page_size=100), find_tool=find_tool)
     async with skills.open():
         yield skills
 
@@ -253,7 +253,7 @@ async def _measure_search(engine: str, url: str, place: Path) -> Row:
     os.environ["XDG_CACHE_HOME"] = str(place / "replica")
     words = Words(3)
     queries = [words.any(1 + number % 4) for number in range(_ASKED)]
-    async with _opened(url) as skills:
+    async with _opened(url, find_tool=True) as skills:
         # A search waits for the index, but not for long.
         while not (await skills.search.find(skills.source.snapshot, "case")).is_complete:
             pass
