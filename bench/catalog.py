@@ -232,6 +232,7 @@ def _find(server: Any, query: str) -> Mapping[str, Any]:
 def _wait_for_index(server: Any) -> None:
     until = time.monotonic() + _TIMEOUT
     while _find(server, "case").get("incomplete"):
+        time.sleep(0.5)
         if time.monotonic() > until:
             raise WrongAnswerError("the index of the search is not complete in time")
 
