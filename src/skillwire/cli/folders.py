@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import Path
 
-from skillwire.cli.command import STYLES, MissingFolderError, Output, plural
-from skillwire.core import SKILL_FILE, Finding, Severity
+from skillwire.cli.command import STYLES, MissingFolderError, MisuseError, Output, plural
+from skillwire.core import SKILL_FILE, Finding, InvalidUriError, Severity, SkillUri
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,3 +152,20 @@ def print_findings(
     if len(kept) < len(shown):
         say(f"and {len(shown) - len(kept):,} more; --json shows them all", indent=2)
     say("")
+
+
+def checked_prefix(prefix: str) -> str:
+    """Return the prefix of the option `--prefix` without slashes around it.
+
+    Raises:
+        MisuseError: It cannot be part of a URI.
+    """
+    prefix = prefix.strip("/")
+    try:
+        if prefix:
+            SkillUri.build(prefix)
+    except InvalidUriError as error:
+        raise MisuseError(
+            f"--prefix cannot be part of a URI: {error}", fix="use a-z, 0-9, - and /"
+        ) from error
+    return prefix

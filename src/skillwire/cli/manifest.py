@@ -23,14 +23,13 @@ from skillwire.cli.command import (
     progress,
 )
 from skillwire.cli.common import ExitCode
-from skillwire.cli.folders import NamedFolder, located, print_findings
+from skillwire.cli.folders import NamedFolder, checked_prefix, located, print_findings
 from skillwire.core import (
     DEFAULT_SCHEME,
     MAX_FILES,
     MAX_TOTAL_SIZE,
     SKILL_FILE,
     Finding,
-    InvalidUriError,
     Manifest,
     Severity,
     SkillEntry,
@@ -94,7 +93,7 @@ def manifest(
         if lines and json:
             raise MisuseError("--lines and --json exclude each other", fix="leave out one of them")
         root = NamedFolder.named(folder)
-        mount = MountPoint(DEFAULT_SCHEME, _checked(prefix))
+        mount = MountPoint(DEFAULT_SCHEME, checked_prefix(prefix))
         with progress(output, "reading skills"):
             scanned = scan(root, mount, follow_links=follow_links)
         if not scanned.entries and not scanned.quarantined:
@@ -130,18 +129,6 @@ def scan(root: NamedFolder, mount: MountPoint, *, follow_links: bool = False) ->
         tuple(_place(root, report) for report in reports if _is_quarantined(report)),
         tuple(_place(root, report) for report in reports if not _is_quarantined(report)),
     )
-
-
-def _checked(prefix: str) -> str:
-    prefix = prefix.strip("/")
-    try:
-        if prefix:
-            SkillUri.build(prefix)
-    except InvalidUriError as error:
-        raise MisuseError(
-            f"--prefix cannot be part of a URI: {error}", fix="use a-z, 0-9, - and /"
-        ) from error
-    return prefix
 
 
 def _is_quarantined(report: Report) -> bool:

@@ -49,10 +49,10 @@ from skillwire.cli.command import (
     plural,
     progress,
 )
-from skillwire.cli.folders import FindingCounts, NamedFolder, print_findings
+from skillwire.cli.folders import FindingCounts, NamedFolder, checked_prefix, print_findings
 from skillwire.cli.site import not_published, report_site, require_complete, write_site
 from skillwire.cli.validate import Review, review_folders
-from skillwire.core import InvalidUriError, SkillUri, quoted
+from skillwire.core import quoted
 
 app = new_app()
 
@@ -166,7 +166,7 @@ def publish(
             named,
             catalog_url(catalog, may_be_remote=True),
             token_file,
-            _checked_prefix(prefix),
+            checked_prefix(prefix),
             _checked_version(version),
             blobs,
             actor,
@@ -178,18 +178,6 @@ def publish(
             _require_valid(output, named, review_folders(named, meter, follow_links=follow_links))
             publication, drafts = anyio.run(_publish, output, wanted, meter)
         _report(output, wanted, publication, drafts)
-
-
-def _checked_prefix(prefix: str) -> str:
-    prefix = prefix.strip("/")
-    try:
-        if prefix:
-            SkillUri.build(prefix)
-    except InvalidUriError as error:
-        raise MisuseError(
-            f"--prefix cannot be part of a URI: {error}", fix="use a-z, 0-9, - and /"
-        ) from error
-    return prefix
 
 
 def _checked_version(version: str) -> str:
