@@ -2,7 +2,6 @@
 
 import signal
 import subprocess
-import tempfile
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 from mcp.client import Client
 
 from folders import skill_md, write_files
-from integration.catalog.catalog_world import drop_database, given_server, new_database, start_postgres
+from integration.catalog.catalog_world import drop_database, given_server, new_database, running_postgres
 from integration.cli_world import Ended, World
 from programs import http_server, skillwire_command, stdio_server
 from serving import INITIALIZED, HttpServer, handshake, legacy, listed_uris, modern
@@ -43,13 +42,8 @@ def world(tmp_path: Path) -> World:
 
 @pytest.fixture(scope="module")
 def postgres() -> Generator[str]:
-    if given_server():
-        yield given_server()
-        return
-    with tempfile.TemporaryDirectory(prefix="pg") as folder:
-        server = start_postgres(Path(folder) / "data")
-        yield server.get_uri()
-        server.cleanup()
+    with running_postgres() as url:
+        yield url
 
 
 @pytest.fixture

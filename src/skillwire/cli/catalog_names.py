@@ -14,7 +14,7 @@ from urllib.parse import quote
 import platformdirs
 import typer
 
-from skillwire.catalog import SkillChange, SkillChangeKind, open_catalog, open_remote
+from skillwire.catalog import Publication, SkillChange, SkillChangeKind, open_catalog, open_remote
 from skillwire.cli.command import MisuseError, Output, plural
 from skillwire.core import SKILL_FILE, InvalidUriError, NotFoundError, SkillError, SkillUri, quoted
 
@@ -230,6 +230,12 @@ def print_changes(output: Output, changes: Iterable[SkillChange]) -> None:
         output.line(kind, f"  {change.uri}  {digests}", "  immutable" if change.is_pin else "", wrap=False)
         for file in change.files:
             output.line(file, indent=4, wrap=False)
+
+
+def publication_json(publication: Publication) -> dict[str, object]:
+    """Return the members of a document about what was published."""
+    changes = [change_json(change) for change in publication.changes]
+    return {"revision": publication.revision, "changes": changes}
 
 
 def change_json(change: SkillChange) -> dict[str, object]:

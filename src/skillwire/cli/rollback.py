@@ -15,9 +15,9 @@ from skillwire.cli.catalog_names import (
     TokenFile,
     actor_name,
     catalog_url,
-    change_json,
     open_any_catalog,
     print_changes,
+    publication_json,
     shown_url,
     skill_named,
 )
@@ -60,9 +60,7 @@ def rollback(
         url = catalog_url(catalog, may_be_remote=True)
         uri, done = anyio.run(_roll_back, url, token_file, name, int(number), actor)
         if output.json:
-            changes = [change_json(change) for change in done.changes]
-            document = {"uri": uri.text, "revision": done.revision, "changes": changes}
-            output.document({"catalog": shown_url(url), **document})
+            output.document({"catalog": shown_url(url), "uri": uri.text, **publication_json(done)})
             return
         print_changes(output, done.changes)
         words = f"published revision {done.revision:,}" if done.changes else "nothing changed"

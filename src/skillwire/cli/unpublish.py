@@ -16,9 +16,9 @@ from skillwire.cli.catalog_names import (
     TokenFile,
     actor_name,
     catalog_url,
-    change_json,
     open_any_catalog,
     print_changes,
+    publication_json,
     shown_url,
     skill_named,
 )
@@ -53,8 +53,7 @@ def unpublish(
         url = catalog_url(catalog, may_be_remote=True)
         done = anyio.run(_unpublish, url, token_file, names, actor)
         if output.json:
-            changes = [change_json(change) for change in done.changes]
-            output.document({"catalog": shown_url(url), "revision": done.revision, "changes": changes})
+            output.document({"catalog": shown_url(url), **publication_json(done)})
             return
         print_changes(output, done.changes)
         output.message(

@@ -386,7 +386,7 @@ class Skills:
 
     async def catch_up(self) -> None:
         """Serve what sources that are shared with other processes contain at this moment."""
-        if self._answers is not None and self._answers.source.is_shared:
+        if self._answers is not None:
             await self._answers.source.catch_up()
 
     @property

@@ -314,15 +314,6 @@ def reserved_finding(entry: SkillEntry) -> Finding:
     )
 
 
-def without_entry(part: Snapshot, entry: SkillEntry, report: Report) -> Snapshot:
-    """Return a snapshot without one skill, and with a report about it."""
-    reports = [
-        replace(other, uri=None) if other.uri is not None and other.uri.text == entry.uri.text else other
-        for other in part.reports
-    ]
-    return replace(part.without(entry), reports=tuple(sorted([*reports, report], key=BY_PLACE)))
-
-
 logger = logging.getLogger(__name__)
 
 _READ_ATTEMPTS = 3
@@ -595,7 +586,7 @@ class CombinedSource(SnapshotSource):
                 if self._snapshot is not None and entry.uri.text not in self._reported_reserved:
                     logger.warning("%s: %s", place, finding.message)
                 self._reported_reserved.add(entry.uri.text)
-                part = without_entry(part, entry, Report(place, (finding,)))
+                part = part.without(entry, Report(place, (finding,)))
             found.append(part)
         return found
 

@@ -239,10 +239,19 @@ class Snapshot:
             frozenset(folder for folder in self.folders if folder.startswith(inside)),
         )
 
-    def without(self, skill: SkillEntry) -> "Snapshot":
-        """Return the snapshot without one skill."""
+    def without(self, skill: SkillEntry, report: Report) -> "Snapshot":
+        """Return the snapshot without one skill, and with a report about it."""
         entries = tuple(entry for entry in self.entries if entry is not skill)
-        return replace(self, entries=entries, by_uri={entry.uri.text: entry for entry in entries})
+        by_uri, reports = {entry.uri.text: entry for entry in entries}, self._reports_with(skill, report)
+        return replace(self, entries=entries, by_uri=by_uri, reports=reports)
+
+    def _reports_with(self, skill: SkillEntry, report: Report) -> tuple[Report, ...]:
+        """Add a report about a skill that is not published any more."""
+        others = (
+            replace(other, uri=None) if other.uri is not None and other.uri.text == skill.uri.text else other
+            for other in self.reports
+        )
+        return tuple(sorted([*others, report], key=BY_PLACE))
 
     def first_uri(self, low: str, high: str = "") -> str | None:
         """Return the URI of the first skill from `low` on and before `high`, if that is not empty."""
@@ -425,7 +434,12 @@ class Source(Protocol):
 
 @runtime_checkable
 class LiveSource(Source, Protocol):
-    """A source whose whole state is a snapshot that is replaced when something changes."""
+    """A source whose whole state is a snapshot that is replaced when something changes.
+
+    One that is shared with other processes has two more: `catch_up() -> Snapshot`,
+    which is awaited before each answer and returns the state that all have at this
+    moment, and the property `shared_state: SharedState`.
+    """
 
     @property
     def snapshot(self) -> Snapshot:

@@ -16,8 +16,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self, TypeAlias, cast, overload
 
-from skillwire.core import ByteCache, JsonDict, SkillEntry, SourceError, check_entries
-from skillwire.sources.snapshot import AFTER_SLASH, Changes, RangedEntries, Snapshot, self_and_ancestors
+from skillwire.core import SKILL_FILE, ByteCache, JsonDict, SkillEntry, SourceError, check_entries
+from skillwire.sources.snapshot import (
+    AFTER_SLASH,
+    Changes,
+    RangedEntries,
+    Report,
+    Snapshot,
+    self_and_ancestors,
+)
 
 READ_INDEX: Final = "CREATE INDEX versions_read ON versions (uri, since, until, listed, pinned, is_pin, name)"
 """The index that has what most queries read, so that they do not read entries."""
@@ -331,7 +338,7 @@ class _EntriesByUri(Mapping[str, SkillEntry]):
     def around(self, uri: str) -> Iterator[SkillDetails]:
         """Yield the details of the skills around a file or directory, innermost first."""
         for folder in self_and_ancestors(uri):
-            found = self.details(f"{folder}/SKILL.md")
+            found = self.details(f"{folder}/{SKILL_FILE}")
             if found is not None:
                 yield found[1]
 
@@ -429,9 +436,10 @@ class StoredSnapshot(Snapshot):
         [(low, high)] = spans_of([prefix])
         return self._of(self.file, self.selection.within(low, high), self.revision)
 
-    def without(self, skill: SkillEntry) -> "StoredSnapshot":
+    def without(self, skill: SkillEntry, report: Report) -> "StoredSnapshot":
         hidden = (*self.selection.hidden, (skill.uri.text, f"{skill.uri.text}\x01"))
-        return self._of(self.file, replace(self.selection, hidden=hidden), self.revision)
+        part = self._of(self.file, replace(self.selection, hidden=hidden), self.revision)
+        return replace(part, reports=self._reports_with(skill, report))
 
     def versions(self) -> Iterator[tuple[SkillEntry, str]]:
         return self.stored.versions()

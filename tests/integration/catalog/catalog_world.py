@@ -4,9 +4,11 @@ import os
 import secrets
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,19 @@ def start_postgres(folder: Path) -> Any:
         connection.execute("ALTER SYSTEM SET fsync = off")
         connection.execute("SELECT pg_reload_conf()")
     return server
+
+
+@contextmanager
+def running_postgres() -> Generator[str]:
+    """Run a server, unless the environment names another; yield its URL."""
+    if given_server():
+        yield given_server()
+        return
+    # The path of a socket is short.
+    with tempfile.TemporaryDirectory(prefix="pg") as folder:
+        server = start_postgres(Path(folder) / "data")
+        yield server.get_uri()
+        server.cleanup()
 
 
 def new_database(server: str) -> str:

@@ -1,27 +1,20 @@
 """Catalogs of both engines: a file, and a database of a real PostgreSQL server."""
 
-import tempfile
 from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
 
 import pytest
 
 from integration.catalog.blob_places import PLACES, Place, new_place, s3_server
-from integration.catalog.catalog_world import drop_database, given_server, new_database, start_postgres
+from integration.catalog.catalog_world import drop_database, new_database, running_postgres
 from skillwire.catalog import Catalog, open_catalog
 
 
 @pytest.fixture(scope="session")
 def postgres() -> Generator[str]:
     """Run a server for the tests of this process, unless the environment names another; yield its URL."""
-    if given_server():
-        yield given_server()
-        return
-    # The path of a socket is short.
-    with tempfile.TemporaryDirectory(prefix="pg") as folder:
-        server = start_postgres(Path(folder) / "data")
-        yield server.get_uri()
-        server.cleanup()
+    with running_postgres() as url:
+        yield url
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from skillwire.server.listed import ListedSkills, StoredListing
 from skillwire.server.visibility import ListingRules, merge_prefixes
 from skillwire.sources.snapshot import (
     RangedEntries,
+    Report,
     Snapshot,
     complete_nested_manifests,
     entries_after,
@@ -207,7 +208,9 @@ def test_a_visible_part_of_a_stored_snapshot_is_that_of_one_in_memory(
     for entry in memory.entries:
         assert (entry.uri.text in seen.by_uri) == (entry.uri.text in expected.by_uri)
         assert seen.details(entry.uri.text) is None or entry.uri.text in expected.by_uri
-        without = seen.without(entry)
+        report = Report("here", ())
+        without = seen.without(entry, report)
+        assert without.reports == (report,)
         assert as_json(list(without.entries)) == as_json(
             [other for other in expected.entries if other.uri != entry.uri]
         )
